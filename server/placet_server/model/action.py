@@ -1,0 +1,92 @@
+"""What is asked for (Invocation) and the one record of it (Action). Times are microseconds since the epoch, by the store's clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from placet_server.model.durability import DurabilityClass
+from placet_server.model.lifecycle import ActionState
+from placet_server.model.outcome import EffectState, FailureCategory
+
+
+class OnCallerGone(StrEnum):
+    CANCEL = "CANCEL"
+    DETACH = "DETACH"
+
+
+class OnDuplicate(StrEnum):
+    ATTACH = "ATTACH"
+    REFUSE = "REFUSE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """As the caller sent it; `input_json` is not checked yet."""
+
+    capability: str
+    version: str = ""
+    input_json: str
+    idempotency_key: str = ""
+    timeout_seconds: float | None = None
+    on_caller_gone: OnCallerGone = OnCallerGone.CANCEL
+    on_duplicate: OnDuplicate = OnDuplicate.ATTACH
+    require_durability: DurabilityClass | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requester:
+    """The part of a Caller that is kept with the action."""
+
+    tenant: str
+    subject: str
+    kind: str
+    roles: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One row. `input_json` and `output_json` are None where the view leaves them out. Digests are hex."""
+
+    action_id: str
+    requester: Requester
+    capability: str
+    version: str
+    contract_digest: str
+    effect_class: str
+    state: ActionState
+    input_json: str | None
+    input_digest: str
+    output_json: str | None = None
+    idempotency_key: str = ""
+    on_caller_gone: OnCallerGone = OnCallerGone.CANCEL
+    labels: dict[str, str] = field(default_factory=dict)
+    attempt: int = 0
+    attempts_max: int = 1
+    effect: EffectState | None = None
+    effect_unknown: bool = False
+    reason: str | None = None
+    cause: str | None = None
+    message: str = ""
+    failure_code: str = ""
+    failure_category: FailureCategory | None = None
+    retry_delay_seconds: float | None = None
+    key_released: bool = False
+    provider_operation: str = ""
+    provider_cursor_json: str | None = None
+    lease_id: str | None = None
+    instance_id: str | None = None
+    create_time_us: int = 0
+    start_time_us: int | None = None
+    settle_time_us: int | None = None
+    ready_time_us: int | None = None
+    deadline_us: int | None = None
+    cancel_requested_time_us: int | None = None
+    effect_key_expire_time_us: int | None = None
+    key_expire_time_us: int | None = None
+    durability: DurabilityClass = DurabilityClass.EPHEMERAL
+    sequence: int = 1
+    receipt_digest: str = ""
+    predecessor_id: str | None = None

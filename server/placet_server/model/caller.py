@@ -1,0 +1,35 @@
+"""Who asks, as the server established it from transport and token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class CallerKind(StrEnum):
+    USER = "USER"
+    SERVICE = "SERVICE"
+    AGENT = "AGENT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """An opaque handle to a provider credential that somebody else keeps. `expire_time_us`: microseconds since the epoch."""
+
+    handle: str
+    issuer: str = ""
+    scopes: frozenset[str] = frozenset()
+    expire_time_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Never made from a payload."""
+
+    tenant: str
+    subject: str
+    kind: CallerKind = CallerKind.USER
+    roles: tuple[str, ...] = ()
+    scopes: frozenset[str] = frozenset()
+    credential: Credential | None = None
+    identity_source: str = "dev_token"

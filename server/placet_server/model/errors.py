@@ -1,0 +1,436 @@
+"""Every refusal and failure that a caller can meet: one class per ErrorReason, carrying fields, not prose.
+
+`rpc` maps a class to a status by `code` and `reason`; `metadata()` becomes ErrorInfo.metadata. Nothing here knows gRPC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import ClassVar
+
+from placet_server.model.outcome import Outcome
+
+
+class Code(StrEnum):
+    """Canonical status codes, by their gRPC names."""
+
+    CANCELLED = "CANCELLED"
+    UNKNOWN = "UNKNOWN"
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    NOT_FOUND = "NOT_FOUND"
+    ALREADY_EXISTS = "ALREADY_EXISTS"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+    FAILED_PRECONDITION = "FAILED_PRECONDITION"
+    ABORTED = "ABORTED"
+    OUT_OF_RANGE = "OUT_OF_RANGE"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
+    INTERNAL = "INTERNAL"
+    UNAVAILABLE = "UNAVAILABLE"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldViolation:
+    """One broken rule: `field` is a proto field path or a JSON Pointer, `rule` its stable id."""
+
+    field: str
+    rule: str
+    description: str
+
+
+class PlacetError(Exception):
+    """Base of all. `outcome` is set when an action exists; `violations` become BadRequest, at most 16."""
+
+    reason: ClassVar[str] = "INTERNAL"
+    code: Code = Code.INTERNAL
+    outcome: Outcome | None = None
+    violations: tuple[FieldViolation, ...] = ()
+    retry_delay_seconds: float | None = None
+
+    def text(self) -> str:
+        """One sentence for people: what is wrong, then what to do."""
+        return "The server met a fault of its own."
+
+    def metadata(self) -> dict[str, str]:
+        """The message's variables, as text."""
+        hidden = ("outcome", "violations", "retry_delay_seconds", "code")
+        names = [f.name for f in fields(self) if f.name not in hidden] if hasattr(self, "__dataclass_fields__") else []
+        return {name: str(getattr(self, name)) for name in names if getattr(self, name) not in (None, "")}
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.text()}"
+
+
+@dataclass(kw_only=True, eq=False)
+class MalformedRequest(PlacetError):
+    reason: ClassVar[str] = "MALFORMED_REQUEST"
+    code = Code.INVALID_ARGUMENT
+    detail: str = ""
+    violations: tuple[FieldViolation, ...] = ()
+
+    def text(self) -> str:
+        named = "; ".join(f"{v.field}: {v.description}" for v in self.violations[:4])
+        return f"The request breaks its bounds: {self.detail or named}."
+
+    def metadata(self) -> dict[str, str]:
+        return {"violations": str(len(self.violations))} | ({"detail": self.detail} if self.detail else {})
+
+
+@dataclass(kw_only=True, eq=False)
+class MalformedJson(PlacetError):
+    reason: ClassVar[str] = "MALFORMED_JSON"
+    code = Code.INVALID_ARGUMENT
+    field: str = "input_json"
+    detail: str
+    offset: int = 0
+
+    def text(self) -> str:
+        return f"{self.field} is not JSON: {self.detail} at offset {self.offset}."
+
+
+@dataclass(kw_only=True, eq=False)
+class JsonNotInteroperable(PlacetError):
+    reason: ClassVar[str] = "JSON_NOT_INTEROPERABLE"
+    code = Code.INVALID_ARGUMENT
+    field: str = "input_json"
+    problem: str
+    path: str = ""
+
+    def text(self) -> str:
+        return (
+            f"{self.field} is JSON that not every reader understands alike ({self.problem} at {self.path or 'the root'}); "
+            "send money and 64-bit ids as strings, and each member once."
+        )
+
+
+@dataclass(kw_only=True, eq=False)
+class PayloadTooLarge(PlacetError):
+    reason: ClassVar[str] = "PAYLOAD_TOO_LARGE"
+    code = Code.INVALID_ARGUMENT
+    field: str = "input_json"
+    bytes: int
+    bytes_max: int
+
+    def text(self) -> str:
+        return f"{self.field} has {self.bytes} bytes; the limit is {self.bytes_max}. Pass a reference to large data instead."
+
+
+@dataclass(kw_only=True, eq=False)
+class Unauthenticated(PlacetError):
+    reason: ClassVar[str] = "UNAUTHENTICATED"
+    code = Code.UNAUTHENTICATED
+    problem: str
+
+    def text(self) -> str:
+        return f"The server does not know you ({self.problem}); send `authorization: Bearer <token>`."
+
+
+@dataclass(kw_only=True, eq=False)
+class NotFound(PlacetError):
+    reason: ClassVar[str] = "NOT_FOUND"
+    code = Code.NOT_FOUND
+    kind: str
+    name: str
+
+    def text(self) -> str:
+        return f"Your tenant has no {self.kind} {self.name!r}."
+
+
+@dataclass(kw_only=True, eq=False)
+class CursorExpired(PlacetError):
+    reason: ClassVar[str] = "CURSOR_EXPIRED"
+    code = Code.OUT_OF_RANGE
+    oldest_cursor: str
+
+    def text(self) -> str:
+        return "The cursor is ahead of this store, so it comes from another one; start again from oldest_cursor."
+
+
+@dataclass(kw_only=True, eq=False)
+class StaleDigest(PlacetError):
+    reason: ClassVar[str] = "STALE_DIGEST"
+    code = Code.FAILED_PRECONDITION
+    expected: str
+    actual: str
+
+    def text(self) -> str:
+        return "What you want to replace has changed since you read it; read it again, then decide."
+
+
+@dataclass(kw_only=True, eq=False)
+class ManifestRefused(PlacetError):
+    reason: ClassVar[str] = "MANIFEST_REFUSED"
+    code = Code.INVALID_ARGUMENT
+    manifest: str
+    violations: tuple[FieldViolation, ...] = ()
+
+    def text(self) -> str:
+        return f"Manifest {self.manifest!r} has {len(self.violations)} problem(s); validate_only lists them all."
+
+    def metadata(self) -> dict[str, str]:
+        return {"manifest": self.manifest, "problems": str(len(self.violations))}
+
+
+@dataclass(kw_only=True, eq=False)
+class ScopeMissing(PlacetError):
+    reason: ClassVar[str] = "SCOPE_MISSING"
+    code = Code.PERMISSION_DENIED
+    scope: str
+
+    def text(self) -> str:
+        return f"This call needs scope {self.scope!r}, which your token does not have."
+
+
+@dataclass(kw_only=True, eq=False)
+class UnknownMethod(PlacetError):
+    reason: ClassVar[str] = "UNKNOWN_METHOD"
+    code = Code.UNIMPLEMENTED
+    method: str
+
+    def text(self) -> str:
+        return f"This server has no method {self.method}."
+
+
+@dataclass(kw_only=True, eq=False)
+class CapabilityNotFound(PlacetError):
+    reason: ClassVar[str] = "CAPABILITY_NOT_FOUND"
+    code = Code.NOT_FOUND
+    capability: str
+    version: str = ""
+
+    def text(self) -> str:
+        return f"Your tenant has no capability {self.capability!r}{f' in version {self.version}' if self.version else ''}."
+
+
+@dataclass(kw_only=True, eq=False)
+class HandlerNotFound(PlacetError):
+    reason: ClassVar[str] = "HANDLER_NOT_FOUND"
+    code = Code.FAILED_PRECONDITION
+    capability: str
+    version: str
+
+    def text(self) -> str:
+        return f"No handler of this server serves {self.capability!r} version {self.version}; start it with the app that does."
+
+
+@dataclass(kw_only=True, eq=False)
+class InputSchemaViolation(PlacetError):
+    reason: ClassVar[str] = "INPUT_SCHEMA_VIOLATION"
+    code = Code.INVALID_ARGUMENT
+    capability: str
+    version: str
+    violations: tuple[FieldViolation, ...] = ()
+
+    def text(self) -> str:
+        named = "; ".join(f"{v.field or '/'}: {v.description}" for v in self.violations[:4])
+        return f"The input does not fit {self.capability!r}: {named}."
+
+    def metadata(self) -> dict[str, str]:
+        return {"capability": self.capability, "version": self.version, "violations": str(len(self.violations))}
+
+
+@dataclass(kw_only=True, eq=False)
+class ContractViolation(PlacetError):
+    reason: ClassVar[str] = "CONTRACT_VIOLATION"
+    code = Code.INVALID_ARGUMENT
+    capability: str
+    rule: str
+    detail: str = ""
+
+    def text(self) -> str:
+        return f"The contract of {self.capability!r} does not allow this ({self.rule}): {self.detail}"
+
+
+@dataclass(kw_only=True, eq=False)
+class IdempotencyKeyRequired(PlacetError):
+    reason: ClassVar[str] = "IDEMPOTENCY_KEY_REQUIRED"
+    code = Code.INVALID_ARGUMENT
+    capability: str
+    version: str
+
+    def text(self) -> str:
+        return f"{self.capability!r} has an effect: send options.idempotency_key, so that a retry cannot repeat it."
+
+
+@dataclass(kw_only=True, eq=False)
+class CredentialMismatch(PlacetError):
+    reason: ClassVar[str] = "CREDENTIAL_MISMATCH"
+    code = Code.PERMISSION_DENIED
+    capability: str
+    problem: str
+
+    def text(self) -> str:
+        return f"{self.capability!r} needs a credential that your token does not carry ({self.problem})."
+
+
+@dataclass(kw_only=True, eq=False)
+class DurabilityUnavailable(PlacetError):
+    reason: ClassVar[str] = "DURABILITY_UNAVAILABLE"
+    code = Code.FAILED_PRECONDITION
+    required: str
+    actual: str
+
+    def text(self) -> str:
+        return f"You require durability {self.required}; this server keeps {self.actual}."
+
+
+@dataclass(kw_only=True, eq=False)
+class IdempotencyConflict(PlacetError):
+    reason: ClassVar[str] = "IDEMPOTENCY_CONFLICT"
+    code = Code.ALREADY_EXISTS
+    capability: str
+    action_id: str
+
+    def text(self) -> str:
+        return "The key is bound to another input; use a new key for a new request."
+
+
+@dataclass(kw_only=True, eq=False)
+class DuplicateRefused(PlacetError):
+    reason: ClassVar[str] = "DUPLICATE_REFUSED"
+    code = Code.ALREADY_EXISTS
+    action_id: str
+
+    def text(self) -> str:
+        return "The key is known and you asked to refuse duplicates; GetAction shows what became of it."
+
+
+@dataclass(kw_only=True, eq=False)
+class HandlerFailed(PlacetError):
+    """`code` is UNAVAILABLE when the failure is temporary and certainly not done: the key is free again."""
+
+    reason: ClassVar[str] = "HANDLER_FAILED"
+    code: Code = Code.ABORTED
+    failure_code: str
+    category: str
+    message: str = ""
+    retry_delay_seconds: float | None = None
+
+    def text(self) -> str:
+        return f"The handler failed ({self.failure_code}): {self.message}"
+
+    def metadata(self) -> dict[str, str]:
+        return {"failure_code": self.failure_code, "category": self.category}
+
+
+@dataclass(kw_only=True, eq=False)
+class OutputSchemaViolation(PlacetError):
+    reason: ClassVar[str] = "OUTPUT_SCHEMA_VIOLATION"
+    code = Code.ABORTED
+    capability: str
+    path: str = ""
+
+    def text(self) -> str:
+        return f"The handler of {self.capability!r} returned what its own contract forbids (at {self.path or 'the root'})."
+
+
+@dataclass(kw_only=True, eq=False)
+class CancelledByCaller(PlacetError):
+    reason: ClassVar[str] = "CANCELLED_BY_CALLER"
+    code = Code.CANCELLED
+    requester: str = ""
+
+    def text(self) -> str:
+        return "The action was cancelled and has not taken effect."
+
+
+@dataclass(kw_only=True, eq=False)
+class DeadlineExceeded(PlacetError):
+    reason: ClassVar[str] = "DEADLINE_EXCEEDED"
+    code = Code.DEADLINE_EXCEEDED
+    timeout_seconds: str = ""
+
+    def text(self) -> str:
+        return "The work did not end in its time; it was stopped and has not taken effect."
+
+
+@dataclass(kw_only=True, eq=False)
+class Shutdown(PlacetError):
+    reason: ClassVar[str] = "SHUTDOWN"
+    code = Code.CANCELLED
+
+    def text(self) -> str:
+        return "The server stopped before the work took effect."
+
+
+@dataclass(kw_only=True, eq=False)
+class RetryBudgetExhausted(PlacetError):
+    reason: ClassVar[str] = "RETRY_BUDGET"
+    code = Code.ABORTED
+    attempts: int
+
+    def text(self) -> str:
+        return f"All {self.attempts} attempts that the contract allows were made."
+
+
+@dataclass(kw_only=True, eq=False)
+class EffectAmbiguous(PlacetError):
+    reason: ClassVar[str] = "EFFECT_AMBIGUOUS"
+    code = Code.UNKNOWN
+    cause: str
+
+    def text(self) -> str:
+        return "The effect may have happened: look at the provider before you do it again under a new key."
+
+
+@dataclass(kw_only=True, eq=False)
+class Overloaded(PlacetError):
+    reason: ClassVar[str] = "OVERLOADED"
+    code = Code.RESOURCE_EXHAUSTED
+    limit: str
+    limit_max: int
+    retry_delay_seconds: float | None = 1.0
+
+    def text(self) -> str:
+        return f"The server is at its limit of {self.limit_max} {self.limit}; nothing was stored, send the same request again."
+
+
+@dataclass(kw_only=True, eq=False)
+class StoreUnavailable(PlacetError):
+    """`detail` is for the log alone: it may name hosts."""
+
+    reason: ClassVar[str] = "STORE_UNAVAILABLE"
+    code = Code.UNAVAILABLE
+    detail: str = ""
+    retry_delay_seconds: float | None = 1.0
+
+    def text(self) -> str:
+        return "The store cannot be reached; sending the same request with its key again is safe."
+
+    def metadata(self) -> dict[str, str]:
+        return {}
+
+
+@dataclass(kw_only=True, eq=False)
+class WaitExpired(PlacetError):
+    reason: ClassVar[str] = "WAIT_EXPIRED"
+    code = Code.DEADLINE_EXCEEDED
+    state: str
+
+    def text(self) -> str:
+        return "Your deadline came first; the action goes on. Ask again with the same key, or WaitAction."
+
+
+@dataclass(kw_only=True, eq=False)
+class Draining(PlacetError):
+    reason: ClassVar[str] = "DRAINING"
+    code = Code.UNAVAILABLE
+    retry_delay_seconds: float | None = 1.0
+
+    def text(self) -> str:
+        return "The server is shutting down; send the same request again."
+
+
+@dataclass(kw_only=True, eq=False)
+class InternalFault(PlacetError):
+    """A bug. The log has everything under `incident_id`; the caller gets no text of it."""
+
+    reason: ClassVar[str] = "INTERNAL"
+    code = Code.INTERNAL
+    incident_id: str
+
+    def text(self) -> str:
+        return f"The server met a fault of its own; its log has the details under incident {self.incident_id}."

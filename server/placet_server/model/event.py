@@ -1,0 +1,51 @@
+"""What happened to an action, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class EventType(StrEnum):
+    """Stored names; on the wire with the prefix `placet.action.`. CHUNK and PROGRESS travel in a lane of their own."""
+
+    ADMITTED = "admitted"
+    ATTEMPT_STARTED = "attempt_started"
+    REQUEUED = "requeued"
+    EFFECT_STARTED = "effect_started"
+    EFFECT_CHECKPOINTED = "effect_checkpointed"
+    CANCEL_REQUESTED = "cancel_requested"
+    AMBIGUOUS = "ambiguous"
+    SETTLED = "settled"
+    CHUNK = "chunk"
+    PROGRESS = "progress"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """`sequence` is gap-free from 1 for events of the life, 0 for lane items, whose `number` counts within `attempt`.
+
+    `body` by type: admitted {capability, version, durability}; attempt_started {attempt}; requeued {attempt, ready_time_us, cause};
+    effect_started {attempt}; effect_checkpointed {provider_operation}; cancel_requested {requester, reason};
+    ambiguous and settled {kind, reason, cause, effect, attempt, retry_advice, retry_delay_seconds, failure_code, message}, settled also
+    output_json when SUCCEEDED; progress {message, fraction}; chunk {text | json | base64}.
+    """
+
+    action_id: str
+    type: EventType
+    cursor: str
+    create_time_us: int
+    sequence: int = 0
+    attempt: int = 0
+    number: int = 0
+    replayed: bool = False
+    body: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleCheckpoint:
+    """Nothing new: resume after `cursor`."""
+
+    action_id: str
+    cursor: str

@@ -1,0 +1,73 @@
+"""Every state of an action and every move between states, as one literal table.
+
+An action begins RUNNING: the row that records the intent is also the lease of the process that will act on it. From there one of three
+things is true at any time. It is *ready* (QUEUED): nobody acts, and acting is safe, because no earlier attempt can have taken effect or
+because the effect class says that repeating is safe. It is *leased* (RUNNING): one process may act and write. Or it is *unknown*
+(AMBIGUOUS): an effect may have happened and nobody may act; only a definite answer about that effect moves it. Everything else is an end.
+
+Two moves look odd and are meant. AMBIGUOUS → SUCCEEDED or FAILED is the late true answer of the attempt that was given up: its lease stays
+on the row for just that. QUEUED → AMBIGUOUS happens when an attempt that ended unknown was going to be repeated under the provider's
+deduplication, and then a cancel came or that deduplication ran out: closing it as CANCELLED would be a lie.
+
+`tests/store` proves that the CHECK constraints of the actions table say the same.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ActionState(StrEnum):
+    """Where an action stands."""
+
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    AMBIGUOUS = "AMBIGUOUS"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    EXHAUSTED = "EXHAUSTED"
+
+
+_S = ActionState
+
+TERMINAL = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.EXHAUSTED})
+OPEN = frozenset(ActionState) - TERMINAL
+
+CREATION = frozenset({_S.RUNNING})
+
+TRANSITIONS: dict[ActionState, frozenset[ActionState]] = {
+    #            to: ready      leased      unknown        ends
+    _S.QUEUED: frozenset({_S.RUNNING, _S.AMBIGUOUS, _S.CANCELLED, _S.EXHAUSTED}),
+    _S.RUNNING: frozenset({_S.QUEUED, _S.AMBIGUOUS, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.EXHAUSTED}),
+    _S.AMBIGUOUS: frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
+    _S.SUCCEEDED: frozenset(),
+    _S.FAILED: frozenset(),
+    _S.CANCELLED: frozenset(),
+    _S.EXHAUSTED: frozenset(),
+}
+
+# The execution contract's names of the same states, for exports.
+EXECUTION_STATUS: dict[ActionState, str] = {
+    _S.QUEUED: "running",
+    _S.RUNNING: "running",
+    _S.AMBIGUOUS: "waiting",
+    _S.SUCCEEDED: "done",
+    _S.FAILED: "failed",
+    _S.CANCELLED: "canceled",
+    _S.EXHAUSTED: "exhausted",
+}
+
+
+class IllegalTransition(Exception):
+    """A move that the table does not have: a bug, caught before anything is written."""
+
+    def __init__(self, source: ActionState | None, target: ActionState) -> None:
+        super().__init__(f"{source or 'nothing'} may not become {target}")
+
+
+def check_transition(source: ActionState | None, target: ActionState) -> None:
+    """Raises IllegalTransition unless `target` may follow `source`; None is creation."""
+    allowed = CREATION if source is None else TRANSITIONS[source]
+    if target not in allowed:
+        raise IllegalTransition(source, target)
