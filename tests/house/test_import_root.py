@@ -85,8 +85,7 @@ def editable_install(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 def test_a_wheel_install_imports_sdk_stubs_and_server_from_itself(wheel_install: Environment) -> None:
-    files = wheel_install.imported_files()
-    assert files == [
+    assert [
         wheel_install.site_packages / name
         for name in (
             "placet/__init__.py",
@@ -95,7 +94,7 @@ def test_a_wheel_install_imports_sdk_stubs_and_server_from_itself(wheel_install:
             "placet/v1/error_reason_pb2.py",
             "placet/v1/runtime_service_pb2_grpc.py",
         )
-    ]
+    ] == wheel_install.imported_files()
 
 
 def test_a_wheel_holds_every_sql_file_and_typing_marker(wheel_install: Environment) -> None:
@@ -109,13 +108,13 @@ def test_a_wheel_holds_every_sql_file_and_typing_marker(wheel_install: Environme
 def test_an_editable_install_imports_sdk_stubs_and_server_from_the_work_tree(
     editable_install: Environment,
 ) -> None:
-    assert editable_install.imported_files() == [
+    assert [
         ROOT / "clients/python/placet/__init__.py",
         ROOT / "server/placet_server/__init__.py",
         ROOT / "generated/python/buf/validate/validate_pb2.py",
         ROOT / "generated/python/placet/v1/error_reason_pb2.py",
         ROOT / "generated/python/placet/v1/runtime_service_pb2_grpc.py",
-    ]
+    ] == editable_install.imported_files()
 
 
 @pytest.mark.parametrize("install", ["wheel_install", "editable_install"])
