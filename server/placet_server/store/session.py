@@ -1,0 +1,125 @@
+"""One Postgres session: how it is opened and configured, and what its failures mean."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeAlias
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+from placet_server.model.errors import StoreUnavailable
+from placet_server.store import queries
+
+CONFIGURE = queries.load("session")["configure"]
+
+RawConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
+
+TCP_USER_TIMEOUT_SECONDS = 5
+# One plan for the life of the session, and always by index: a plan made while a table is empty would
+# otherwise scan it.
+PINNED_PLANS = {
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """What bounds a session, in seconds. ``pinned_plans`` is for the writer of batches."""
+
+    application_name: str = "placet"
+    connect_timeout_seconds: float = 2.0
+    statement_timeout_seconds: float = 5.0
+    lock_timeout_seconds: float = 2.0
+    idle_in_transaction_timeout_seconds: float = 5.0
+    pinned_plans: bool = False
+
+    def settings(self) -> dict[str, str]:
+        """The session parameters by their Postgres names."""
+        return {
+            "application_name": self.application_name,
+            "synchronous_commit": "on",
+            "jit": "off",
+            "timezone": "UTC",
+            "statement_timeout": _milliseconds(self.statement_timeout_seconds),
+            "lock_timeout": _milliseconds(self.lock_timeout_seconds),
+            "idle_in_transaction_session_timeout": _milliseconds(self.idle_in_transaction_timeout_seconds),
+            "tcp_keepalives_idle": "5",
+            "tcp_keepalives_interval": "2",
+            "tcp_keepalives_count": "3",
+            "tcp_user_timeout": _milliseconds(TCP_USER_TIMEOUT_SECONDS),
+            **(PINNED_PLANS if self.pinned_plans else {}),
+        }
+
+
+class Failure(Enum):
+    """What an exception from a session means to its caller."""
+
+    UNAVAILABLE = auto()  # The store did not answer, or cannot: nothing is known of the statement.
+    CONTENDED = auto()  # Deadlock, serialization, lock timeout: the tx is undone, trying again is right.
+    OTHER = auto()  # Violated constraints, faulty SQL, and what is no database error at all.
+
+
+async def connect(dsn: str, options: SessionOptions | None = None) -> RawConnection:
+    """A configured connection, outside any pool.
+
+    Raises StoreUnavailable within ``connect_timeout_seconds``. The caller closes it, or terminates it after
+    a failure.
+    """
+    try:
+        return await open_session(dsn, options or SessionOptions())
+    except Exception as error:
+        raise translate(error) from error
+
+
+async def open_session(dsn: str, options: SessionOptions) -> RawConnection:
+    """Like ``connect``, with the driver's own exceptions."""
+    async with asyncio.timeout(options.connect_timeout_seconds):
+        connection: RawConnection = await asyncpg.connect(dsn, timeout=options.connect_timeout_seconds)
+        try:
+            await connection.execute(CONFIGURE.sql, json.dumps(options.settings()))
+        except BaseException:
+            connection.terminate()
+            raise
+    return connection
+
+
+def classify(error: BaseException, connection: Connection | None = None) -> Failure:
+    """By type and SQLSTATE, never by text. ``connection``: the one it came from, if known."""
+    if isinstance(error, asyncpg.PostgresError):
+        return _classify_state(error.sqlstate or "")
+    if isinstance(error, (OSError, StoreUnavailable)):  # Timeouts, too.
+        return Failure.UNAVAILABLE
+    if isinstance(error, asyncpg.InterfaceError) and connection is not None and connection.is_closed():
+        return Failure.UNAVAILABLE
+    return Failure.OTHER
+
+
+def translate(error: Exception, connection: Connection | None = None) -> Exception:
+    """StoreUnavailable if that is what ``error`` means, else ``error`` itself."""
+    if isinstance(error, StoreUnavailable) or classify(error, connection) is not Failure.UNAVAILABLE:
+        return error
+    return StoreUnavailable(detail=f"{type(error).__name__}: {error}")
+
+
+def _classify_state(state: str) -> Failure:
+    if state in ("40001", "40P01", "55P03"):
+        return Failure.CONTENDED
+    # 08 connection, 28 authorization, 3D no such database, 53 resources (disk full, too many clients), 57
+    # operator intervention (shutdown, restart, statement timeout), 58 system; a read-only server (after a
+    # failover); 25P03 and 25P04 ended the session.
+    if state[:2] in ("08", "28", "3D", "53", "57", "58") or state in ("25006", "25P03", "25P04"):
+        return Failure.UNAVAILABLE
+    return Failure.OTHER
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(max(1, round(seconds * 1000)) if seconds > 0 else 0)

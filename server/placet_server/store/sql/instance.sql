@@ -1,0 +1,54 @@
+-- The lease of a boot. Lock order: the instance row comes before any row that the instance owns.
+
+-- name: register
+-- Record a new boot as alive.
+insert into instances (boot_id, host, pid, version, lease_seconds, started_time, heartbeat_time)
+select :boot_id::uuid, :host::text, :pid::integer, :version::text, :lease_seconds::double precision, at, at
+from (select coalesce(:now::timestamptz, statement_timestamp()) as at) as clock
+
+-- name: renew
+-- Extend the lease of a boot that is still alive; never moves it back when a clock jumps.
+update instances
+set heartbeat_time = greatest(heartbeat_time, coalesce(:now::timestamptz, statement_timestamp()))
+where boot_id = :boot_id and state = 'ALIVE'
+returning heartbeat_time
+
+-- name: retire
+-- End one's own lease at a clean stop.
+update instances
+set state = 'DEAD', dead_time = coalesce(:now::timestamptz, statement_timestamp())
+where boot_id = :boot_id and state = 'ALIVE'
+
+-- name: list_expired
+-- The boots whose lease has run out, longest gone first.
+select boot_id, host, pid, version, lease_seconds, started_time, heartbeat_time
+from instances
+where state = 'ALIVE'
+  and heartbeat_time + make_interval(secs => lease_seconds)
+      < coalesce(:now::timestamptz, statement_timestamp())
+order by heartbeat_time, boot_id
+limit :count_max
+
+-- name: mark_dead
+-- Win the right to rescue a boot: ALIVE to DEAD, only if still expired and not renewed since it was observed.
+update instances
+set state = 'DEAD', dead_time = coalesce(:now::timestamptz, statement_timestamp())
+where boot_id = :boot_id
+  and state = 'ALIVE'
+  and heartbeat_time = :observed_heartbeat_time
+  and heartbeat_time + make_interval(secs => lease_seconds)
+      < coalesce(:now::timestamptz, statement_timestamp())
+returning boot_id
+
+-- name: mark_all_others_dead
+-- Declare every other boot dead, expired or not, for a data folder whose lock proves that they are gone.
+update instances
+set state = 'DEAD', dead_time = coalesce(:now::timestamptz, statement_timestamp())
+where boot_id <> all (:boot_ids::uuid[]) and state = 'ALIVE'
+returning boot_id
+
+-- name: get
+-- One boot.
+select boot_id, host, pid, version, state, lease_seconds, started_time, heartbeat_time, dead_time
+from instances
+where boot_id = :boot_id

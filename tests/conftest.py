@@ -1,0 +1,76 @@
+"""Fixtures for every test: servers, databases, and which of the two kinds of server a test runs on."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import get_args
+
+import pytest
+
+from tests import postgres
+
+DEFAULT_KIND = os.environ.get("PLACET_TEST_POSTGRES", "embedded")
+REQUIRED = os.environ.get("PLACET_REQUIRE_TOOLCHAINS") == "1"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "both_servers: run on the embedded and on an installed Postgres")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "postgres_kind" in metafunc.fixturenames:
+        both = metafunc.definition.get_closest_marker("both_servers") is not None
+        kinds = list(get_args(postgres.Kind)) if both else [DEFAULT_KIND]
+        metafunc.parametrize("postgres_kind", kinds, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def postgres_kind(request: pytest.FixtureRequest) -> postgres.Kind:
+    """The kind of server of this test; skips where it is missing, unless the toolchains are required."""
+    kind: postgres.Kind = request.param
+    problem = postgres.missing(kind)
+    if problem is not None:
+        if REQUIRED:
+            pytest.fail(problem)
+        pytest.skip(problem)
+    return kind
+
+
+@pytest.fixture(scope="session")
+def _clusters() -> Iterator[dict[postgres.Kind, postgres.Cluster]]:
+    with ExitStack() as stack:
+        yield _Clusters(stack)
+
+
+class _Clusters(dict[postgres.Kind, postgres.Cluster]):
+    """Starts each kind of server once, on first use."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        super().__init__()
+        self._stack = stack
+
+    def __missing__(self, kind: postgres.Kind) -> postgres.Cluster:
+        self[kind] = self._stack.enter_context(postgres.cluster(kind))
+        return self[kind]
+
+
+@pytest.fixture
+def cluster(
+    postgres_kind: postgres.Kind, _clusters: dict[postgres.Kind, postgres.Cluster]
+) -> postgres.Cluster:
+    """The shared server: not to be stopped, frozen or reconfigured."""
+    return _clusters[postgres_kind]
+
+
+@pytest.fixture
+def database(cluster: postgres.Cluster) -> Iterator[postgres.Database]:
+    """A migrated, empty database of this test alone."""
+    with cluster.database() as fresh:
+        yield fresh
+
+
+@pytest.fixture
+def empty_database(cluster: postgres.Cluster) -> Iterator[postgres.Database]:
+    """A database of this test alone, without a schema."""
+    with cluster.database(migrated=False) as fresh:
+        yield fresh

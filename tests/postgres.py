@@ -1,0 +1,122 @@
+"""Real Postgres for tests: one server per worker and kind, one database per test, cloned from a template.
+
+Kinds: ``embedded`` (the wheel's, by unix socket) and ``installed`` (Debian's PostgreSQL 15 or newer, by TCP
+on a free loopback port). Both end with the test process, also when that is killed.
+"""
+
+import asyncio
+import socket
+import uuid
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import asyncpg
+
+from placet_server.embedded import binaries
+from placet_server.embedded.error import BinariesMissing
+from placet_server.embedded.server import EmbeddedPostgres
+from placet_server.store.migrate import migrate
+
+Kind = Literal["embedded", "installed"]
+TEMPLATE = "placet_template"
+Result = TypeVar("Result")
+SMALL = {
+    "shared_buffers": "32MB",
+    "max_connections": "60",
+    "autovacuum_naptime": "5s",
+    "max_wal_size": "256MB",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """A migrated, otherwise empty database of one test."""
+
+    dsn: str
+    name: str
+    server: EmbeddedPostgres
+
+
+class Cluster:
+    """One running server with a migrated template database. Used by one thread at a time."""
+
+    def __init__(self, server: EmbeddedPostgres, admin_dsn: str) -> None:
+        self.server = server
+        self.admin_dsn = admin_dsn
+        self._runner = ThreadPoolExecutor(1)
+        self._administer(f"create database {TEMPLATE}")
+        self._run(migrate(self.dsn_of(TEMPLATE)))
+
+    @contextmanager
+    def database(self, *, migrated: bool = True) -> Iterator[Database]:
+        """A database of its own, dropped afterwards whoever is still connected."""
+        name = f"test_{uuid.uuid4().hex}"
+        self._administer(f"create database {name} template {TEMPLATE if migrated else 'template1'}")
+        try:
+            yield Database(dsn=self.dsn_of(name), name=name, server=self.server)
+        finally:
+            self._administer(f"drop database if exists {name} with (force)")
+
+    def close(self) -> None:
+        self._runner.shutdown()
+
+    def dsn_of(self, name: str) -> str:
+        return self.admin_dsn.replace("/postgres?", f"/{name}?", 1)
+
+    def _administer(self, statement: str) -> None:
+        self._run(_execute(self.admin_dsn, statement))
+
+    def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        # On a thread of its own, so that fixtures leave the loops of the tests alone.
+        return self._runner.submit(asyncio.run, coroutine).result()
+
+
+@contextmanager
+def cluster(kind: Kind) -> Iterator[Cluster]:
+    """A fresh server of that kind. Raises BinariesMissing."""
+    if kind == "embedded":
+        server, port = EmbeddedPostgres(programs=_embedded_programs(), settings=SMALL), None
+    else:
+        port = _free_port()
+        tcp = {"listen_addresses": "127.0.0.1", "port": str(port)}
+        server = EmbeddedPostgres(programs="installed", settings={**SMALL, **tcp})
+    with server:
+        dsn = server.dsn
+        if port is not None:
+            credentials = dsn.removeprefix("postgresql://").partition("@")[0]
+            dsn = f"postgresql://{credentials}@127.0.0.1:{port}/postgres?"
+        running = Cluster(server, dsn)
+        try:
+            yield running
+        finally:
+            running.close()
+
+
+def missing(kind: Kind) -> str | None:
+    """Why there is no server of that kind here; None if there is."""
+    try:
+        binaries.find("installed" if kind == "installed" else _embedded_programs())
+    except BinariesMissing as error:
+        return str(error)
+    return None
+
+
+def _embedded_programs() -> str:
+    return "wheel"
+
+
+async def _execute(dsn: str, statement: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
