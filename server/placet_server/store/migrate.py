@@ -18,7 +18,14 @@ from uuid import uuid4
 import asyncpg
 
 from placet_server.store import queries
-from placet_server.store.session import Connection, RawConnection, SessionOptions, connect, translate
+from placet_server.store.session import (
+    Connection,
+    RawConnection,
+    SessionOptions,
+    StoreUnfit,
+    connect,
+    translate,
+)
 
 MIGRATIONS_FOLDER = Path(__file__).parent / "migrations"
 MAJOR_MIN = 15
@@ -49,10 +56,6 @@ class SchemaStatus:
     unknown: tuple[Migration, ...]
 
 
-class StoreUnfit(Exception):
-    """A database that this release must not run on. Raised at start only."""
-
-
 class PostgresTooOld(StoreUnfit):
     def __init__(self, version: str) -> None:
         self.version = version
@@ -79,6 +82,12 @@ class SchemaTooNew(StoreUnfit):
         super().__init__(f"a newer release has changed the schema by {_list(unknown)}; run that release")
 
 
+class MigrationBusy(StoreUnfit):
+    def __init__(self, waited_seconds: float) -> None:
+        self.waited_seconds = waited_seconds
+        super().__init__(f"another process has been migrating for {waited_seconds:g} seconds; try again")
+
+
 class MigrationChanged(StoreUnfit):
     def __init__(self, recorded: Migration, found: Migration) -> None:
         self.recorded = recorded
@@ -100,7 +109,7 @@ async def migrate(
     await require_server(dsn)
     connection = await _connect(dsn, lock_timeout_seconds)
     try:
-        await connection.execute(_SQL["lock"].sql, LOCK_KEY)
+        await _lock(connection, lock_timeout_seconds)
         await connection.execute(_SQL["create_table"].sql)
         known = find_migrations(folder)
         for migration in (await _compare(connection, known)).pending:
@@ -168,6 +177,13 @@ def _read(path: Path) -> Migration:
         raise ValueError(f"{path.name}: named NNNN_what.sql, headed by `-- expand` or `-- contract`")
     checksum = hashlib.sha256(text.encode()).hexdigest()
     return Migration(version=int(named[1]), name=named[2], kind=kind, checksum=checksum)
+
+
+async def _lock(connection: Connection, timeout_seconds: float) -> None:
+    try:
+        await connection.execute(_SQL["lock"].sql, LOCK_KEY)
+    except asyncpg.LockNotAvailableError as error:
+        raise MigrationBusy(timeout_seconds) from error
 
 
 async def _apply(connection: Connection, migration: Migration, folder: Path) -> None:

@@ -60,6 +60,10 @@ class SessionOptions:
         }
 
 
+class StoreUnfit(Exception):
+    """A database that this release must not run on. Raised at start only; the text is for the operator."""
+
+
 class Failure(Enum):
     """What an exception from a session means to its caller."""
 

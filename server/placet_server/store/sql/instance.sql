@@ -21,7 +21,7 @@ where boot_id = :boot_id and state = 'ALIVE'
 
 -- name: list_expired
 -- The boots whose lease has run out, longest gone first.
-select boot_id, host, pid, version, lease_seconds, started_time, heartbeat_time
+select boot_id, host, pid, lease_seconds, heartbeat_time
 from instances
 where state = 'ALIVE'
   and heartbeat_time + make_interval(secs => lease_seconds)
@@ -47,8 +47,6 @@ set state = 'DEAD', dead_time = coalesce(:now::timestamptz, statement_timestamp(
 where boot_id <> all (:boot_ids::uuid[]) and state = 'ALIVE'
 returning boot_id
 
--- name: get
--- One boot.
-select boot_id, host, pid, version, state, lease_seconds, started_time, heartbeat_time, dead_time
-from instances
-where boot_id = :boot_id
+-- name: get_state
+-- Whether a boot is alive or dead.
+select state from instances where boot_id = :boot_id
