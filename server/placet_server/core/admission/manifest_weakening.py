@@ -1,0 +1,128 @@
+"""What a manifest takes back of what the one before promised. Warnings only: whoever admits it shall have seen them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from placet_server.model.capability import Capability
+from placet_server.model.contract import Contract, EffectClass, KeyRequirement, Risk
+from placet_server.model.manifest import Manifest, Problem
+
+_EFFECTS = list(EffectClass)
+_RISKS = list(Risk)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weakening:
+    member: str
+    code: str
+    message: str
+
+
+def weakenings(manifest: Manifest, previous: Manifest | None) -> Iterator[Problem]:
+    """One warning per promise taken back, by the current version of each name."""
+    if previous is None:
+        return
+    current = {c.name: (index, c) for index, c in enumerate(manifest.capabilities)}
+    for old in {c.name: c for c in previous.capabilities}.values():
+        if old.name not in current:
+            text = f"{old.name} is no longer offered; actions pinned to it keep their version."
+            yield Problem(path="capabilities", code="capability_removed", message=text, warning=True)
+            continue
+        index, new = current[old.name]
+        for found in _of_capability(old, new):
+            path = f"capabilities[{index}].{found.member}"
+            message = f"{found.message} (before: version {old.version})"
+            yield Problem(path=path, code=found.code, message=message, warning=True)
+
+
+def _of_capability(old: Capability, new: Capability) -> Iterator[_Weakening]:
+    # A schema that is no JSON has a problem of its own.
+    if new.contract_digest_or_none is not None:
+        for member, before, after in (
+            ("input", old.input_schema_value, new.input_schema_value),
+            ("output", old.output_schema_value, new.output_schema_value),
+        ):
+            if before != after:
+                text = f"The {member} schema has changed."
+                yield _Weakening(f"{member}_schema_json", f"{member}_schema_changed", text)
+    for found in _of_contract(old.contract, new.contract):
+        yield _Weakening(f"contract.{found.member}", found.code, found.message)
+
+
+def _of_contract(old: Contract, new: Contract) -> Iterator[_Weakening]:
+    yield from _of_effect(old, new)
+    yield from _of_keys(old, new)
+    yield from _of_limits(old, new)
+    yield from _of_protection(old, new)
+
+
+def _of_effect(old: Contract, new: Contract) -> Iterator[_Weakening]:
+    before, after = _EFFECTS.index(old.effect), _EFFECTS.index(new.effect)
+    if after > before:
+        yield _Weakening(
+            "effect", "effect_weaker", f"{old.effect} is now {new.effect}: repeating is less safe."
+        )
+    elif after < before:
+        text = f"{old.effect} is now {new.effect}: what was not repeated may be."
+        yield _Weakening("effect", "effect_claims_more", text)
+    if (new.effect_key_ttl_seconds or 0) > (old.effect_key_ttl_seconds or 0) and old.effect is new.effect:
+        text = "The provider is now trusted to remember our key for longer."
+        yield _Weakening("effect_key_ttl", "effect_key_ttl_raised", text)
+    if new.effect_marked and not old.effect_marked:
+        text = "A stopped attempt that has not marked its effect now counts as not done."
+        yield _Weakening("effect_marked", "effect_marked_added", text)
+    if new.attempts_max > old.attempts_max:
+        text = f"{new.attempts_max} attempts instead of {old.attempts_max}."
+        yield _Weakening("retry.attempts_max", "attempts_raised", text)
+
+
+def _of_keys(old: Contract, new: Contract) -> Iterator[_Weakening]:
+    before, after = old.idempotency, new.idempotency
+    if before.requirement is not after.requirement and after.requirement is not KeyRequirement.REQUIRED:
+        text = f"A key was {before.requirement} and is {after.requirement}."
+        yield _Weakening("idempotency.requirement", "key_requirement_dropped", text)
+    if before.scope is not after.scope:
+        text = f"Keys were shared by {before.scope} and are by {after.scope}: known keys are not found again."
+        yield _Weakening("idempotency.scope", "key_scope_changed", text)
+    if after.ttl_seconds < before.ttl_seconds:
+        yield _Weakening("idempotency.ttl", "key_ttl_shortened", "Keys are forgotten sooner.")
+
+
+def _of_limits(old: Contract, new: Contract) -> Iterator[_Weakening]:
+    before, after = old.limits, new.limits
+    for member, was, becomes, code in (
+        ("timeout_default", before.timeout_default_seconds, after.timeout_default_seconds, "timeout_raised"),
+        ("timeout_max", before.timeout_max_seconds, after.timeout_max_seconds, "timeout_raised"),
+        ("input_bytes_max", before.input_bytes_max, after.input_bytes_max, "bytes_raised"),
+        ("output_bytes_max", before.output_bytes_max, after.output_bytes_max, "bytes_raised"),
+    ):
+        if becomes > was:
+            yield _Weakening(f"limits.{member}", code, f"{member} is {becomes:g} instead of {was:g}.")
+
+
+def _of_protection(old: Contract, new: Contract) -> Iterator[_Weakening]:
+    if removed := sorted(old.hazards - new.hazards):
+        yield _Weakening("hazards", "hazards_removed", f"No longer named: {', '.join(removed)}.")
+    if _RISKS.index(new.risk) < _RISKS.index(old.risk):
+        yield _Weakening("risk", "risk_lowered", f"{old.risk} is now {new.risk}.")
+    if new.no_approval_reason is not None and new.no_approval_reason != old.no_approval_reason:
+        text = "The reason for running without approval is new."
+        yield _Weakening("no_approval.reason", "no_approval_reason_changed", text)
+    before, after = old.credentials, new.credentials
+    if before.required and not after.required:
+        yield _Weakening("credentials.required", "credential_dropped", "No credential is required any more.")
+    if before.issuers and (not after.issuers or set(after.issuers) - set(before.issuers)):
+        yield _Weakening("credentials.issuers", "credential_issuers_widened", "More issuers are accepted.")
+    if gone := sorted(set(before.scopes) - set(after.scopes)):
+        yield _Weakening(
+            "credentials.scopes", "credential_scopes_removed", f"No longer needed: {', '.join(gone)}."
+        )
+    if bare := sorted(set(old.data.sensitive_paths) - set(new.data.sensitive_paths)):
+        text = f"No longer protected: {', '.join(bare)}."
+        yield _Weakening("data.sensitive_paths", "sensitive_paths_removed", text[:512])
+    if old.cancellable and not new.cancellable:
+        yield _Weakening(
+            "cancellable", "cancellable_dropped", "The handler no longer stops soon when cancelled."
+        )
+    if old.streaming and not new.streaming:
+        yield _Weakening("streaming", "streaming_dropped", "The handler no longer sends chunks.")

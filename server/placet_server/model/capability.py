@@ -1,0 +1,104 @@
+"""A named, versioned thing that can be invoked under a contract."""
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from placet_server.model.contract import Contract
+from placet_server.model.document import read, written
+from placet_server.model.errors import JsonNotInteroperable, MalformedJson, PayloadTooLarge
+from placet_server.model.json_schema import CompiledSchema, compile_schema
+from placet_server.model.json_text import canonicalize, canonicalize_value
+
+NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+NAME_LENGTH_MAX = 128
+VERSION_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+VERSION_LENGTH_MAX = 32
+DOCUMENT_BYTES_MAX = 4 * 2**20
+
+
+class CapabilityKind(StrEnum):
+    """TOOL: one handler call."""
+
+    TOOL = "TOOL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presentation:
+    """What people see. Outside the contract digest: it may change under a version."""
+
+    title: str = ""
+    description: str = ""
+    key_fields: tuple[str, ...] = ()
+    documentation_url: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capability:
+    """Schemas are JSON Schema 2020-12 texts; the empty one allows any JSON. A version never changes its digest."""
+
+    name: str
+    version: str
+    kind: CapabilityKind = CapabilityKind.TOOL
+    input_schema: str = ""
+    output_schema: str = ""
+    contract: Contract
+    presentation: Presentation = field(default_factory=Presentation)
+
+    @cached_property
+    def contract_digest(self) -> str:
+        """Hex SHA-256 over the RFC 8785 form of kind, schemas and contract.
+
+        Raises MalformedJson or JsonNotInteroperable for a schema that is no JSON.
+        """
+        bound = {
+            "kind": self.kind.value,
+            "input_schema": self.input_schema_value,
+            "output_schema": self.output_schema_value,
+            "contract": written(self.contract),
+        }
+        return canonicalize_value(bound, bytes_max=DOCUMENT_BYTES_MAX, depth_max=80).digest.hex()
+
+    @property
+    def contract_digest_or_none(self) -> str | None:
+        """None if a schema is no JSON."""
+        try:
+            return self.contract_digest
+        except (MalformedJson, JsonNotInteroperable, PayloadTooLarge):
+            return None
+
+    @cached_property
+    def input_schema_value(self) -> Any:
+        """None for the empty schema. Raises as `contract_digest` does."""
+        return _schema_value(self.input_schema)
+
+    @cached_property
+    def output_schema_value(self) -> Any:
+        """None for the empty schema. Raises as `contract_digest` does."""
+        return _schema_value(self.output_schema)
+
+    @cached_property
+    def compiled_input(self) -> CompiledSchema:
+        """Raises SchemaRefused; never for an admitted capability."""
+        return compile_schema(self.input_schema)
+
+    @cached_property
+    def compiled_output(self) -> CompiledSchema:
+        """Raises SchemaRefused; never for an admitted capability."""
+        return compile_schema(self.output_schema)
+
+    def to_document(self) -> dict[str, Any]:
+        """The JSON form that the store keeps."""
+        document: dict[str, Any] = written(self)
+        return document
+
+    @classmethod
+    def from_document(cls, document: object) -> "Capability":
+        """Raises DocumentRefused for unknown or missing members and wrong types."""
+        return read(cls, document)
+
+
+def _schema_value(text: str) -> Any:
+    return canonicalize(text, bytes_max=DOCUMENT_BYTES_MAX).value if text else None

@@ -1,0 +1,138 @@
+"""What is promised about a capability. Everything but the effect class has a default."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+HOUR_SECONDS = 3600.0
+DAY_SECONDS = 24 * HOUR_SECONDS
+MIB = 2**20
+
+EFFECT_KEY_TTL_DEFAULT_SECONDS = DAY_SECONDS
+PAYLOAD_BYTES_HARD_MAX = 3 * MIB
+
+
+class EffectClass(StrEnum):
+    """Whether repeating is safe, from harmless to not.
+
+    READ changes nothing, IDEMPOTENT is deduplicated by the provider on our effect key, RECONCILABLE can be looked up
+    there, UNSAFE is none of these.
+    """
+
+    READ = "READ"
+    IDEMPOTENT = "IDEMPOTENT"
+    RECONCILABLE = "RECONCILABLE"
+    UNSAFE = "UNSAFE"
+
+
+class Hazard(StrEnum):
+    """What may be harmed."""
+
+    WRITE = "WRITE"
+    DELETE = "DELETE"
+    MESSAGE = "MESSAGE"
+    FINANCIAL = "FINANCIAL"
+    IDENTITY = "IDENTITY"
+    MEDICAL = "MEDICAL"
+    LEGAL = "LEGAL"
+    EXTERNAL_NETWORK = "EXTERNAL_NETWORK"
+    CODE_EXECUTION = "CODE_EXECUTION"
+
+
+class Risk(StrEnum):
+    """How much is at stake, in rising order."""
+
+    LOW = "LOW"
+    MEDIUM = "MEDIUM"
+    HIGH = "HIGH"
+    CRITICAL = "CRITICAL"
+
+
+class KeyRequirement(StrEnum):
+    """Whether an idempotency key may, must or must not be given."""
+
+    OPTIONAL = "OPTIONAL"
+    REQUIRED = "REQUIRED"
+    UNSUPPORTED = "UNSUPPORTED"
+
+
+class KeyScope(StrEnum):
+    """Who shares a key, always within tenant and capability."""
+
+    PRINCIPAL = "PRINCIPAL"
+    TENANT = "TENANT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdempotencyRule:
+    """`ttl_seconds` counts from settling; open and ambiguous actions never lose their key."""
+
+    requirement: KeyRequirement
+    scope: KeyScope = KeyScope.PRINCIPAL
+    ttl_seconds: float = 7 * DAY_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Timeouts bound one attempt, bytes the canonical UTF-8 text."""
+
+    timeout_default_seconds: float = 60.0
+    timeout_max_seconds: float = 900.0
+    input_bytes_max: int = MIB
+    output_bytes_max: int = MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialRule:
+    """Which opaque credential handle the caller must carry; no issuers: any."""
+
+    required: bool = False
+    issuers: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataRule:
+    """JSON Pointers into input and output, `*` for any element: never logged or traced."""
+
+    sensitive_paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """`contract_for` makes one from an effect class. What a contract may not say is decided by `check_manifest`.
+
+    `attempts_max` counts tries and rescues of one action. `effect_marked`: the handler calls effect() before it touches
+    the provider; until then a stopped attempt counts as not done.
+    """
+
+    effect: EffectClass
+    effect_key_ttl_seconds: float | None = None
+    effect_marked: bool = False
+    hazards: frozenset[Hazard] = frozenset()
+    risk: Risk = Risk.LOW
+    idempotency: IdempotencyRule
+    attempts_max: int = 1
+    limits: Limits = field(default_factory=Limits)
+    no_approval_reason: str | None = None
+    credentials: CredentialRule = field(default_factory=CredentialRule)
+    data: DataRule = field(default_factory=DataRule)
+    cancellable: bool = False
+    streaming: bool = False
+
+
+def key_requirement_default(effect: EffectClass) -> KeyRequirement:
+    return KeyRequirement.OPTIONAL if effect is EffectClass.READ else KeyRequirement.REQUIRED
+
+
+def attempts_max_default(effect: EffectClass) -> int:
+    return 3 if effect in (EffectClass.READ, EffectClass.IDEMPOTENT) else 1
+
+
+def contract_for(effect: EffectClass) -> Contract:
+    """The contract that an effect class alone implies."""
+    return Contract(
+        effect=effect,
+        effect_key_ttl_seconds=EFFECT_KEY_TTL_DEFAULT_SECONDS if effect is EffectClass.IDEMPOTENT else None,
+        idempotency=IdempotencyRule(requirement=key_requirement_default(effect)),
+        attempts_max=attempts_max_default(effect),
+    )
