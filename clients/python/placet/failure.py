@@ -1,0 +1,57 @@
+"""What an author raises, and what an author gets for a declaration that cannot work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Literal, get_args
+
+Category = Literal["invalid", "not_found", "conflict", "forbidden", "rate_limited", "temporary", "permanent"]
+Effect = Literal["unknown", "not_done", "done"]
+
+CODE_LENGTH_MAX = 64
+
+
+class Failure(Exception):
+    """Raised by a handler: the work did not succeed.
+
+    `code` is stable and for programs ("card_declined"), `message` is for people. `effect` says what became of the
+    effect; who does not say it is read as unknown: unless the effect class makes repeating safe, the action then ends
+    AMBIGUOUS. "temporary" and "rate_limited" with effect "not_done" may be tried again, after `retry_delay` (seconds or
+    timedelta). `details` is for the log of the author's own process and never leaves it. Raises ValueError for words
+    that do not exist.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str = "",
+        *,
+        category: Category = "permanent",
+        effect: Effect = "unknown",
+        retry_delay: timedelta | float | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(f"{code}: {message}" if message else code)
+        if not 1 <= len(code) <= CODE_LENGTH_MAX:
+            raise ValueError(f"code has 1 to {CODE_LENGTH_MAX} characters, not {len(code)}")
+        if category not in get_args(Category):
+            raise ValueError(f"category is one of {', '.join(get_args(Category))}, not {category!r}")
+        if effect not in get_args(Effect):
+            raise ValueError(f"effect is one of {', '.join(get_args(Effect))}, not {effect!r}")
+        self.code = code
+        self.message = message
+        self.category: Category = category
+        self.effect: Effect = effect
+        self.retry_delay_seconds = (
+            retry_delay.total_seconds() if isinstance(retry_delay, timedelta) else retry_delay
+        )
+        self.details = dict(details or {})
+
+
+class Cancelled(BaseException):
+    """Raised by `SyncContext.raise_if_cancelled`; let it pass, as with asyncio.CancelledError."""
+
+
+class DeclarationError(TypeError):
+    """A tool or app that cannot work as declared. The text says what to change."""

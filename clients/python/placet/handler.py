@@ -1,0 +1,207 @@
+"""Reads a Python function as a handler: parsed JSON in, JSON out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass
+from typing import Any, get_type_hints, is_typeddict
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+from placet.context import Context, SyncContext
+from placet.failure import DeclarationError, Failure
+from placet.schema import NO_DEFAULT, adapter_of, model_of_parameters, schema_of
+
+VIOLATIONS_SHOWN_MAX = 16
+
+# From a context and the parsed input to the arguments of the function.
+Bind = Callable[[Any, Any], dict[str, Any]]
+Dump = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """`call` takes the context (or None) and parsed JSON; it returns JSON, or an awaitable of it if `is_async`.
+
+    An input that the function's own types refuse becomes Failure("invalid_input"), category invalid, effect not done.
+    """
+
+    is_async: bool
+    wants_context: bool
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+    call: Callable[[Any, Any], Any]
+
+
+def read_handler(
+    function: Callable[..., Any],
+    *,
+    names: Mapping[str, Any],
+    input_schema: Mapping[str, Any] | None,
+    output_schema: Mapping[str, Any] | None,
+) -> Handler:
+    """`names` are what annotations may refer to beside the function's module. Given schemas win over derived ones.
+
+    Raises DeclarationError.
+    """
+    what = f"{getattr(function, '__qualname__', function)!s}()"
+    is_async = _is_async(function, what)
+    hints = _hints(function, names, what)
+    context_name, parameters = _parameters(function, hints, is_async, what)
+    bind, derived_input = _input(parameters, context_name, input_schema is not None, what)
+    dump, derived_output = _output(hints, output_schema is not None, what)
+    return Handler(
+        is_async=is_async,
+        wants_context=context_name is not None,
+        input_schema=derived_input if input_schema is None else input_schema,
+        output_schema=derived_output if output_schema is None else output_schema,
+        call=_async_call(function, bind, dump) if is_async else _plain_call(function, bind, dump),
+    )
+
+
+def _async_call(function: Callable[..., Any], bind: Bind, dump: Dump) -> Callable[[Any, Any], Any]:
+    async def call(context: Any, value: Any) -> Any:
+        return dump(await function(**bind(context, value)))
+
+    return call
+
+
+def _plain_call(function: Callable[..., Any], bind: Bind, dump: Dump) -> Callable[[Any, Any], Any]:
+    def call(context: Any, value: Any) -> Any:
+        return dump(function(**bind(context, value)))
+
+    return call
+
+
+def _is_async(function: Callable[..., Any], what: str) -> bool:
+    if not callable(function):
+        raise DeclarationError(f"{what} cannot be called; decorate a function")
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise DeclarationError(
+            f"{what} yields; take a Context, send parts with `await context.chunk(…)` under streaming=True, "
+            "and return the whole"
+        )
+    return inspect.iscoroutinefunction(function)
+
+
+def _hints(function: Callable[..., Any], names: Mapping[str, Any], what: str) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, localns=dict(names), include_extras=True)
+    except NameError as error:
+        raise DeclarationError(
+            f"{what} is annotated with {error.name!r}, which cannot be found; import it outside `if TYPE_CHECKING`"
+        ) from None
+
+
+def _parameters(
+    function: Callable[..., Any], hints: Mapping[str, Any], is_async: bool, what: str
+) -> tuple[str | None, list[tuple[str, Any, Any]]]:
+    """The context parameter's name, then (name, annotation, default) of the others."""
+    context_name = None
+    parameters = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise DeclarationError(f"{what} takes {parameter}; name and annotate each parameter")
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise DeclarationError(f"{what} takes {name!r} by position only; remove the `/`")
+        if name not in hints:
+            raise DeclarationError(
+                f"{what}: annotate {name!r}, for example `{name}: str` or `{name}: placet.Context`"
+            )
+        annotation = hints[name]
+        if annotation in (Context, SyncContext):
+            if context_name is not None:
+                raise DeclarationError(f"{what} takes two contexts; remove {name!r}")
+            if (annotation is Context) != is_async:
+                right = "Context" if is_async else "SyncContext"
+                raise DeclarationError(
+                    f"{what} is {'async' if is_async else 'a plain function'}; annotate {name!r} as placet.{right}"
+                )
+            context_name = name
+            continue
+        default = NO_DEFAULT if parameter.default is parameter.empty else parameter.default
+        parameters.append((name, annotation, default))
+    return context_name, parameters
+
+
+def _input(
+    parameters: list[tuple[str, Any, Any]], context_name: str | None, schema_given: bool, what: str
+) -> tuple[Bind, dict[str, Any]]:
+    """One parameter that is an object by itself takes the whole input; otherwise every parameter is a member of it."""
+    if len(parameters) == 1 and (schema_given or _is_object(parameters[0][1])):
+        name, annotation, _ = parameters[0]
+        adapter = adapter_of(annotation, f"parameter {name!r} of {what}")
+        bind = _bind_whole(adapter, name, context_name)
+    else:
+        for name, annotation, _ in parameters:
+            adapter_of(annotation, f"parameter {name!r} of {what}")
+        adapter = TypeAdapter(model_of_parameters(parameters))
+        bind = _bind_members(adapter, [name for name, _, _ in parameters], context_name)
+    schema = {} if schema_given else schema_of(adapter, "validation", f"the input of {what}")
+    return bind, schema
+
+
+def _bind_whole(adapter: TypeAdapter[Any], name: str, context_name: str | None) -> Bind:
+    def bind(context: Any, value: Any) -> dict[str, Any]:
+        arguments = {name: _validated(adapter, value)}
+        if context_name is not None:
+            arguments[context_name] = context
+        return arguments
+
+    return bind
+
+
+def _bind_members(adapter: TypeAdapter[Any], names: list[str], context_name: str | None) -> Bind:
+    fields = [(f"p{index}", name) for index, name in enumerate(names)]
+
+    def bind(context: Any, value: Any) -> dict[str, Any]:
+        model = _validated(adapter, value)
+        arguments = {name: getattr(model, field) for field, name in fields}
+        if context_name is not None:
+            arguments[context_name] = context
+        return arguments
+
+    return bind
+
+
+def _validated(adapter: TypeAdapter[Any], value: Any) -> Any:
+    # As JSON, not as Python: a strict model takes a date from JSON text, but not from a str.
+    try:
+        return adapter.validate_json(to_json(value))
+    except ValidationError as error:
+        # Values stay out of the message: they may be sensitive.
+        problems = error.errors(include_url=False, include_input=False, include_context=False)
+        shown = [f"/{'/'.join(map(str, p['loc']))}: {p['msg']}" for p in problems[:VIOLATIONS_SHOWN_MAX]]
+        raise Failure("invalid_input", "; ".join(shown), category="invalid", effect="not_done") from None
+
+
+def _output(hints: Mapping[str, Any], schema_given: bool, what: str) -> tuple[Dump, dict[str, Any] | None]:
+    annotation = hints.get("return", Any)
+    if annotation is Any:
+        return _dump_anything, None
+    adapter = adapter_of(annotation, f"the output of {what}")
+    schema = None if schema_given else schema_of(adapter, "serialization", f"the output of {what}")
+
+    def dump(value: Any) -> Any:
+        try:
+            return adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+        except PydanticSerializationError:
+            return value
+
+    return dump, schema
+
+
+def _dump_anything(value: Any) -> Any:
+    # What cannot be JSON goes on as it is: the output gate refuses it by path.
+    try:
+        return to_jsonable_python(value, by_alias=True)
+    except PydanticSerializationError:
+        return value
+
+
+def _is_object(annotation: Any) -> bool:
+    return isinstance(annotation, type) and (
+        issubclass(annotation, BaseModel) or is_dataclass(annotation) or is_typeddict(annotation)
+    )
