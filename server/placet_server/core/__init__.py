@@ -1,1 +1,1 @@
-"""The life of an action in its order: admission, decision, execution, publication; and recovery of whatever stopped in between."""
+"""The life of an action in order: admission, decision, execution, publication; recovery of what stopped between."""
