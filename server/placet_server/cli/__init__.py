@@ -1,0 +1,1 @@
+"""The command line. Importing it needs no server extras."""

@@ -1,0 +1,1 @@
+"""Gates 1 to 8: from a request to a stored intent."""

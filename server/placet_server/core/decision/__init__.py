@@ -1,0 +1,1 @@
+"""Dry runs, plans and approvals: whether the intent may start."""

@@ -1,0 +1,1 @@
+"""What stopped in between: rescue, resume, reconcile, report."""

@@ -1,0 +1,1 @@
+"""What every layer speaks of: states, outcomes, errors, contracts. Pure; imports nothing of ours."""
