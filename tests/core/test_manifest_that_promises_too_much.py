@@ -28,7 +28,7 @@ RECONCILABLE = contract_for(EffectClass.RECONCILABLE)
 
 
 def capability(contract: Contract = READ, **changes: Any) -> Capability:
-    return Capability(**{"name": "orders.find", "version": "1", "contract": contract} | changes)
+    return replace(Capability(name="orders.find", version="1", contract=contract), **changes)
 
 
 def manifest(*capabilities: Capability) -> Manifest:

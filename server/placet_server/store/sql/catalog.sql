@@ -1,0 +1,104 @@
+-- Manifests and capabilities. Lock order: the revision of '-', then the tenant's; both before any row below them.
+
+-- name: create_revision
+-- Make the row that is locked and polled, if the tenant has none.
+insert into catalog_revisions (tenant, revision, update_time)
+values (:tenant, 0, coalesce(:now::timestamptz, statement_timestamp()))
+on conflict do nothing
+
+-- name: lock_revision
+-- Be the only one to change the tenant's catalogue until the end of the tx.
+select revision from catalog_revisions where tenant = :tenant for update
+
+-- name: share_revision
+-- Let nobody change the tenant's catalogue until the end of the tx.
+select revision from catalog_revisions where tenant = :tenant for share
+
+-- name: raise_revision
+-- Tell every replica that the tenant's catalogue has changed.
+update catalog_revisions
+set revision = revision + 1, update_time = coalesce(:now::timestamptz, statement_timestamp())
+where tenant = :tenant
+returning revision
+
+-- name: get_revision
+-- The revision of one tenant.
+select revision from catalog_revisions where tenant = :tenant
+
+-- name: get_manifest
+-- One manifest of one owner.
+select tenant, name, version, digest, document, capability_count
+from manifests
+where tenant = :tenant and name = :name
+
+-- name: put_manifest
+-- Store a manifest in place of the one before.
+insert into manifests
+    (tenant, name, version, digest, document, capability_count, create_time, update_time, admitted_by)
+select :tenant, :name, :version, :digest, :document, :capability_count, at, at, :admitted_by
+from (select coalesce(:now::timestamptz, statement_timestamp()) as at) as clock
+on conflict on constraint manifests_pkey do update
+set version = excluded.version,
+    digest = excluded.digest,
+    document = excluded.document,
+    capability_count = excluded.capability_count,
+    update_time = excluded.update_time,
+    admitted_by = excluded.admitted_by
+
+-- name: list_manifests
+-- A page by name: the tenant's and the server's own, which hide others of their name.
+select m.tenant, m.name, m.version, m.digest, m.capability_count
+from manifests m
+where m.tenant in ('-', :tenant)
+  and m.name > :after_name
+  and (m.tenant = '-' or not exists (select from manifests o where o.tenant = '-' and o.name = m.name))
+order by m.name
+limit :count_max
+
+-- name: list_named
+-- Owner and contract digest of every version of the given names.
+select name, version, manifest, contract_digest
+from capabilities
+where tenant = :tenant and name = any (:names::text[])
+
+-- name: clear_current
+-- Let no capability of a manifest be current.
+update capabilities set current = false
+where tenant = :tenant and manifest = :manifest and current
+
+-- name: put_capabilities
+-- Store the versions of a manifest; those known already get its presentation and keep their contract.
+insert into capabilities
+    (tenant, name, version, manifest, contract_digest, document, current, create_time, admitted_by)
+select :tenant, item.name, item.version, :manifest, item.contract_digest, item.document, item.current,
+       coalesce(:now::timestamptz, statement_timestamp()), :admitted_by
+from unnest(:names::text[], :versions::text[], :digests::bytea[], :documents::text[], :currents::boolean[])
+     as item (name, version, contract_digest, document, current)
+order by item.name, item.version
+on conflict on constraint capabilities_pkey do update
+set document = excluded.document, current = excluded.current
+where capabilities.contract_digest = excluded.contract_digest and capabilities.manifest = excluded.manifest
+
+-- name: get_capability
+-- One version of a name.
+select tenant, name, version, manifest, contract_digest, document, current
+from capabilities
+where tenant = :tenant and name = :name and version = :version
+
+-- name: get_current_capability
+-- The version that invocations without one get.
+select tenant, name, version, manifest, contract_digest, document, current
+from capabilities
+where tenant = :tenant and name = :name and current
+
+-- name: list_capabilities
+-- A page by name and version: the tenant's and the server's own, which hide others of their name.
+select c.tenant, c.name, c.version, c.manifest, c.contract_digest, c.document, c.current
+from capabilities c
+where c.tenant in ('-', :tenant)
+  and (c.name, c.version) > (:after_name::text collate "C", :after_version::text collate "C")
+  and starts_with(c.name, :name_prefix)
+  and c.name >= :name_prefix::text collate "C"
+  and (c.tenant = '-' or not exists (select from capabilities o where o.tenant = '-' and o.name = c.name))
+order by c.name, c.version
+limit :count_max
