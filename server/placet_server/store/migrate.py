@@ -149,7 +149,7 @@ async def require_server(dsn: str) -> None:
     try:
         version = first.get_server_version()
         if version.major < MAJOR_MIN:
-            raise PostgresTooOld(f"{version.major}.{version.minor}")
+            raise PostgresTooOld(f"{version.major}.{version.micro}")
         second = await connect(dsn)
         try:
             await _require_own_sessions(first, second)

@@ -17,6 +17,7 @@ from placet_server.store.session import (
     RawConnection,
     SessionOptions,
     classify,
+    is_lost,
     open_session,
     translate,
 )
@@ -124,7 +125,7 @@ class _Lent:
     ) -> None:
         connection = self._connection
         assert connection is not None
-        if error is not None and _unknown(error, connection) and not connection.is_closed():
+        if error is not None and _unknown(error, connection) and not is_lost(connection):
             connection.terminate()
         await self._pool.release(connection)
 

@@ -20,6 +20,7 @@ RawConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
 
 TCP_USER_TIMEOUT_SECONDS = 5
+CLIENT_CHECK_SECONDS = 1
 # One plan for the life of the session, and always by index: a plan made while a table is empty would
 # otherwise scan it.
 PINNED_PLANS = {
@@ -52,6 +53,8 @@ class SessionOptions:
             "statement_timeout": _milliseconds(self.statement_timeout_seconds),
             "lock_timeout": _milliseconds(self.lock_timeout_seconds),
             "idle_in_transaction_session_timeout": _milliseconds(self.idle_in_transaction_timeout_seconds),
+            # What a caller that is gone had asked for ends, too.
+            "client_connection_check_interval": _milliseconds(CLIENT_CHECK_SECONDS),
             "tcp_keepalives_idle": "5",
             "tcp_keepalives_interval": "2",
             "tcp_keepalives_count": "3",
@@ -102,9 +105,17 @@ def classify(error: BaseException, connection: Connection | None = None) -> Fail
         return _classify_state(error.sqlstate or "")
     if isinstance(error, (OSError, StoreUnavailable)):  # Timeouts, too.
         return Failure.UNAVAILABLE
-    if isinstance(error, asyncpg.InterfaceError) and connection is not None and connection.is_closed():
+    if isinstance(error, asyncpg.InterfaceError) and connection is not None and is_lost(connection):
         return Failure.UNAVAILABLE
     return Failure.OTHER
+
+
+def is_lost(connection: Connection) -> bool:
+    """Whether the connection has ended; the driver takes such a one from a pool's user at once."""
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True
 
 
 def translate(error: Exception, connection: Connection | None = None) -> Exception:
