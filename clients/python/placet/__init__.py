@@ -11,36 +11,51 @@ from typing import TYPE_CHECKING, Any
 __path__ = extend_path(__path__, __name__)
 
 if TYPE_CHECKING:
+    from placet.aio import AsyncClient
     from placet.app import App, Tool, load_app
+    from placet.client import Client
+    from placet.connection import Tls
     from placet.context import CallerInfo, Context, Json, SyncContext
     from placet.contract import Credentials
+    from placet.errors import PlacetError
     from placet.failure import Cancelled, DeclarationError, Failure
+    from placet.result import Result
 
 # Imported on first use: whoever only calls needs no pydantic, whoever only declares needs no gRPC.
 _HOMES = {
     "App": "app",
+    "AsyncClient": "aio",
     "CallerInfo": "context",
     "Cancelled": "failure",
+    "Client": "client",
     "Context": "context",
     "Credentials": "contract",
     "DeclarationError": "failure",
     "Failure": "failure",
     "Json": "context",
+    "PlacetError": "errors",
+    "Result": "result",
     "SyncContext": "context",
+    "Tls": "connection",
     "Tool": "app",
     "load_app": "app",
 }
 
 __all__ = [
     "App",
+    "AsyncClient",
     "CallerInfo",
     "Cancelled",
+    "Client",
     "Context",
     "Credentials",
     "DeclarationError",
     "Failure",
     "Json",
+    "PlacetError",
+    "Result",
     "SyncContext",
+    "Tls",
     "Tool",
     "load_app",
 ]

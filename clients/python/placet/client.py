@@ -1,0 +1,276 @@
+"""The blocking client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Unpack, cast
+
+import grpc
+
+from placet import requests
+from placet.connection import Address, Tls, Token, find_address
+from placet.errors import PlacetError
+from placet.follow import Follower
+from placet.requests import CallArguments, CallOptions
+from placet.result import Result
+from placet.retry import Deadline, RetryPolicy
+from placet.status import error_of_rpc
+from placet.steps import Pause, ResultT, Send, Steps, ask, call, wait
+from placet.stream import CALL_SECONDS, READ_SECONDS, EventStream
+from placet.v1 import action_pb2, capability_pb2, catalog_service_pb2, event_pb2, runtime_service_pb2
+from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
+from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
+
+if TYPE_CHECKING:
+    from placet.app import App
+
+
+class Client:
+    """Calls one server; may be used by many threads. Close it, or use it as a context manager.
+
+    Every method has a deadline and sends its request again when that is safe and useful: see `placet.retry`.
+    Exceptions are those of `placet.errors`. A connection does not survive a fork: connect in the child.
+    """
+
+    def __init__(self, channel: grpc.Channel, token: Token = "", policy: RetryPolicy | None = None) -> None:
+        self._channel = channel
+        self._token = token
+        self._policy = policy or RetryPolicy()
+        self._keyless: set[str] = set()
+        self._stubs = (RuntimeServiceStub(channel), CatalogServiceStub(channel))
+
+    @classmethod
+    def connect(
+        cls,
+        target: str | None = None,
+        *,
+        token: Token | None = None,
+        tls: Tls | bool | None = None,
+        policy: RetryPolicy | None = None,
+    ) -> Client:
+        """Without arguments as `placet dev`, $PLACET_TARGET and $PLACET_TOKEN say. Connects lazily. Raises
+        TargetError.
+
+        `token` is sent with every call; a function is asked each time. `tls`: see `placet.connection.find_address`.
+        """
+        address = find_address(target, token, tls)
+        return cls(_open_channel(address), cast("Token", address.token), policy)
+
+    def close(self) -> None:
+        """Ends what is under way. May be called twice."""
+        self._channel.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def call(
+        self, capability: str, input: Any, *, timeout: float = CALL_SECONDS, **options: Unpack[CallArguments]
+    ) -> Result:
+        """Run a capability to its end; `timeout` seconds bound it with all its retries.
+
+        `input` is JSON-able, a pydantic model, or JSON text as bytes. `key` binds retries to one effect: give your
+        own wherever you may call again after a crash of your own; without one each call gets a fresh key, and ""
+        sends none. When the reply is lost the same request is sent again with the same key, and at the end the key
+        is looked up. A new key is never chosen for you.
+        """
+        prepared = requests.prepare_call(capability, input, CallOptions(**options))
+        return self._run(call(prepared, self._keyless, Deadline(timeout), self._policy))
+
+    def stream(
+        self, capability: str, input: Any, *, timeout: float = CALL_SECONDS, **options: Unpack[CallArguments]
+    ) -> EventStream:
+        """As `call`, with its events. Goes on after a broken connection where it was; raises at the end what `call`
+        would."""
+        prepared = requests.prepare_call(capability, input, CallOptions(**options))
+        follower = Follower(Deadline(timeout), self._policy, prepared=prepared, keyless=self._keyless)
+        return EventStream(follower, self._events(follower))
+
+    def watch(self, action_id: str, *, after: str = "", timeout: float | None = None) -> EventStream:
+        """Events after a cursor, first history, then live, to the end of the action; its ending is in the last
+        event."""
+        follower = Follower(Deadline(timeout), self._policy, action_id=action_id, cursor=after)
+        return EventStream(follower, self._events(follower))
+
+    def get(self, action_id: str, *, timeout: float = READ_SECONDS) -> action_pb2.Action:
+        action: action_pb2.Action = self._ask("GetAction", requests.get_request(action_id), timeout).action
+        return action
+
+    def get_by_key(self, capability: str, key: str, *, timeout: float = READ_SECONDS) -> action_pb2.Action:
+        """What became of a key."""
+        request = requests.get_by_key_request(capability, key)
+        action: action_pb2.Action = self._ask("GetAction", request, timeout).action
+        return action
+
+    def list(
+        self,
+        *,
+        capabilities: Iterable[str] = (),
+        states: Iterable[str] = (),
+        requester: str = "",
+        labels: Mapping[str, str] | None = None,
+        create_time_min: datetime | None = None,
+        create_time_max: datetime | None = None,
+        action_id_prefix: str = "",
+        page_size: int = 0,
+        timeout: float = READ_SECONDS,
+    ) -> Iterator[action_pb2.Action]:
+        """All that match, newest first, without payloads; pages are fetched as needed, each within `timeout`."""
+        request = requests.list_request(
+            capabilities=capabilities,
+            states=states,
+            requester=requester,
+            labels=labels,
+            create_time_min=create_time_min,
+            create_time_max=create_time_max,
+            action_id_prefix=action_id_prefix,
+            page_size=page_size,
+        )
+        return self._pages("ListActions", request, "actions", timeout)
+
+    def wait(self, action_id: str, *, timeout: float = CALL_SECONDS) -> action_pb2.Action:
+        """The action once it is terminal or ambiguous, or as it is after `timeout` seconds."""
+        return self._run(wait(action_id, Deadline(timeout), self._policy))
+
+    def cancel(self, action_id: str, reason: str = "", *, timeout: float = READ_SECONDS) -> action_pb2.Action:
+        """Asks for it and returns at once; the state is CANCELLED only when the handler has stopped."""
+        request = runtime_service_pb2.CancelActionRequest(action_id=action_id, reason=reason)
+        action: action_pb2.Action = self._ask("CancelAction", request, timeout).action
+        return action
+
+    def whoami(self, *, timeout: float = READ_SECONDS) -> runtime_service_pb2.GetCallerResponse:
+        response: runtime_service_pb2.GetCallerResponse
+        response = self._ask("GetCaller", runtime_service_pb2.GetCallerRequest(), timeout)
+        return response
+
+    def server_info(self, *, timeout: float = READ_SECONDS) -> runtime_service_pb2.GetServerInfoResponse:
+        response: runtime_service_pb2.GetServerInfoResponse
+        response = self._ask("GetServerInfo", runtime_service_pb2.GetServerInfoRequest(), timeout)
+        return response
+
+    def capabilities(
+        self, prefix: str = "", *, page_size: int = 0, timeout: float = READ_SECONDS
+    ) -> Iterator[capability_pb2.Capability]:
+        """All versions, by name, without schemas."""
+        request = catalog_service_pb2.ListCapabilitiesRequest(name_prefix=prefix, page_size=page_size)
+        return self._pages("ListCapabilities", request, "capabilities", timeout)
+
+    def capability(
+        self, name: str, version: str = "", *, timeout: float = READ_SECONDS
+    ) -> capability_pb2.Capability:
+        """With its schemas; without `version` the current one."""
+        request = catalog_service_pb2.GetCapabilityRequest(name=name, version=version)
+        capability: capability_pb2.Capability = self._ask("GetCapability", request, timeout).capability
+        return capability
+
+    def manifests(
+        self, *, page_size: int = 0, timeout: float = READ_SECONDS
+    ) -> Iterator[catalog_service_pb2.ManifestSummary]:
+        request = catalog_service_pb2.ListManifestsRequest(page_size=page_size)
+        return self._pages("ListManifests", request, "manifests", timeout)
+
+    def manifest(
+        self, name: str, *, timeout: float = READ_SECONDS
+    ) -> catalog_service_pb2.GetManifestResponse:
+        """As admitted, with its digest."""
+        response: catalog_service_pb2.GetManifestResponse
+        response = self._ask("GetManifest", catalog_service_pb2.GetManifestRequest(name=name), timeout)
+        return response
+
+    def admit(
+        self,
+        subject: App | capability_pb2.Manifest,
+        *,
+        validate_only: bool = False,
+        expected_digest: str = "",
+        timeout: float = READ_SECONDS,
+    ) -> catalog_service_pb2.AdmitManifestResponse:
+        """Admit an app or manifest whole, or not at all; `validate_only` changes nothing and reports every problem."""
+        request = requests.admit_request(
+            subject, validate_only=validate_only, expected_digest=expected_digest
+        )
+        response: catalog_service_pb2.AdmitManifestResponse = self._ask("AdmitManifest", request, timeout)
+        return response
+
+    def _ask(self, method: str, request: Any, timeout: float) -> Any:
+        return self._run(ask(method, request, Deadline(timeout), self._policy))
+
+    def _pages(self, method: str, request: Any, member: str, timeout: float) -> Iterator[Any]:
+        while True:
+            response = self._ask(method, request, timeout)
+            yield from getattr(response, member)
+            if not response.next_page_token:
+                return
+            request.page_token = response.next_page_token
+
+    def _run(self, steps: Steps[ResultT]) -> ResultT:
+        reply: Any = None
+        failure: PlacetError | None = None
+        while True:
+            try:
+                step = steps.send(reply) if failure is None else steps.throw(failure)
+            except StopIteration as end:
+                result: ResultT = end.value
+                return result
+            reply, failure = None, None
+            if isinstance(step, Pause):
+                time.sleep(step.seconds)
+                continue
+            try:
+                reply = self._send(step)
+            except PlacetError as error:
+                failure = error
+
+    def _send(self, step: Send) -> Any:
+        sending = self._method(step.method).future(
+            step.request, timeout=step.seconds, metadata=self._metadata()
+        )
+        try:
+            return sending.result()
+        except grpc.RpcError as error:
+            raise error_of_rpc(error) from None
+        except BaseException:
+            # Ctrl-C: whoever no longer waits says so.
+            sending.cancel()
+            raise
+
+    def _events(self, follower: Follower) -> Iterator[event_pb2.ActionEvent]:
+        done = False
+        while not done:
+            step = follower.opening()
+            receiving = self._method(step.method)(
+                step.request, timeout=step.seconds, metadata=self._metadata()
+            )
+            error = None
+            try:
+                for response in receiving:
+                    event = follower.take(response.event)
+                    if event is not None:
+                        yield event
+                    if follower.enough:
+                        break
+            except grpc.RpcError as failure:
+                error = error_of_rpc(failure)
+            finally:
+                receiving.cancel()
+            done = self._run(follower.ended(error))
+
+    def _method(self, name: str) -> Any:
+        return next(getattr(stub, name) for stub in self._stubs if hasattr(stub, name))
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        token = self._token if isinstance(self._token, str) else self._token()
+        return (("authorization", f"Bearer {token}"),) if token else ()
+
+
+def _open_channel(address: Address) -> grpc.Channel:
+    if address.tls is None:
+        return grpc.insecure_channel(address.target, address.options())
+    return grpc.secure_channel(address.target, address.tls.credentials(), address.options())

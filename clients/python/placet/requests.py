@@ -1,0 +1,180 @@
+"""Requests from plain arguments. Pure."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from google.protobuf import duration_pb2, timestamp_pb2
+
+from placet.v1 import action_pb2, capability_pb2, catalog_service_pb2, runtime_service_pb2
+
+Seconds: TypeAlias = float | timedelta
+OnCallerGone = Literal["cancel", "detach"]
+OnDuplicate = Literal["attach", "refuse"]
+DurabilityWord = Literal["ephemeral", "single_process", "shared"]
+
+_ON_CALLER_GONE = {"cancel": action_pb2.ON_CALLER_GONE_CANCEL, "detach": action_pb2.ON_CALLER_GONE_DETACH}
+_ON_DUPLICATE = {"attach": action_pb2.ON_DUPLICATE_ATTACH, "refuse": action_pb2.ON_DUPLICATE_REFUSE}
+_DURABILITY = {
+    "ephemeral": action_pb2.DURABILITY_CLASS_EPHEMERAL,
+    "single_process": action_pb2.DURABILITY_CLASS_SINGLE_PROCESS,
+    "shared": action_pb2.DURABILITY_CLASS_SHARED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedCall:
+    """An invocation that can be sent as often as needed."""
+
+    invocation: action_pb2.Invocation
+    key_is_automatic: bool
+
+    @property
+    def capability(self) -> str:
+        return self.invocation.capability
+
+    @property
+    def key(self) -> str:
+        return self.invocation.options.idempotency_key
+
+    def without_key(self) -> PreparedCall:
+        invocation = action_pb2.Invocation()
+        invocation.CopyFrom(self.invocation)
+        invocation.options.idempotency_key = ""
+        return PreparedCall(invocation=invocation, key_is_automatic=False)
+
+    def execute_request(self) -> runtime_service_pb2.ExecuteRequest:
+        return runtime_service_pb2.ExecuteRequest(invocation=self.invocation)
+
+    def stream_request(self) -> runtime_service_pb2.ExecuteStreamRequest:
+        return runtime_service_pb2.ExecuteStreamRequest(invocation=self.invocation)
+
+    def lookup_request(self) -> runtime_service_pb2.GetActionRequest:
+        return get_by_key_request(self.capability, self.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOptions:
+    """What `call` and `stream` take beside capability and input."""
+
+    version: str = ""
+    key: str | None = None
+    attempt_timeout: Seconds | None = None
+    on_caller_gone: OnCallerGone | None = None
+    on_duplicate: OnDuplicate | None = None
+    require_durability: DurabilityWord | None = None
+    labels: Mapping[str, str] | None = None
+
+
+class CallArguments(TypedDict, total=False):
+    """The same, as keyword arguments."""
+
+    version: str
+    key: str | None
+    attempt_timeout: Seconds | None
+    on_caller_gone: OnCallerGone | None
+    on_duplicate: OnDuplicate | None
+    require_durability: DurabilityWord | None
+    labels: Mapping[str, str] | None
+
+
+def prepare_call(capability: str, input: Any, options: CallOptions) -> PreparedCall:
+    """Without `key` a fresh one is made; key "" sends none. Raises TypeError or ValueError for what is not JSON."""
+    key = str(uuid.uuid4()) if options.key is None else options.key
+    sent = action_pb2.InvocationOptions(
+        idempotency_key=key,
+        timeout=None if options.attempt_timeout is None else _duration(options.attempt_timeout),
+        labels=options.labels or {},
+    )
+    if options.on_caller_gone is not None:
+        sent.on_caller_gone = _ON_CALLER_GONE[options.on_caller_gone]
+    if options.on_duplicate is not None:
+        sent.on_duplicate = _ON_DUPLICATE[options.on_duplicate]
+    if options.require_durability is not None:
+        sent.require_durability = _DURABILITY[options.require_durability]
+    invocation = action_pb2.Invocation(
+        capability=capability, version=options.version, input_json=input_text(input), options=sent
+    )
+    return PreparedCall(invocation=invocation, key_is_automatic=options.key is None)
+
+
+def input_text(input: Any) -> str:
+    """JSON text. Bytes are JSON text already; pydantic models write themselves."""
+    if isinstance(input, bytes):
+        return input.decode()
+    if hasattr(input, "model_dump_json"):
+        return str(input.model_dump_json(by_alias=True))
+    return json.dumps(input, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def get_request(action_id: str) -> runtime_service_pb2.GetActionRequest:
+    return runtime_service_pb2.GetActionRequest(action_id=action_id, view=action_pb2.ACTION_VIEW_FULL)
+
+
+def get_by_key_request(capability: str, key: str) -> runtime_service_pb2.GetActionRequest:
+    return runtime_service_pb2.GetActionRequest(
+        key=runtime_service_pb2.KeyRef(capability=capability, idempotency_key=key),
+        view=action_pb2.ACTION_VIEW_FULL,
+    )
+
+
+def list_request(
+    *,
+    capabilities: Iterable[str],
+    states: Iterable[str],
+    requester: str,
+    labels: Mapping[str, str] | None,
+    create_time_min: datetime | None,
+    create_time_max: datetime | None,
+    action_id_prefix: str,
+    page_size: int,
+) -> runtime_service_pb2.ListActionsRequest:
+    """`states` are words such as "running", in either case. Raises ValueError for one that does not exist."""
+    known = action_pb2.ActionState
+    return runtime_service_pb2.ListActionsRequest(
+        page_size=page_size,
+        filter=runtime_service_pb2.ActionFilter(
+            capabilities=list(capabilities),
+            states=[known.Value("ACTION_STATE_" + state.upper()) for state in states],
+            requester=requester,
+            labels=labels or {},
+            create_time_min=_timestamp(create_time_min),
+            create_time_max=_timestamp(create_time_max),
+            action_id_prefix=action_id_prefix,
+        ),
+    )
+
+
+def wait_request(action_id: str, seconds: float) -> runtime_service_pb2.WaitActionRequest:
+    return runtime_service_pb2.WaitActionRequest(action_id=action_id, timeout=_duration(seconds))
+
+
+def admit_request(
+    subject: Any, *, validate_only: bool, expected_digest: str
+) -> catalog_service_pb2.AdmitManifestRequest:
+    """`subject` is a manifest or has one (an App)."""
+    manifest = subject if isinstance(subject, capability_pb2.Manifest) else subject.manifest()
+    return catalog_service_pb2.AdmitManifestRequest(
+        manifest=manifest, validate_only=validate_only, expected_digest=expected_digest
+    )
+
+
+def _duration(span: Seconds) -> duration_pb2.Duration:
+    duration = duration_pb2.Duration()
+    duration.FromTimedelta(span if isinstance(span, timedelta) else timedelta(seconds=span))
+    return duration
+
+
+def _timestamp(moment: datetime | None) -> timestamp_pb2.Timestamp | None:
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment!r} has no time zone; use datetime.now(timezone.utc)")
+    stamp = timestamp_pb2.Timestamp()
+    stamp.FromDatetime(moment)
+    return stamp

@@ -1,0 +1,28 @@
+"""What a call ends with when it succeeds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from placet.context import Json
+from placet.v1 import action_pb2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """`attached`: the key was known, to an earlier call or to an earlier sending of this one."""
+
+    output: Json
+    action_id: str
+    attached: bool
+    action: action_pb2.Action
+
+    @classmethod
+    def of(cls, action: action_pb2.Action, *, attached: bool) -> Result:
+        return cls(
+            output=json.loads(action.output_json) if action.output_json else None,
+            action_id=action.action_id,
+            attached=attached,
+            action=action,
+        )
