@@ -9,7 +9,8 @@ from urllib.parse import unquote
 import jsonschema_rs
 
 from placet_server.model.errors import JsonNotInteroperable, MalformedJson, PayloadTooLarge
-from placet_server.model.json_text import CanonicalJson, canonicalize, pointer
+from placet_server.model.json_exact import pointer
+from placet_server.model.json_text import CanonicalJson, canonicalize
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SCHEMA_BYTES_MAX = 256 * 1024
