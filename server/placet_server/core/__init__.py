@@ -1,1 +1,3 @@
-"""The life of an action in order: admission, decision, execution, publication; recovery of what stopped between."""
+"""The life of an action in order: admission, decision, execution, publication; recovery of what stopped
+between.
+"""

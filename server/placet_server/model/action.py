@@ -1,4 +1,7 @@
-"""What is asked for (Invocation) and the one record of it (Action). Times are microseconds since the epoch, by the store's clock."""
+"""What is asked for (Invocation) and the one record of it (Action).
+
+Times are microseconds since the epoch, by the store's clock.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,7 @@ class Action:
     version: str
     contract_digest: str
     effect_class: str
+    effect_marked: bool = False
     state: ActionState
     input_json: str | None
     input_digest: str
@@ -66,6 +70,7 @@ class Action:
     attempt: int = 0
     attempts_max: int = 1
     effect: EffectState | None = None
+    effect_begun: bool = False
     effect_unknown: bool = False
     reason: str | None = None
     cause: str | None = None

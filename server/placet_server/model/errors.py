@@ -1,7 +1,7 @@
 """Every refusal and failure that a caller can meet: one class per ErrorReason, carrying fields, not prose.
 
-`rpc` maps a class to a status by `code` and `reason`; `metadata()` becomes ErrorInfo.metadata. Nothing here knows gRPC.
-"""
+`rpc` maps a class to a status by `code` and `reason`; `metadata()` becomes ErrorInfo.metadata. Nothing here
+knows gRPC."""
 
 from __future__ import annotations
 
@@ -57,7 +57,11 @@ class PlacetError(Exception):
     def metadata(self) -> dict[str, str]:
         """The message's variables, as text."""
         hidden = ("outcome", "violations", "retry_delay_seconds", "code")
-        names = [f.name for f in fields(self) if f.name not in hidden] if hasattr(self, "__dataclass_fields__") else []
+        names = (
+            [f.name for f in fields(self) if f.name not in hidden]
+            if hasattr(self, "__dataclass_fields__")
+            else []
+        )
         return {name: str(getattr(self, name)) for name in names if getattr(self, name) not in (None, "")}
 
     def __str__(self) -> str:
@@ -115,7 +119,10 @@ class PayloadTooLarge(PlacetError):
     bytes_max: int
 
     def text(self) -> str:
-        return f"{self.field} has {self.bytes} bytes; the limit is {self.bytes_max}. Pass a reference to large data instead."
+        return (
+            f"{self.field} has {self.bytes} bytes; the limit is {self.bytes_max}. Pass a "
+            "reference to large data instead."
+        )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -146,7 +153,9 @@ class CursorExpired(PlacetError):
     oldest_cursor: str
 
     def text(self) -> str:
-        return "The cursor is ahead of this store, so it comes from another one; start again from oldest_cursor."
+        return (
+            "The cursor is ahead of this store, so it comes from another one; start again from oldest_cursor."
+        )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -168,7 +177,9 @@ class ManifestRefused(PlacetError):
     violations: tuple[FieldViolation, ...] = ()
 
     def text(self) -> str:
-        return f"Manifest {self.manifest!r} has {len(self.violations)} problem(s); validate_only lists them all."
+        return (
+            f"Manifest {self.manifest!r} has {len(self.violations)} problem(s); validate_only lists them all."
+        )
 
     def metadata(self) -> dict[str, str]:
         return {"manifest": self.manifest, "problems": str(len(self.violations))}
@@ -202,7 +213,10 @@ class CapabilityNotFound(PlacetError):
     version: str = ""
 
     def text(self) -> str:
-        return f"Your tenant has no capability {self.capability!r}{f' in version {self.version}' if self.version else ''}."
+        return (
+            "Your tenant has no capability "
+            f"{self.capability!r}{f' in version {self.version}' if self.version else ''}."
+        )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -213,7 +227,10 @@ class HandlerNotFound(PlacetError):
     version: str
 
     def text(self) -> str:
-        return f"No handler of this server serves {self.capability!r} version {self.version}; start it with the app that does."
+        return (
+            f"No handler of this server serves {self.capability!r} version {self.version}; "
+            "start it with the app that does."
+        )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -229,7 +246,11 @@ class InputSchemaViolation(PlacetError):
         return f"The input does not fit {self.capability!r}: {named}."
 
     def metadata(self) -> dict[str, str]:
-        return {"capability": self.capability, "version": self.version, "violations": str(len(self.violations))}
+        return {
+            "capability": self.capability,
+            "version": self.version,
+            "violations": str(len(self.violations)),
+        }
 
 
 @dataclass(kw_only=True, eq=False)
@@ -252,7 +273,10 @@ class IdempotencyKeyRequired(PlacetError):
     version: str
 
     def text(self) -> str:
-        return f"{self.capability!r} has an effect: send options.idempotency_key, so that a retry cannot repeat it."
+        return (
+            f"{self.capability!r} has an effect: send options.idempotency_key, so that a "
+            "retry cannot repeat it."
+        )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -324,7 +348,10 @@ class OutputSchemaViolation(PlacetError):
     path: str = ""
 
     def text(self) -> str:
-        return f"The handler of {self.capability!r} returned what its own contract forbids (at {self.path or 'the root'})."
+        return (
+            f"The handler of {self.capability!r} returned what its own contract forbids (at "
+            f"{self.path or 'the root'})."
+        )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -385,7 +412,10 @@ class Overloaded(PlacetError):
     retry_delay_seconds: float | None = 1.0
 
     def text(self) -> str:
-        return f"The server is at its limit of {self.limit_max} {self.limit}; nothing was stored, send the same request again."
+        return (
+            f"The server is at its limit of {self.limit_max} {self.limit}; nothing was "
+            "stored, send the same request again."
+        )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -433,4 +463,6 @@ class InternalFault(PlacetError):
     incident_id: str
 
     def text(self) -> str:
-        return f"The server met a fault of its own; its log has the details under incident {self.incident_id}."
+        return (
+            f"The server met a fault of its own; its log has the details under incident {self.incident_id}."
+        )

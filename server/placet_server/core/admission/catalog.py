@@ -1,8 +1,9 @@
-"""What can be invoked, by whom: resolving on the hot path without the store, and admitting manifests under one lock.
+"""What can be invoked, by whom: resolving on the hot path without the store, and admitting manifests under
+one lock.
 
-What was read is kept per owner and thrown away whole when the owner's revision has moved. The revision is read again
-after `refresh_seconds`, so that another replica's admission is seen within that time, and this one's at once.
-"""
+What was read is kept per owner and thrown away whole when the owner's revision has moved. The revision is
+read again after `refresh_seconds`, so that another replica's admission is seen within that time, and this
+one's at once."""
 
 from __future__ import annotations
 
@@ -57,7 +58,10 @@ class CatalogEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmitResult:
-    """`problems` are warnings only, unless nothing was to be changed. `changed`: False if it was there already."""
+    """`problems` are warnings only, unless nothing was to be changed.
+
+    `changed`: False if it was there already.
+    """
 
     digest: str
     problems: tuple[Problem, ...]
@@ -87,14 +91,15 @@ class Catalog:
         self._refresh_seconds = refresh_seconds
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._refreshing: dict[str, asyncio.Lock] = {}
-        # What the loaded app offers: during a rolling upgrade each process answers with its own current versions.
+        # What the loaded app offers: during a rolling upgrade each process answers with its own current
+        # versions.
         self._own_versions: dict[str, str] = {}
 
     async def resolve(self, tenant: str, name: str, version: str | None = None) -> ResolvedCapability:
         """The version, or the current one. The server's own names come first and are never shadowed.
 
-        Raises CapabilityNotFound, HandlerNotFound (known, but no handler of this process serves it), StoreUnavailable.
-        """
+        Raises CapabilityNotFound, HandlerNotFound (known, but no handler of this process serves it),
+        StoreUnavailable."""
         own = version or self._own_versions.get(name)
         found = await self._find(LOCAL_TENANT, name, own)
         if found is None and (own is None or await self._find(LOCAL_TENANT, name, None) is None):
@@ -110,9 +115,8 @@ class Catalog:
     ) -> AdmitResult:
         """Admit a manifest into the caller's tenant, whole or not at all.
 
-        Raises ManifestRefused with every violation (never when `validate_only`, which changes nothing), StaleDigest,
-        StoreUnavailable. Locks the revisions of '-' and of the tenant, in this order.
-        """
+        Raises ManifestRefused with every violation (never when `validate_only`, which changes nothing),
+        StaleDigest, StoreUnavailable. Locks the revisions of '-' and of the tenant, in this order."""
         return await self._admit(caller.tenant, manifest, caller.subject, validate_only, expected_digest)
 
     async def admit_local(self, manifest: Manifest) -> AdmitResult:
@@ -166,7 +170,10 @@ class Catalog:
             return await self._read(known, owner, name, version)
 
     async def _refreshed(self, owner: str) -> _Known:
-        """The owner's entries if the revision has not moved, else none yet. One reader per owner at a time."""
+        """The owner's entries if the revision has not moved, else none yet.
+
+        One reader per owner at a time.
+        """
         async with self._refreshing.setdefault(owner, asyncio.Lock()):
             known = self._known.get(owner)
             started = monotonic()

@@ -34,8 +34,8 @@ _POINTER = pattern(r"(/([^~/]|~[01])*)*")
 class Known:
     """What was admitted before.
 
-    `digests`: contract digest by (name, version). `owners`: who owns a name, for names that another manifest owns.
-    """
+    `digests`: contract digest by (name, version). `owners`: who owns a name, for names that another
+    manifest owns."""
 
     previous: Manifest | None = None
     digests: Mapping[tuple[str, str], str]

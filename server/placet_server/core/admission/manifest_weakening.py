@@ -1,4 +1,7 @@
-"""What a manifest takes back of what the one before promised. Warnings only: whoever admits it shall have seen them."""
+"""What a manifest takes back of what the one before promised.
+
+Warnings only: whoever admits it shall have seen them.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,1 +1,5 @@
-"""What stopped in between: rescue, resume, reconcile, report."""
+"""What stopped in between: found, judged by its effect class, and made ready, ambiguous or closed.
+
+rescue      running actions of dead boots
+ownership   running actions of this boot that are not in its memory
+"""

@@ -1,0 +1,159 @@
+"""Waiting for an action that exists, and taking it over when it is ready again.
+
+A resend of a request, the first caller whose attempt was given up, and a caller of another process all
+stand at the same place: the action is there, and somebody runs it, or nobody does. Whoever stands there
+with the request in hand may claim it; the claim decides who."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from placet_server.core.admission.pipeline import Checked
+from placet_server.core.execution.run import start_run
+from placet_server.core.execution.runs import Run, Work
+from placet_server.core.kernel import Kernel
+from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.lease import new_lease_id
+from placet_server.model.action import Action
+from placet_server.model.errors import Draining, HandlerNotFound
+from placet_server.model.lifecycle import TERMINAL, ActionState
+from placet_server.model.outcome import EffectState
+from placet_server.store import action as actions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Until when the caller waits, by the loop's clock; None: as long as the connection lives."""
+
+    until: float | None
+
+    def left_seconds(self) -> float | None:
+        return None if self.until is None else max(0.0, self.until - asyncio.get_running_loop().time())
+
+    def is_over(self) -> bool:
+        return self.until is not None and asyncio.get_running_loop().time() >= self.until
+
+
+def work_of(checked: Checked) -> Work:
+    return Work(
+        caller=checked.call.caller,
+        capability=checked.capability,
+        tool=checked.tool,
+        input_value=checked.input.value,
+        timeout_seconds=checked.clocks.attempt_seconds,
+        deadline_cause=checked.clocks.attempt_cause,
+        on_admitted=checked.call.on_admitted,
+        trace=checked.call.trace,
+    )
+
+
+async def attend(kernel: Kernel, checked: Checked, action: Action, patience: Patience) -> Action:
+    """The action once it is terminal or ambiguous, or as it stands when the caller's patience is over.
+
+    Raises Draining if it should be run and this server starts nothing any more, HandlerNotFound if its
+    pinned version has no handler here."""
+    engine = kernel.engine
+    while (
+        action.state not in TERMINAL and action.state is not ActionState.AMBIGUOUS and not patience.is_over()
+    ):
+        run = engine.runs.get(action.action_id)
+        if run is not None:
+            answer = await wait_attached(run, patience)
+            action = answer or await _read(engine.journal, action)
+            if answer is not None and answer.state is ActionState.RUNNING:
+                return action
+        elif action.state is ActionState.QUEUED and _is_ready(action, await _now_us(engine.journal)):
+            answer = await wait_attached(await _claim_run(kernel, checked, action), patience)
+            action = answer or await _news(engine.journal, action, patience)
+        else:
+            action = await _news(engine.journal, action, patience)
+    return action
+
+
+async def wait_attached(run: Run, patience: Patience) -> Action | None:
+    """Waits as a caller: if this call is lost, the run hears of it."""
+    run.attach()
+    try:
+        answer = await run.wait(patience.left_seconds())
+    except asyncio.CancelledError:
+        run.caller_gone()
+        raise
+    except BaseException:
+        run.detach()
+        raise
+    run.detach()
+    return answer
+
+
+async def _claim_run(kernel: Kernel, checked: Checked, action: Action) -> Run:
+    """Runs the pinned version, which may not be the current one any more."""
+    engine = kernel.engine
+    if kernel.is_draining:
+        raise Draining()
+    resolved = await kernel.catalog.resolve(action.requester.tenant, action.capability, action.version)
+    tool = engine.handlers.find(action.capability, action.version)
+    if tool is None:
+        raise HandlerNotFound(capability=action.capability, version=action.version)
+    work = replace(work_of(checked), capability=resolved.capability, tool=tool)
+    run = Run(work, action.action_id, action.on_caller_gone, engine.settings.reattach_grace_seconds)
+    start_run(engine, run, lambda: _claim(engine.journal, checked, action))
+    return run
+
+
+async def _claim(journal: Journal, checked: Checked, action: Action) -> Action | None:
+    lease_id = new_lease_id()
+    timeout_seconds = checked.clocks.attempt_seconds
+    async with journal.pool.connection() as connection:
+        claimed = await actions.claim(
+            connection,
+            tenant=action.requester.tenant,
+            action_id=action.action_id,
+            lease_id=lease_id,
+            boot_id=journal.boot_id,
+            timeout_seconds=timeout_seconds,
+            now=journal.clock.now(),
+        )
+    if claimed is None:
+        return None
+    journal.hub.publish(action.action_id)
+    is_read = action.effect_class == "READ"
+    return replace(
+        action,
+        state=ActionState.RUNNING,
+        lease_id=lease_id,
+        instance_id=journal.boot_id,
+        attempt=claimed.attempt,
+        effect=None if is_read else action.effect or EffectState.NOT_DONE,
+        effect_begun=not is_read and not action.effect_marked,
+        start_time_us=claimed.time_us,
+        deadline_us=claimed.deadline_us,
+        sequence=claimed.sequence,
+        receipt_digest=claimed.receipt,
+        provider_operation=claimed.provider_operation,
+        provider_cursor_json=claimed.provider_cursor,
+    )
+
+
+async def _news(journal: Journal, action: Action, patience: Patience) -> Action:
+    """The action after a wake-up, or after the poll interval."""
+    subscription = journal.hub.subscribe(action.action_id)
+    left = patience.left_seconds()
+    seconds = journal.poll_seconds if left is None else min(journal.poll_seconds, left)
+    await journal.hub.wait(action.action_id, subscription, seconds)
+    return await _read(journal, action)
+
+
+async def _read(journal: Journal, action: Action) -> Action:
+    async with journal.pool.connection() as connection:
+        stored = await actions.get(connection, action.requester.tenant, action.action_id, full=True)
+    return action if stored is None else stored
+
+
+async def _now_us(journal: Journal) -> int:
+    async with journal.pool.connection() as connection:
+        return await actions.store_time_us(connection, journal.clock.now())
+
+
+def _is_ready(action: Action, now_us: int) -> bool:
+    return action.ready_time_us is None or action.ready_time_us <= now_us

@@ -1,0 +1,66 @@
+"""The contract gate: does the request ask for what the contract allows, and how long may the work take?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from placet_server.core.execution.judgement import StopCause
+from placet_server.model.action import Invocation, OnCallerGone
+from placet_server.model.capability import Capability
+from placet_server.model.contract import KeyRequirement
+from placet_server.model.errors import ContractViolation, DeadlineExceeded, IdempotencyKeyRequired
+
+REPLY_MARGIN_SHARE = 0.1
+REPLY_MARGIN_SECONDS_MIN = 0.010
+REPLY_MARGIN_SECONDS_MAX = 0.250
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """Seconds: for the attempt, with what it means when they are over, and for the caller's wait (None:
+    no end).
+    """
+
+    attempt_seconds: float
+    attempt_cause: StopCause
+    wait_seconds: float | None
+
+
+def check_contract(capability: Capability, invocation: Invocation, time_left_seconds: float | None) -> Clocks:
+    """Raises ContractViolation, IdempotencyKeyRequired, DeadlineExceeded."""
+    requirement = capability.contract.idempotency.requirement
+    key = invocation.idempotency_key
+    if requirement is KeyRequirement.REQUIRED and not key:
+        raise IdempotencyKeyRequired(capability=capability.name, version=capability.version)
+    if requirement is KeyRequirement.UNSUPPORTED and key:
+        raise ContractViolation(
+            capability=capability.name,
+            rule="idempotency_key_unsupported",
+            detail="it takes no idempotency_key.",
+        )
+    return clocks_for(capability, invocation, time_left_seconds)
+
+
+def clocks_for(capability: Capability, invocation: Invocation, time_left_seconds: float | None) -> Clocks:
+    """The attempt ends a reply margin before the caller's deadline, so that the typed answer still
+    arrives.
+    """
+    limits = capability.contract.limits
+    attempt = min(invocation.timeout_seconds or limits.timeout_default_seconds, limits.timeout_max_seconds)
+    if time_left_seconds is None:
+        return Clocks(attempt_seconds=attempt, attempt_cause=StopCause.TIMEOUT, wait_seconds=None)
+    margin = _margin_seconds(time_left_seconds)
+    if time_left_seconds <= margin:
+        raise DeadlineExceeded()
+    wait = time_left_seconds - margin / 4
+    until_caller_leaves = time_left_seconds - margin
+    if invocation.on_caller_gone is OnCallerGone.CANCEL and until_caller_leaves < attempt:
+        return Clocks(
+            attempt_seconds=until_caller_leaves, attempt_cause=StopCause.DEADLINE_EXCEEDED, wait_seconds=wait
+        )
+    return Clocks(attempt_seconds=attempt, attempt_cause=StopCause.TIMEOUT, wait_seconds=wait)
+
+
+def _margin_seconds(time_left_seconds: float) -> float:
+    share = time_left_seconds * REPLY_MARGIN_SHARE
+    return min(max(share, REPLY_MARGIN_SECONDS_MIN), REPLY_MARGIN_SECONDS_MAX)

@@ -1,0 +1,158 @@
+"""The use cases that run something: to the end, or to the end with its events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+from placet_server.core.admission.attend import Patience, attend, wait_attached, work_of
+from placet_server.core.admission.key import Known, meet_known
+from placet_server.core.admission.pipeline import Call, Checked, check
+from placet_server.core.admission.reserve import find_by_key, reserve
+from placet_server.core.execution.run import start_run
+from placet_server.core.execution.runs import Run
+from placet_server.core.kernel import Kernel
+from placet_server.core.publication.lease import new_action_id
+from placet_server.core.publication.outcome import error_of
+from placet_server.core.publication.read import now_us
+from placet_server.core.publication.watch import watch_action
+from placet_server.model.action import Action
+from placet_server.model.errors import Draining, PlacetError, WaitExpired
+from placet_server.model.event import Event, IdleCheckpoint
+from placet_server.model.lifecycle import TERMINAL
+from placet_server.store.instance import is_alive
+
+ADMISSION_TRIES_MAX = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """SUCCEEDED, always. `attached`: the key was known, so nothing ran for this call alone."""
+
+    action: Action
+    attached: bool
+
+
+async def execute(kernel: Kernel, call: Call) -> Executed:
+    """Runs to the end, or joins what runs already.
+
+    Raises the refusal of a gate, the error of every other ending, or WaitExpired; with the outcome attached
+    once there is an action. A cancelled caller leaves the work to what `on_caller_gone` says."""
+    checked = await _checked(kernel, call)
+    patience = _patience(checked)
+    action, attached = await _enter(kernel, checked, patience)
+    if action.state not in TERMINAL:
+        action = await attend(kernel, checked, action, patience)
+    error = error_of(action)
+    if error is not None:
+        raise error
+    return Executed(action=action, attached=attached)
+
+
+async def execute_stream(kernel: Kernel, call: Call) -> AsyncIterator[Event | IdleCheckpoint]:
+    """The same, with every event from the first on. After the last event raises what `execute` raises."""
+    checked = await _checked(kernel, call)
+    patience = _patience(checked)
+    loop = asyncio.get_running_loop()
+    admitted: asyncio.Future[str] = loop.create_future()
+    running = kernel.engine.supervisor.start(_run_and_tell(kernel, checked, patience, admitted))
+    try:
+        action_id = await _first(admitted, running)
+        watcher = watch_action(kernel.journal, call.caller, action_id, "", until=running)
+        async for item in watcher:
+            yield item
+        action = await running
+    finally:
+        if not running.done():
+            await kernel.engine.supervisor.stop([running])
+    error = error_of(action)
+    if error is not None:
+        raise error
+
+
+async def _checked(kernel: Kernel, call: Call) -> Checked:
+    try:
+        if kernel.is_draining:
+            raise Draining()
+        return await check(kernel, call)
+    except PlacetError as error:
+        kernel.engine.observer.refused(error.reason, call.invocation.capability)
+        raise
+
+
+def _patience(checked: Checked) -> Patience:
+    seconds = checked.clocks.wait_seconds
+    return Patience(until=None if seconds is None else asyncio.get_running_loop().time() + seconds)
+
+
+async def _run_and_tell(
+    kernel: Kernel, checked: Checked, patience: Patience, admitted: asyncio.Future[str]
+) -> Action:
+    announce = checked.call.on_admitted
+
+    def tell(action_id: str) -> None:
+        if not admitted.done():
+            admitted.set_result(action_id)
+        if announce is not None:
+            announce(action_id)
+
+    told = replace(checked, call=replace(checked.call, on_admitted=tell))
+    action, _ = await _enter(kernel, told, patience)
+    return await attend(kernel, told, action, patience)
+
+
+async def _first(admitted: asyncio.Future[str], running: asyncio.Task[Action]) -> str:
+    """The id as soon as there is one; raises what the admission raised."""
+    await asyncio.wait((admitted, running), return_when=asyncio.FIRST_COMPLETED)
+    if admitted.done():
+        return admitted.result()
+    return running.result().action_id
+
+
+async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[Action, bool]:
+    """The action of this call, run or met: as it stands, and whether it was met."""
+    predecessor: Action | None = None
+    for _ in range(ADMISSION_TRIES_MAX):
+        action = await _start(kernel, checked, patience, predecessor)
+        if action is not None:
+            return action, False
+        if patience.is_over():
+            raise WaitExpired(state="UNKNOWN")
+        if checked.key is None:
+            raise Draining()
+        known = await find_by_key(kernel.journal, checked.key.digest)
+        if known is None:
+            predecessor = None
+            if kernel.is_fenced or not await _is_alive(kernel):
+                raise Draining()
+            continue
+        meaning = meet_known(
+            known, checked.call.invocation, checked.input.digest.hex(), await now_us(kernel.journal)
+        )
+        if meaning is Known.ATTEND:
+            if checked.call.on_admitted is not None:
+                checked.call.on_admitted(known.action_id)
+            return known, True
+        predecessor = known
+    raise Draining()
+
+
+async def _is_alive(kernel: Kernel) -> bool:
+    async with kernel.journal.pool.connection() as connection:
+        return await is_alive(connection, kernel.boot_id)
+
+
+async def _start(
+    kernel: Kernel, checked: Checked, patience: Patience, predecessor: Action | None
+) -> Action | None:
+    """Admits and runs. None: the key is held, or this boot may start nothing."""
+    engine = kernel.engine
+    action_id = new_action_id()
+    grace_seconds = engine.settings.reattach_grace_seconds
+    run = Run(work_of(checked), action_id, checked.call.invocation.on_caller_gone, grace_seconds)
+    start_run(engine, run, lambda: reserve(engine.journal, checked, action_id, predecessor))
+    answer = await wait_attached(run, patience)
+    if answer is None and run.action is not None:
+        return run.action
+    return answer

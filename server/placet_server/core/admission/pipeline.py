@@ -1,0 +1,76 @@
+"""The gates, in their order. Each is one function in a file of its own; none writes anything.
+
+    identity and durability → capability → input → contract → credential → key
+
+Identity is the transport's (`rpc/identity`): no gate reads it from the payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from placet.app import Tool
+from placet_server.core.admission.contract import Clocks, check_contract
+from placet_server.core.admission.credential import check_credential
+from placet_server.core.admission.input import check_input
+from placet_server.core.admission.key import Key, bind_key
+from placet_server.core.kernel import Kernel
+from placet_server.model.action import Invocation
+from placet_server.model.caller import Caller
+from placet_server.model.capability import Capability
+from placet_server.model.errors import DurabilityUnavailable, HandlerNotFound
+from placet_server.model.json_text import CanonicalJson
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request to run something. `time_left_seconds` is what the RPC deadline leaves; None without one."""
+
+    caller: Caller
+    invocation: Invocation
+    time_left_seconds: float | None = None
+    on_admitted: Callable[[str], None] | None = None
+    trace: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A call that every gate let pass."""
+
+    call: Call
+    capability: Capability
+    tool: Tool
+    input: CanonicalJson
+    clocks: Clocks
+    key: Key | None
+
+
+async def check(kernel: Kernel, call: Call) -> Checked:
+    """Raises the refusal of the first gate that says no."""
+    invocation = call.invocation
+    _check_durability(kernel, invocation)
+    resolved = await kernel.catalog.resolve(
+        call.caller.tenant, invocation.capability, invocation.version or None
+    )
+    capability = resolved.capability
+    tool = kernel.engine.handlers.find(capability.name, capability.version)
+    if tool is None:
+        raise HandlerNotFound(capability=capability.name, version=capability.version)
+    canonical = check_input(capability, invocation.input_json)
+    clocks = check_contract(capability, invocation, call.time_left_seconds)
+    check_credential(capability, call.caller)
+    return Checked(
+        call=call,
+        capability=capability,
+        tool=tool,
+        input=canonical,
+        clocks=clocks,
+        key=bind_key(capability, call.caller, invocation.idempotency_key),
+    )
+
+
+def _check_durability(kernel: Kernel, invocation: Invocation) -> None:
+    required = invocation.require_durability
+    if required is not None and not kernel.journal.durability.keeps(required):
+        raise DurabilityUnavailable(required=required.name, actual=kernel.journal.durability.name)

@@ -1,0 +1,12 @@
+"""Doing the work, once, under a lease.
+
+engine      what execution needs, in one place
+handlers    which handler serves which capability
+runs        what runs in this process, and who still waits for it
+run         one attempt: invoke, judge, settle
+invoke      entering the handler: inline, or in a thread that cannot be stopped
+context     what the handler is given
+judgement   how an attempt ended, and what that means: pure
+cancel      somebody asks to stop
+supervisor  the only place that starts tasks
+"""

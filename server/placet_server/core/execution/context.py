@@ -1,0 +1,202 @@
+"""What the handler is given: `placet.Context` for async handlers, `placet.SyncContext` for plain ones,
+over one standing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import json
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from placet.context import CallerInfo, Context, Json, SyncContext
+from placet.failure import Cancelled
+from placet_server.core.execution.runs import Run
+from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.lane import Lane
+from placet_server.model.event import EventType
+from placet_server.model.json_text import canonicalize_value
+from placet_server.store.batch import Advance
+
+OPERATION_LENGTH_MAX = 256
+CURSOR_BYTES_MAX = 64 * 1024
+
+T = TypeVar("T")
+
+
+class LeaseLost(Cancelled):
+    """The attempt was given up meanwhile: whatever it does from here no longer counts, so it must stop."""
+
+
+class Attempt:
+    """The durable side of a context: marks, checkpoints and the lane, all under the attempt's lease."""
+
+    def __init__(self, journal: Journal, run: Run) -> None:
+        assert run.action is not None
+        action = run.action
+        self.run = run
+        self.action = action
+        self.effect_key = f"placet-{action.action_id}"
+        self._begin = asyncio.get_running_loop().time()
+        self.deadline = self._begin + run.work.timeout_seconds
+        self.effect_begun = action.effect_begun
+        self._journal = journal
+        self._marking = asyncio.Lock()
+        self.lane = Lane(
+            journal,
+            tenant=action.requester.tenant,
+            action_id=action.action_id,
+            attempt=action.attempt,
+            lease_id=action.lease_id or "",
+        )
+
+    async def effect(self) -> str:
+        """Durable before it returns; only the first call writes."""
+        async with self._marking:
+            if not self.effect_begun and self.action.effect_class != "READ":
+                body = f'{{"attempt":{self.action.attempt}}}'
+                await self._advance(EventType.EFFECT_STARTED, body, effect_begun=True)
+                self.effect_begun = True
+                self._journal.boundary.reached("before_provider_call", self.action.capability)
+        return self.effect_key
+
+    async def checkpoint(self, operation: str, cursor: Json) -> None:
+        if not 0 < len(operation) <= OPERATION_LENGTH_MAX:
+            raise ValueError(f"operation has 1 to {OPERATION_LENGTH_MAX} characters, not {len(operation)}")
+        text = None if cursor is None else canonicalize_value(cursor, bytes_max=CURSOR_BYTES_MAX).text
+        body = json.dumps({"provider_operation": operation}, ensure_ascii=False)
+        await self._advance(
+            EventType.EFFECT_CHECKPOINTED, body, provider_operation=operation, provider_cursor=text
+        )
+
+    def time_left(self) -> float:
+        return max(0.0, self.deadline - asyncio.get_running_loop().time())
+
+    def now_us(self) -> int:
+        """The store's time, as far as this process can tell: the start by the store's clock, the span by
+        its own.
+        """
+        span = asyncio.get_running_loop().time() - self._begin
+        return (self.action.start_time_us or 0) + int(span * 1_000_000)
+
+    async def _advance(
+        self,
+        type_: EventType,
+        body: str,
+        *,
+        effect_begun: bool | None = None,
+        provider_operation: str | None = None,
+        provider_cursor: str | None = None,
+    ) -> None:
+        written = await self._journal.writer.advance(
+            Advance(
+                tenant=self.action.requester.tenant,
+                action_id=self.action.action_id,
+                lease_id=self.action.lease_id or "",
+                state="RUNNING",
+                effect_begun=effect_begun,
+                provider_operation=provider_operation,
+                provider_cursor=provider_cursor,
+                event_type=type_.value,
+                event_body=body,
+            )
+        )
+        if written is None:
+            raise LeaseLost
+        self._journal.hub.publish(self.action.action_id)
+
+
+class AsyncStanding(Context):
+    """For async handlers, on the server's event loop."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        _describe(self, attempt)
+        self._attempt = attempt
+
+    @property
+    def cancelled(self) -> bool:
+        return self._attempt.run.cancelled.is_set()
+
+    def time_left(self) -> float:
+        return self._attempt.time_left()
+
+    async def effect(self) -> str:
+        return await self._attempt.effect()
+
+    async def checkpoint(self, operation: str, cursor: Json = None) -> None:
+        await self._attempt.checkpoint(operation, cursor)
+
+    async def chunk(self, data: Json | bytes) -> None:
+        await self._attempt.lane.chunk(data)
+
+    async def progress(self, message: str, fraction: float | None = None) -> None:
+        await self._attempt.lane.progress(message, fraction)
+
+    async def wait_cancelled(self) -> None:
+        await self._attempt.run.cancelled.wait()
+
+
+class ThreadStanding(SyncContext):
+    """For plain handlers, in a thread; each call goes through the event loop and back."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        _describe(self, attempt)
+        self._attempt = attempt
+        self._loop = asyncio.get_running_loop()
+        self.stopped = threading.Event()
+
+    @property
+    def cancelled(self) -> bool:
+        return self.stopped.is_set()
+
+    def time_left(self) -> float:
+        return max(0.0, self._attempt.deadline - self._loop.time())
+
+    def effect(self) -> str:
+        return self._there_and_back(self._attempt.effect())
+
+    def checkpoint(self, operation: str, cursor: Json = None) -> None:
+        self._there_and_back(self._attempt.checkpoint(operation, cursor))
+
+    def chunk(self, data: Json | bytes) -> None:
+        self._there_and_back(self._attempt.lane.chunk(data))
+
+    def progress(self, message: str, fraction: float | None = None) -> None:
+        self._there_and_back(self._attempt.lane.progress(message, fraction))
+
+    def wait_cancelled(self, timeout: float | None = None) -> bool:
+        return self.stopped.wait(timeout)
+
+    def raise_if_cancelled(self) -> None:
+        if self.stopped.is_set():
+            raise Cancelled
+
+    def _there_and_back(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except concurrent.futures.CancelledError:
+            raise Cancelled from None
+
+
+def _describe(context: Context | SyncContext, attempt: Attempt) -> None:
+    action, caller = attempt.action, attempt.run.work.caller
+    context.action_id = action.action_id
+    context.capability = action.capability
+    context.version = action.version
+    context.caller = CallerInfo(
+        tenant=caller.tenant,
+        subject=caller.subject,
+        kind=caller.kind.value.lower(),
+        roles=caller.roles,
+        scopes=tuple(sorted(caller.scopes)),
+    )
+    context.attempt = action.attempt
+    context.effect_key = attempt.effect_key
+    context.credential_handle = None if caller.credential is None else caller.credential.handle
+    context.provider_operation = action.provider_operation or None
+    context.provider_cursor = (
+        None if action.provider_cursor_json is None else json.loads(action.provider_cursor_json)
+    )
+    context.trace = attempt.run.work.trace

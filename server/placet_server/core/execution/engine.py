@@ -1,0 +1,54 @@
+"""What execution needs, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from placet_server.core.execution.handlers import HandlerTable
+from placet_server.core.execution.runs import Runs
+from placet_server.core.execution.supervisor import Supervisor
+from placet_server.core.execution.threads import HandlerThreads
+from placet_server.core.publication.journal import Journal
+from placet_server.model.action import Action
+
+
+class Observer(Protocol):
+    """Told of what telemetry counts. Must be quick and must not raise."""
+
+    def settled(self, action: Action, seconds: float) -> None: ...
+
+    def refused(self, reason: str, capability: str) -> None: ...
+
+
+class Unobserved:
+    """Nobody counts."""
+
+    def settled(self, action: Action, seconds: float) -> None: ...
+
+    def refused(self, reason: str, capability: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionSettings:
+    """Seconds, but for `handler_threads_max`.
+
+    `cancel_grace_seconds`: how long a caller waits for a handler that was asked to stop.
+    `unowned_age_seconds`: how old a running row of this boot must be before it counts as forgotten if no
+    run of it is in memory."""
+
+    reattach_grace_seconds: float = 10.0
+    cancel_grace_seconds: float = 5.0
+    unowned_age_seconds: float = 5.0
+    handler_threads_max: int = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    journal: Journal
+    handlers: HandlerTable
+    settings: ExecutionSettings = field(default_factory=ExecutionSettings)
+    supervisor: Supervisor = field(default_factory=Supervisor)
+    runs: Runs = field(default_factory=Runs)
+    threads: HandlerThreads = field(default_factory=lambda: HandlerThreads(32))
+    observer: Observer = field(default_factory=Unobserved)

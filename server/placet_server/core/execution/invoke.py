@@ -1,0 +1,111 @@
+"""Entering the handler and reading how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from placet.failure import Cancelled, Failure
+from placet_server.core.execution.context import AsyncStanding, Attempt, LeaseLost, ThreadStanding
+from placet_server.core.execution.engine import Engine
+from placet_server.core.execution.judgement import Ending, Failed, Raised, Returned, ReturnedBadly, Stopped
+from placet_server.model.capability import Capability
+from placet_server.model.errors import JsonNotInteroperable, MalformedJson, PayloadTooLarge
+from placet_server.model.json_text import canonicalize_value
+from placet_server.model.outcome import EffectState, FailureCategory
+
+MESSAGE_LENGTH_MAX = 4096
+
+_log = logging.getLogger(__name__)
+
+
+async def invoke(engine: Engine, attempt: Attempt) -> Ending:
+    """Runs the handler to its end and never raises, but for LeaseLost. Belongs to the run's own task."""
+    run = attempt.run
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(run.work.timeout_seconds, run.stop, run.work.deadline_cause)
+    try:
+        if run.stop_cause is not None:
+            return Stopped(cause=run.stop_cause)
+        value = await (_call_inline(attempt) if run.work.tool.is_async else _call_in_thread(engine, attempt))
+        return read_output(run.work.capability, value)
+    except Failure as failure:
+        return _declared(failure)
+    except LeaseLost:
+        raise
+    except (asyncio.CancelledError, Cancelled):
+        return _stopped_or_raised(attempt, None)
+    except Exception as error:
+        return _stopped_or_raised(attempt, error)
+    finally:
+        timer.cancel()
+        run.handler_is_cancellable = False
+
+
+def read_output(capability: Capability, value: Any) -> Ending:
+    """The output gate: canonical JSON within its bounds that fits the schema."""
+    try:
+        output = canonicalize_value(value, bytes_max=capability.contract.limits.output_bytes_max)
+    except (JsonNotInteroperable, MalformedJson) as error:
+        return ReturnedBadly(path=getattr(error, "path", ""), message=error.text())
+    except PayloadTooLarge as error:
+        return ReturnedBadly(path="", message=error.text())
+    violations = capability.compiled_output.violations(output.value)
+    if violations:
+        return ReturnedBadly(path=violations[0].path, message=violations[0].message)
+    return Returned(output_json=output.text, output_digest=output.digest.hex())
+
+
+async def _call_inline(attempt: Attempt) -> Any:
+    run = attempt.run
+    context = AsyncStanding(attempt) if run.work.tool.wants_context else None
+    run.handler_is_cancellable = True
+    return await run.work.tool.call(context, run.work.input_value)
+
+
+async def _call_in_thread(engine: Engine, attempt: Attempt) -> Any:
+    """The slot was reserved at admission.
+
+    The thread's end is waited for, however late: until then it may still act.
+    """
+    run = attempt.run
+    context = ThreadStanding(attempt)
+    tell = engine.supervisor.start(_pass_on(run.cancelled, context))
+    try:
+        tool, value = run.work.tool, run.work.input_value
+        return await engine.threads.call(lambda: tool.call(context, value), run.work.timeout_seconds)
+    finally:
+        tell.cancel()
+
+
+async def _pass_on(cancelled: asyncio.Event, context: ThreadStanding) -> None:
+    await cancelled.wait()
+    context.stopped.set()
+
+
+def _declared(failure: Failure) -> Ending:
+    return Failed(
+        code=failure.code,
+        message=failure.message[:MESSAGE_LENGTH_MAX],
+        category=FailureCategory(failure.category.upper()),
+        effect=EffectState(failure.effect.upper()),
+        retry_delay_seconds=failure.retry_delay_seconds,
+    )
+
+
+def _stopped_or_raised(attempt: Attempt, error: Exception | None) -> Ending:
+    """An error after somebody asked to stop is the stop's; a cancellation that nobody asked for is the
+    handler's own fault.
+    """
+    cause = attempt.run.stop_cause
+    if cause is not None:
+        return Stopped(cause=cause)
+    action = attempt.action
+    _log.error(
+        "handler of %s raised what it does not declare",
+        action.capability,
+        exc_info=error,
+        extra={"action_id": action.action_id, "attempt": action.attempt},
+    )
+    return Raised()

@@ -1,0 +1,108 @@
+"""One attempt, from acquiring the action to a durable verdict, in a task of its own.
+
+The task belongs to nobody who waits for it, so a lost connection, an expired deadline or a shutdown can end
+the waiting, but never the settling. The handler runs inside this very task: stopping it cancels the task
+while, and only while, the handler is being awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from placet_server.core.execution.context import Attempt, LeaseLost
+from placet_server.core.execution.engine import Engine
+from placet_server.core.execution.invoke import invoke
+from placet_server.core.execution.judgement import Ending, judge
+from placet_server.core.execution.runs import Run
+from placet_server.core.publication.settle import read_for_sure, settle
+from placet_server.model.action import Action
+from placet_server.model.errors import PlacetError
+from placet_server.model.lifecycle import ActionState
+
+_log = logging.getLogger(__name__)
+
+Acquire = Callable[[], Awaitable[Action | None]]
+
+
+def start_run(engine: Engine, run: Run, acquire: Acquire) -> None:
+    """Begins at once. `acquire` writes the lease: it returns the running action, None if somebody else has
+    it, or raises.
+
+    Raises Overloaded, before anything is written, when a plain handler finds no thread.
+    """
+    if not run.work.tool.is_async:
+        engine.threads.reserve()
+    engine.runs.add(run)
+    engine.journal.writer.in_flight += 1
+    run.task = engine.supervisor.start(_live(engine, run, acquire))
+
+
+async def _live(engine: Engine, run: Run, acquire: Acquire) -> None:
+    begin = time.monotonic()
+    try:
+        action = run.action = await acquire()
+        if action is None:
+            run.finish(None)
+            return
+        if run.work.on_admitted is not None:
+            run.work.on_admitted(action.action_id)
+        engine.journal.boundary.reached("intent_persisted", action.capability)
+        settled = await _attempt(engine, run, action)
+        engine.journal.boundary.reached("result_persisted", action.capability)
+        engine.observer.settled(settled, time.monotonic() - begin)
+        run.finish(settled)
+    except PlacetError as error:
+        run.finish(None, error)
+    except BaseException as fault:
+        # The row stays as it is: what is running in the store but not in memory is found by its owner, or
+        # by its rescuer.
+        run.finish(run.action, None)
+        if not isinstance(fault, asyncio.CancelledError):
+            _log.error("a run failed", exc_info=fault, extra={"action_id": run.action_id})
+        raise
+    finally:
+        engine.journal.writer.in_flight -= 1
+        engine.runs.remove(run)
+        if not run.work.tool.is_async:
+            engine.threads.release()
+
+
+async def _attempt(engine: Engine, run: Run, action: Action) -> Action:
+    attempt = Attempt(engine.journal, run)
+    try:
+        if attempt.effect_begun:
+            engine.journal.boundary.reached("before_provider_call", action.capability)
+        ending = await invoke(engine, attempt)
+        await attempt.lane.drain()
+    except LeaseLost:
+        return await _as_stored(engine, action)
+    engine.journal.boundary.reached("provider_response_received", action.capability)
+    return await _settle(engine, run, attempt, ending)
+
+
+async def _settle(engine: Engine, run: Run, attempt: Attempt, ending: Ending) -> Action:
+    """Judged on what was known at the start, and again if a cancel or a rescue came between."""
+    known = _as_known(run, attempt)
+    settled = await settle(engine.journal, known, judge(known, ending, now_us=attempt.now_us()))
+    if settled is not None:
+        return settled
+    stored = await _as_stored(engine, known)
+    if stored.state is ActionState.RUNNING and stored.lease_id == known.lease_id:
+        settled = await settle(engine.journal, stored, judge(stored, ending, now_us=attempt.now_us()))
+        return settled or await _as_stored(engine, known)
+    return stored
+
+
+def _as_known(run: Run, attempt: Attempt) -> Action:
+    assert run.action is not None
+    if run.action.effect_begun == attempt.effect_begun:
+        return run.action
+    return replace(run.action, effect_begun=attempt.effect_begun)
+
+
+async def _as_stored(engine: Engine, action: Action) -> Action:
+    stored = await read_for_sure(engine.journal, action.requester.tenant, action.action_id)
+    return action if stored is None else stored

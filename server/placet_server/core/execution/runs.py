@@ -1,0 +1,153 @@
+"""What runs in this process, and who still waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from placet.app import Tool
+from placet_server.core.execution.judgement import StopCause
+from placet_server.model.action import Action, OnCallerGone
+from placet_server.model.caller import Caller
+from placet_server.model.capability import Capability
+from placet_server.model.errors import PlacetError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What an attempt needs beside the row.
+
+    `deadline_cause` says what it means when `timeout_seconds` are over.
+    """
+
+    caller: Caller
+    capability: Capability
+    tool: Tool
+    input_value: Any
+    timeout_seconds: float
+    deadline_cause: StopCause
+    on_admitted: Callable[[str], None] | None = None
+    trace: Mapping[str, str] = field(default_factory=dict)
+
+
+class Run:
+    """One attempt in this process, from before it is acquired until its verdict is durable.
+
+    Waiters get the action as the attempt left it, None if it could not be acquired, or the error that
+    acquiring it met. Waiting never owns the run: a waiter that goes away leaves it alone, but for what
+    `caller_gone` says."""
+
+    def __init__(
+        self, work: Work, action_id: str, on_caller_gone: OnCallerGone, grace_seconds: float
+    ) -> None:
+        self.work = work
+        self.action_id = action_id
+        self.action: Action | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self.stop_cause: StopCause | None = None
+        self.handler_is_cancellable = False
+        self.cancelled = asyncio.Event()
+        self._on_caller_gone = on_caller_gone
+        self._grace_seconds = grace_seconds
+        self._waiters: list[asyncio.Future[Action | None]] = []
+        self._callers = 0
+        self._grace: asyncio.TimerHandle | None = None
+        self._answer: tuple[Action | None, PlacetError | None] | None = None
+
+    def stop(self, cause: StopCause) -> None:
+        """Ask the handler to stop, once; the first cause counts."""
+        if self.stop_cause is not None or self._answer is not None:
+            return
+        self.stop_cause = cause
+        self.cancelled.set()
+        if self.handler_is_cancellable and self.task is not None:
+            self.task.cancel()
+
+    async def wait(self, seconds: float | None) -> Action | None:
+        """The answer, or after so many seconds the action as it is known. Raises what acquiring raised."""
+        if self._answer is None:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            timer = (
+                None
+                if seconds is None
+                else asyncio.get_running_loop().call_later(seconds, self._expire, waiter)
+            )
+            try:
+                await waiter
+            finally:
+                if timer is not None:
+                    timer.cancel()
+        if self._answer is None:
+            return self.action
+        action, error = self._answer
+        if error is not None:
+            raise error
+        return action
+
+    def expire_waiters(self) -> None:
+        """Whoever waits is told how it stands now."""
+        for waiter in self._waiters:
+            self._expire(waiter)
+        self._waiters.clear()
+
+    def answer_within(self, seconds: float) -> None:
+        """Callers are not kept waiting for a handler that does not stop: they are told how it stands."""
+        asyncio.get_running_loop().call_later(seconds, self.expire_waiters)
+
+    def finish(self, action: Action | None, error: PlacetError | None = None) -> None:
+        self._answer = (action, error)
+        if self._grace is not None:
+            self._grace.cancel()
+        self.expire_waiters()
+
+    def attach(self) -> None:
+        """A caller, or a watcher, is there (again)."""
+        self._callers += 1
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+
+    def detach(self) -> None:
+        """Somebody has his answer, or was only watching: that cancels nothing."""
+        self._callers -= 1
+
+    def caller_gone(self) -> None:
+        """An attached caller's connection was lost, or the caller cancelled the call."""
+        self._callers -= 1
+        if self._callers > 0 or self._answer is not None or self._on_caller_gone is OnCallerGone.DETACH:
+            return
+        if self.work.capability.contract.effect == "READ":
+            self.stop(StopCause.CANCELLED_BY_CALLER)
+        elif self._grace is None:
+            loop = asyncio.get_running_loop()
+            self._grace = loop.call_later(self._grace_seconds, self.stop, StopCause.CANCELLED_BY_CALLER)
+
+    def _expire(self, waiter: asyncio.Future[Action | None]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+
+class Runs:
+    """By action id: at most one run of an action in a process."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Run] = {}
+
+    def add(self, run: Run) -> None:
+        self._runs[run.action_id] = run
+
+    def remove(self, run: Run) -> None:
+        if self._runs.get(run.action_id) is run:
+            del self._runs[run.action_id]
+
+    def get(self, action_id: str) -> Run | None:
+        return self._runs.get(action_id)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(list(self._runs.values()))
+
+    def __len__(self) -> int:
+        return len(self._runs)

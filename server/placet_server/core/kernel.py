@@ -1,0 +1,68 @@
+"""The core as the RPC layer holds it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from placet_server.core.admission.catalog import Catalog
+from placet_server.core.execution.engine import Engine
+from placet_server.core.execution.judgement import StopCause
+from placet_server.core.publication.journal import Journal
+from placet_server.model.durability import Durability
+
+SETTLE_SECONDS = 5.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Kernel:
+    """`lease_seconds`: after so long without a heartbeat this boot's leases go to others."""
+
+    catalog: Catalog
+    engine: Engine
+    durability: Durability
+    lease_seconds: float
+    is_draining: bool = False
+    is_fenced: bool = False
+
+    @property
+    def journal(self) -> Journal:
+        return self.engine.journal
+
+    @property
+    def boot_id(self) -> str:
+        return self.engine.journal.boot_id
+
+    def start_draining(self) -> None:
+        """Nothing new is started; what runs goes on."""
+        self.is_draining = True
+
+    def fence(self) -> None:
+        """This boot was declared dead: it starts nothing any more, and the process is to end."""
+        self.is_fenced = True
+        self.is_draining = True
+
+    def overdue_thread_count(self) -> int:
+        return self.engine.threads.overdue_count()
+
+    async def drain(self, seconds: float) -> bool:
+        """Wait for what runs; stop what still runs after so long, and let it settle.
+
+        False if something would not stop.
+        """
+        self.start_draining()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while len(self.engine.runs) and loop.time() < end:
+            await self._wait_for_runs(end - loop.time())
+        for run in self.engine.runs:
+            run.stop(StopCause.SHUTDOWN)
+        end = loop.time() + SETTLE_SECONDS
+        while len(self.engine.runs) and loop.time() < end:
+            await self._wait_for_runs(end - loop.time())
+        return len(self.engine.runs) == 0
+
+    async def _wait_for_runs(self, seconds: float) -> None:
+        tasks = [run.task for run in self.engine.runs if run.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=max(0.0, seconds))

@@ -1,0 +1,41 @@
+"""The crash boundaries, by name: points between two durable facts, where a process may end.
+
+Published so that a crash suite can stop a server at each of them. Nothing is installed in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+BoundaryName: TypeAlias = Literal[
+    "before_intent_persistence",
+    "intent_persisted",
+    "before_provider_call",
+    "provider_response_received",
+    "result_persisted",
+]
+
+BOUNDARIES: tuple[BoundaryName, ...] = (
+    "before_intent_persistence",
+    "intent_persisted",
+    "before_provider_call",
+    "provider_response_received",
+    "result_persisted",
+)
+
+Hook: TypeAlias = Callable[[BoundaryName, str], None]
+
+
+class Boundary:
+    """Calls the installed hook, if any, with the boundary's name and the capability.
+
+    The hook may not return.
+    """
+
+    def __init__(self, hook: Hook | None = None) -> None:
+        self.hook = hook
+
+    def reached(self, name: BoundaryName, capability: str) -> None:
+        if self.hook is not None:
+            self.hook(name, capability)

@@ -1,0 +1,30 @@
+"""Ending a ready action that is not to run any more."""
+
+from __future__ import annotations
+
+from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.lease import new_lease_id
+from placet_server.core.publication.settle import Verdict, apply, event_of
+from placet_server.model.action import Action
+from placet_server.model.lifecycle import check_transition
+from placet_server.store import action as actions
+
+
+async def close_queued(journal: Journal, action: Action, verdict: Verdict) -> bool:
+    """False when the action has moved since it was read."""
+    check_transition(action.state, verdict.state)
+    event_type, body = event_of(apply(action, verdict), verdict)
+    async with journal.pool.connection() as connection:
+        done = await actions.close_queued(
+            connection,
+            action,
+            state=verdict.state,
+            lease_id=new_lease_id(),
+            reason=verdict.reason or "",
+            cause=verdict.cause,
+            event_type=event_type.value,
+            event_body=body,
+            now=journal.clock.now(),
+        )
+    journal.hub.publish(action.action_id)
+    return done

@@ -1,0 +1,27 @@
+"""The store as the core sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from placet_server.core.publication.boundary import Boundary
+from placet_server.core.publication.hub import Hub
+from placet_server.model.durability import DurabilityClass
+from placet_server.store.batch import BatchWriter
+from placet_server.store.clock import Clock
+from placet_server.store.pool import Pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """`poll_seconds`: how soon news of another process's making are seen, at the latest."""
+
+    pool: Pool
+    writer: BatchWriter
+    clock: Clock
+    boot_id: str
+    durability: DurabilityClass
+    hub: Hub = field(default_factory=Hub)
+    boundary: Boundary = field(default_factory=Boundary)
+    poll_seconds: float = 0.25
+    idle_checkpoint_seconds: float = 15.0

@@ -1,0 +1,102 @@
+"""What a handler says while it works: chunks and progress of one attempt, in order, durable before the
+attempt settles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import orjson
+
+from placet_server.core.publication.journal import Journal
+from placet_server.model.errors import StoreUnavailable
+from placet_server.model.event import EventType
+from placet_server.model.json_text import canonicalize_value
+from placet_server.store import event as events
+from placet_server.store.event import LaneItem
+
+CHUNK_BYTES_MAX = 256 * 1024
+BUFFER_BYTES_MAX = 1024 * 1024
+BATCH_ITEMS_MAX = 256
+MESSAGE_LENGTH_MAX = 1024
+
+
+class Lane:
+    """Belongs to one attempt. What is said while a write is under way goes out together with the next one."""
+
+    def __init__(self, journal: Journal, *, tenant: str, action_id: str, attempt: int, lease_id: str) -> None:
+        self._journal = journal
+        self._tenant = tenant
+        self._action_id = action_id
+        self._attempt = attempt
+        self._lease_id = lease_id
+        self._buffer: list[LaneItem] = []
+        self._buffer_bytes = 0
+        self._number = 0
+        self._writing = asyncio.Lock()
+
+    async def chunk(self, data: Any) -> None:
+        """Raises ValueError for what is no JSON, or too large; returns once there is room for more."""
+        await self._say(EventType.CHUNK, chunk_body(data))
+
+    async def progress(self, message: str, fraction: float | None) -> None:
+        """Raises ValueError for a fraction outside 0 to 1."""
+        if fraction is not None and not 0.0 <= fraction <= 1.0:
+            raise ValueError(f"fraction is from 0 to 1, not {fraction}")
+        body = {"message": message[:MESSAGE_LENGTH_MAX], "fraction": fraction}
+        await self._say(EventType.PROGRESS, orjson.dumps(body).decode())
+
+    async def drain(self) -> None:
+        """Everything said is durable, or the lease is lost."""
+        while self._buffer:
+            await self._write()
+
+    async def _say(self, type_: EventType, body: str) -> None:
+        self._number += 1
+        item = LaneItem(
+            tenant=self._tenant,
+            action_id=self._action_id,
+            attempt=self._attempt,
+            number=self._number,
+            lease_id=self._lease_id,
+            type=type_.value,
+            body=body,
+        )
+        self._buffer.append(item)
+        self._buffer_bytes += len(body)
+        if not self._writing.locked() or self._buffer_bytes > BUFFER_BYTES_MAX:
+            await self._write()
+
+    async def _write(self) -> None:
+        async with self._writing:
+            items, self._buffer = self._buffer[:BATCH_ITEMS_MAX], self._buffer[BATCH_ITEMS_MAX:]
+            self._buffer_bytes = sum(len(item["body"]) for item in self._buffer)
+            while items:
+                try:
+                    async with self._journal.pool.connection() as connection:
+                        await events.insert_lane_items(connection, items, self._journal.clock.now())
+                    break
+                except StoreUnavailable:
+                    await asyncio.sleep(self._journal.poll_seconds)
+        self._journal.hub.publish(self._action_id)
+
+
+def chunk_body(data: Any) -> str:
+    """The stored form: {"text": …}, {"base64": …} or {"json": canonical text}.
+
+    Raises ValueError when too large.
+    """
+    if isinstance(data, str):
+        size, body = len(data.encode()), {"text": data}
+    elif isinstance(data, bytes):
+        size, body = len(data), {"base64": base64.b64encode(data).decode()}
+    else:
+        text = canonicalize_value(data, bytes_max=CHUNK_BYTES_MAX).text
+        size, body = len(text), {"json": text}
+    if size > CHUNK_BYTES_MAX:
+        raise ValueError(
+            f"a chunk has at most {CHUNK_BYTES_MAX} bytes, not {size}; send more and smaller ones"
+        )
+    return orjson.dumps(body).decode()

@@ -1,0 +1,112 @@
+"""What a row means to its caller: kind, effect, retry advice, and the error that a call ends with."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from placet_server.model import errors
+from placet_server.model.action import Action
+from placet_server.model.lifecycle import ActionState
+from placet_server.model.outcome import EffectState, FailureCategory, Outcome, OutcomeKind, RetryAdvice
+
+_KINDS = {
+    ActionState.QUEUED: OutcomeKind.PENDING,
+    ActionState.RUNNING: OutcomeKind.PENDING,
+    ActionState.AMBIGUOUS: OutcomeKind.AMBIGUOUS,
+    ActionState.SUCCEEDED: OutcomeKind.SUCCEEDED,
+    ActionState.FAILED: OutcomeKind.FAILED,
+    ActionState.CANCELLED: OutcomeKind.CANCELLED,
+    ActionState.EXHAUSTED: OutcomeKind.EXHAUSTED,
+}
+
+
+def outcome_of(action: Action) -> Outcome:
+    """The same for whoever asks, however often."""
+    kind = _KINDS[action.state]
+    return Outcome(
+        kind=kind,
+        reason="WAIT_EXPIRED" if kind is OutcomeKind.PENDING else action.reason,
+        action_id=action.action_id,
+        attempt=action.attempt,
+        retry_advice=_advice(action, kind),
+        retry_delay_seconds=action.retry_delay_seconds,
+        failure_code=action.failure_code,
+        message=action.message,
+        effect=_effect(action),
+    )
+
+
+def error_of(action: Action) -> errors.PlacetError | None:
+    """None for SUCCEEDED. The outcome is attached."""
+    error = _error(action)
+    if error is not None:
+        error.outcome = outcome_of(action)
+    return error
+
+
+def _effect(action: Action) -> EffectState | None:
+    if action.effect_class == "READ":
+        return None
+    if action.state is ActionState.RUNNING and action.effect_begun:
+        return EffectState.UNKNOWN
+    return (
+        EffectState.UNKNOWN if action.effect_unknown and action.state is ActionState.QUEUED else action.effect
+    )
+
+
+def _advice(action: Action, kind: OutcomeKind) -> RetryAdvice:
+    match kind:
+        case OutcomeKind.SUCCEEDED:
+            return RetryAdvice.NEVER
+        case OutcomeKind.PENDING:
+            return RetryAdvice.SAME_KEY if action.idempotency_key else RetryAdvice.AFTER_WAIT
+        case OutcomeKind.AMBIGUOUS:
+            return RetryAdvice.AFTER_WAIT
+        case OutcomeKind.FAILED if action.effect is EffectState.DONE:
+            return RetryAdvice.NEVER
+        case OutcomeKind.FAILED if action.key_released:
+            return RetryAdvice.SAME_KEY
+        case OutcomeKind.FAILED | OutcomeKind.CANCELLED | OutcomeKind.EXHAUSTED:
+            return RetryAdvice.NEW_KEY
+        case _:
+            raise AssertionError(kind)
+
+
+def _error(action: Action) -> errors.PlacetError | None:
+    match action.state:
+        case ActionState.SUCCEEDED:
+            return None
+        case ActionState.QUEUED | ActionState.RUNNING:
+            return errors.WaitExpired(state=action.state.value)
+        case ActionState.AMBIGUOUS:
+            return errors.EffectAmbiguous(cause=action.cause or "UNKNOWN")
+        case ActionState.EXHAUSTED:
+            return errors.RetryBudgetExhausted(attempts=action.attempt)
+        case ActionState.CANCELLED:
+            return _cancelled(action)
+        case ActionState.FAILED:
+            return _failed(action)
+        case _:
+            assert_never(action.state)
+
+
+def _cancelled(action: Action) -> errors.PlacetError:
+    match action.reason:
+        case "DEADLINE_EXCEEDED":
+            return errors.DeadlineExceeded()
+        case "SHUTDOWN":
+            return errors.Shutdown()
+        case _:
+            return errors.CancelledByCaller()
+
+
+def _failed(action: Action) -> errors.PlacetError:
+    if action.reason == "OUTPUT_SCHEMA_VIOLATION":
+        return errors.OutputSchemaViolation(capability=action.capability, path=action.cause or "")
+    return errors.HandlerFailed(
+        code=errors.Code.UNAVAILABLE if action.key_released else errors.Code.ABORTED,
+        failure_code=action.failure_code,
+        category=(action.failure_category or FailureCategory.PERMANENT).value,
+        message=action.message,
+        retry_delay_seconds=action.retry_delay_seconds,
+    )

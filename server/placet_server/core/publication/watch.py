@@ -1,0 +1,154 @@
+"""An action's events from a cursor: what is stored, then what comes, to the end.
+
+The store is read in one snapshot per round: events of the life first, then lane items. What a handler said
+in an attempt goes out before the event that ends that attempt, because the attempt's lane is durable before
+that event is written; so an event that closes an attempt is held back until the lane of that attempt is
+read to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+
+from placet_server.core.publication.cursor import Position, decode, encode
+from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.read import get_action
+from placet_server.model.action import Action
+from placet_server.model.caller import Caller
+from placet_server.model.errors import CursorExpired
+from placet_server.model.event import Event, EventType, IdleCheckpoint
+from placet_server.model.lifecycle import TERMINAL
+from placet_server.store import event as events
+from placet_server.store.event import StoredEvent
+
+PAGE_MAX = 200
+_STARTS_ATTEMPT = EventType.ATTEMPT_STARTED.value
+_ENDS = (EventType.SETTLED.value, EventType.REQUEUED.value, EventType.AMBIGUOUS.value, _STARTS_ATTEMPT)
+
+
+async def watch_action(
+    journal: Journal,
+    caller: Caller,
+    action_id: str,
+    after_cursor: str,
+    until: asyncio.Future[Any] | None = None,
+) -> AsyncIterator[Event | IdleCheckpoint]:
+    """Ends after `settled`, or, when `until` is done, after what is stored then.
+
+    Raises NotFound, MalformedRequest, CursorExpired.
+    """
+    position = decode(action_id, after_cursor)
+    action = await get_action(journal, caller, action_id, full=False)
+    if position.sequence > action.sequence:
+        raise CursorExpired(oldest_cursor=encode(action_id, Position()))
+    known_sequence, loop = action.sequence, asyncio.get_running_loop()
+    spoke = loop.time()
+    replaying = True
+    while True:
+        last_round = until is not None and until.done()
+        subscription = journal.hub.subscribe(action_id)
+        try:
+            batch, more = await _read(journal, caller.tenant, action_id, position)
+            for stored in batch:
+                position = _after(position, stored)
+                replayed = replaying and (
+                    stored.sequence <= known_sequence if stored.sequence else action.state in TERMINAL
+                )
+                yield await _event(journal, caller, action_id, stored, position, replayed)
+                spoke = loop.time()
+                if stored.type == EventType.SETTLED.value:
+                    return
+            if more:
+                continue
+            replaying = False
+            if last_round:
+                return
+            if loop.time() - spoke >= journal.idle_checkpoint_seconds:
+                spoke = loop.time()
+                yield IdleCheckpoint(action_id=action_id, cursor=encode(action_id, position))
+            await _wait(journal, action_id, subscription, until)
+        finally:
+            journal.hub.unsubscribe(action_id, subscription)
+
+
+async def _read(
+    journal: Journal, tenant: str, action_id: str, position: Position
+) -> tuple[list[StoredEvent], bool]:
+    """What follows the position, in the order in which it is told, and whether there is more to read at
+    once.
+    """
+    async with journal.pool.connection() as connection:
+        stored = await events.read(
+            connection,
+            tenant=tenant,
+            action_id=action_id,
+            after_sequence=position.sequence,
+            after_attempt=position.attempt,
+            after_number=position.number,
+            count_max=PAGE_MAX,
+        )
+    life = [s for s in stored if s.sequence]
+    lane = [s for s in stored if not s.sequence]
+    lane_is_whole = len(lane) < PAGE_MAX
+    return _merge(life, lane, lane_is_whole), len(life) == PAGE_MAX or not lane_is_whole
+
+
+def _merge(life: list[StoredEvent], lane: list[StoredEvent], lane_is_whole: bool) -> list[StoredEvent]:
+    """Lane items before the event that ends their attempt; such an event only once the lane is read to
+    its end.
+    """
+    merged: list[StoredEvent] = []
+    waiting = list(lane)
+    for event in life:
+        if event.type in _ENDS:
+            attempt = orjson.loads(event.body)["attempt"]
+            last = attempt - 1 if event.type == _STARTS_ATTEMPT else attempt
+            said = [item for item in waiting if item.attempt <= last]
+            merged += said
+            waiting = waiting[len(said) :]
+            if not waiting and not lane_is_whole:
+                return merged
+        merged.append(event)
+    return merged + waiting
+
+
+def _after(position: Position, stored: StoredEvent) -> Position:
+    if stored.sequence:
+        return Position(stored.sequence, position.attempt, position.number)
+    return Position(position.sequence, stored.attempt, stored.number)
+
+
+async def _event(
+    journal: Journal, caller: Caller, action_id: str, stored: StoredEvent, position: Position, replayed: bool
+) -> Event:
+    body = orjson.loads(stored.body)
+    if stored.type == EventType.SETTLED.value and body["kind"] == "SUCCEEDED":
+        action: Action = await get_action(journal, caller, action_id, full=True)
+        body["output_json"] = action.output_json
+    if stored.type == EventType.REQUEUED.value:
+        body["ready_time_us"] = stored.create_time_us + int(body["ready_delay_seconds"] * 1_000_000)
+    return Event(
+        action_id=action_id,
+        type=EventType(stored.type),
+        cursor=encode(action_id, position),
+        create_time_us=stored.create_time_us,
+        sequence=stored.sequence,
+        attempt=stored.attempt or body.get("attempt", 0),
+        number=stored.number,
+        replayed=replayed,
+        body=body,
+    )
+
+
+async def _wait(
+    journal: Journal, action_id: str, subscription: asyncio.Future[None], until: asyncio.Future[Any] | None
+) -> None:
+    if until is None:
+        await journal.hub.wait(action_id, subscription, journal.poll_seconds)
+        return
+    await asyncio.wait(
+        (subscription, until), timeout=journal.poll_seconds, return_when=asyncio.FIRST_COMPLETED
+    )

@@ -1,0 +1,79 @@
+"""Running actions of dead boots, and ready ones that nobody may run any more.
+
+The rescuer writes under the dead attempt's own lease. So whatever the old attempt still manages to settle
+wins if it comes first, two rescuers cannot both take one action, and no fence but the one is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from placet_server.core.execution.judgement import StopCause, Stopped, cancel_queued, judge
+from placet_server.core.publication.close import close_queued
+from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.read import now_us
+from placet_server.core.publication.settle import settle
+from placet_server.model.lifecycle import ActionState
+from placet_server.store import action as actions
+from placet_server.store import instance as instances
+
+BATCH_MAX = 200
+EXPIRED_MAX = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescued:
+    """How many were made ready again, ambiguous, or closed; and the boots that were declared dead."""
+
+    boots: int = 0
+    requeued: int = 0
+    ambiguous: int = 0
+    closed: int = 0
+
+    @property
+    def actions(self) -> int:
+        return self.requeued + self.ambiguous + self.closed
+
+
+async def declare_dead(journal: Journal) -> int:
+    """Takes the leases of silent boots, each by one compare-and-set.
+
+    Only for who has seen the store answer for a whole lease.
+    """
+    won = 0
+    async with journal.pool.connection() as connection:
+        now = journal.clock.now()
+        for boot in await instances.list_expired(connection, count_max=EXPIRED_MAX, now=now):
+            if await instances.mark_dead_cas(connection, boot.boot_id, boot.heartbeat_time, now=now):
+                won += 1
+    return won
+
+
+async def rescue(journal: Journal) -> Rescued:
+    """One bounded batch of what dead boots left running."""
+    async with journal.pool.connection() as connection:
+        lost = await actions.list_lost(connection, BATCH_MAX)
+    if not lost:
+        return Rescued()
+    now = await now_us(journal)
+    verdicts = [judge(action, Stopped(cause=StopCause.INSTANCE_LOST), now_us=now) for action in lost]
+    settled = await asyncio.gather(
+        *(settle(journal, action, verdict) for action, verdict in zip(lost, verdicts, strict=True))
+    )
+    return _count([action.state for action in settled if action is not None])
+
+
+async def close_unwanted(journal: Journal) -> int:
+    """Ready actions that a cancel, or the end of the provider's deduplication, forbids to run."""
+    async with journal.pool.connection() as connection:
+        unwanted = await actions.list_queued_closable(connection, BATCH_MAX, journal.clock.now())
+    closed = 0
+    for action in unwanted:
+        closed += await close_queued(journal, action, cancel_queued(action))
+    return closed
+
+
+def _count(states: list[ActionState]) -> Rescued:
+    requeued = states.count(ActionState.QUEUED)
+    ambiguous = states.count(ActionState.AMBIGUOUS)
+    return Rescued(requeued=requeued, ambiguous=ambiguous, closed=len(states) - requeued - ambiguous)

@@ -1,0 +1,37 @@
+"""What to list, and a page of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from placet_server.model.action import Action
+from placet_server.model.lifecycle import ActionState
+
+PAGE_SIZE_DEFAULT = 50
+PAGE_SIZE_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionQuery:
+    """Members are joined by and, the elements of one member by or. Empty members match all."""
+
+    capabilities: tuple[str, ...] = ()
+    states: tuple[ActionState, ...] = ()
+    requester: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    create_time_min_us: int | None = None
+    create_time_max_us: int | None = None
+    action_id_prefix: str = ""
+    page_size: int = PAGE_SIZE_DEFAULT
+    after_action_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionPage:
+    """`next_after_action_id` is empty on the last page.
+
+    A page may be short of page_size and still have a next one.
+    """
+
+    actions: tuple[Action, ...]
+    next_after_action_id: str = ""

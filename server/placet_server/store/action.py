@@ -1,0 +1,278 @@
+"""The actions table: one typed function per query. `flush` is `store/batch.py`'s."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from asyncpg import Record
+
+from placet_server.model.action import Action, OnCallerGone, Requester
+from placet_server.model.durability import DurabilityClass
+from placet_server.model.lifecycle import ActionState
+from placet_server.model.outcome import EffectState, FailureCategory
+from placet_server.model.query import ActionQuery
+from placet_server.store import queries
+from placet_server.store.session import Connection
+
+SQL = queries.load("action")
+
+SCAN_MAX = 5000
+ID_MIN = "00000000-0000-0000-0000-000000000000"
+ID_MAX = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """A further attempt that this boot acquired."""
+
+    time_us: int
+    deadline_us: int
+    attempt: int
+    sequence: int
+    receipt: str
+    provider_operation: str
+    provider_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """A page. `last_scanned` is where the next one begins; None when the tenant has no more."""
+
+    actions: tuple[Action, ...]
+    last_scanned: str | None
+
+
+async def get(connection: Connection, tenant: str, action_id: str, *, full: bool) -> Action | None:
+    query = SQL["get"] if full else SQL["get_summary"]
+    record = await connection.fetchrow(query.sql, *query.arguments(tenant=tenant, action_id=action_id))
+    return None if record is None else read_action(record)
+
+
+async def get_by_key_digests(connection: Connection, key_digests: Sequence[bytes]) -> list[Action]:
+    query = SQL["get_by_keys"]
+    return [
+        read_action(r)
+        for r in await connection.fetch(query.sql, *query.arguments(key_digests=list(key_digests)))
+    ]
+
+
+async def list_page(
+    connection: Connection,
+    tenant: str,
+    query: ActionQuery,
+    *,
+    before: str | None,
+    floor: str | None,
+    below: str | None,
+) -> Scan:
+    """`before` is the last id of the page before; `floor` ≤ id < `below` bounds the ids by prefix."""
+    page = SQL["list"]
+    records = await connection.fetch(
+        page.sql,
+        *page.arguments(
+            tenant=tenant,
+            before=min(before or ID_MAX, below or ID_MAX),
+            floor=floor or ID_MIN,
+            scan_max=SCAN_MAX,
+            page_size=query.page_size,
+            capabilities=list(query.capabilities),
+            states=[s.value for s in query.states],
+            requester=query.requester or None,
+            labels=json.dumps(query.labels),
+            create_time_min_us=query.create_time_min_us,
+            create_time_max_us=query.create_time_max_us,
+        ),
+    )
+    actions = tuple(read_action(r) for r in records if r["action_id"] is not None)
+    scanned_all = records[0]["scanned_count"] < SCAN_MAX
+    if len(actions) == query.page_size:
+        return Scan(actions=actions, last_scanned=actions[-1].action_id)
+    return Scan(actions=actions, last_scanned=None if scanned_all else records[0]["last_scanned"])
+
+
+async def claim(
+    connection: Connection,
+    *,
+    tenant: str,
+    action_id: str,
+    lease_id: str,
+    boot_id: str,
+    timeout_seconds: float,
+    now: datetime | None,
+) -> Claimed | None:
+    """None: somebody else was faster, it is not ready yet, or it may not run any more."""
+    query = SQL["claim"]
+    record = await connection.fetchrow(
+        query.sql,
+        *query.arguments(
+            tenant=tenant,
+            action_id=action_id,
+            lease_id=lease_id,
+            boot_id=boot_id,
+            timeout_seconds=timeout_seconds,
+            now=now,
+        ),
+    )
+    if record is None:
+        return None
+    return Claimed(
+        time_us=record["time_us"],
+        deadline_us=record["deadline_us"],
+        attempt=record["attempt"],
+        sequence=record["sequence"],
+        receipt=record["receipt"],
+        provider_operation=record["provider_operation"] or "",
+        provider_cursor=record["provider_cursor"],
+    )
+
+
+async def request_cancel(
+    connection: Connection, *, tenant: str, action_id: str, event_body: str, now: datetime | None
+) -> bool:
+    """False: not open, or asked for before."""
+    query = SQL["request_cancel"]
+    arguments = query.arguments(tenant=tenant, action_id=action_id, event_body=event_body, now=now)
+    return _changed(await connection.execute(query.sql, *arguments))
+
+
+async def close_queued(
+    connection: Connection,
+    action: Action,
+    *,
+    state: ActionState,
+    lease_id: str,
+    reason: str,
+    cause: str | None,
+    event_type: str,
+    event_body: str,
+    now: datetime | None,
+) -> bool:
+    """Ends the ready action as it was read; False when it has moved since."""
+    query = SQL["close_queued"]
+    arguments = query.arguments(
+        tenant=action.requester.tenant,
+        action_id=action.action_id,
+        sequence=action.sequence,
+        state=state.value,
+        lease_id=lease_id,
+        reason=reason,
+        cause=cause,
+        event_type=event_type,
+        event_body=event_body,
+        now=now,
+    )
+    return _changed(await connection.execute(query.sql, *arguments))
+
+
+async def free_key(
+    connection: Connection, *, tenant: str, action_id: str, key_digest: bytes, now: datetime | None
+) -> bool:
+    """False: the key is held for good, or somebody else took it."""
+    query = SQL["free_key"]
+    arguments = query.arguments(tenant=tenant, action_id=action_id, key_digest=key_digest, now=now)
+    return _changed(await connection.execute(query.sql, *arguments))
+
+
+async def list_lost(connection: Connection, count_max: int) -> list[Action]:
+    query = SQL["list_lost"]
+    return [read_action(r) for r in await connection.fetch(query.sql, *query.arguments(count_max=count_max))]
+
+
+async def list_queued_closable(connection: Connection, count_max: int, now: datetime | None) -> list[Action]:
+    """Ready actions that nobody may run any more."""
+    query = SQL["list_queued_closable"]
+    return [
+        read_action(r)
+        for r in await connection.fetch(query.sql, *query.arguments(count_max=count_max, now=now))
+    ]
+
+
+async def list_owned(
+    connection: Connection, boot_id: str, *, age_seconds: float, count_max: int, now: datetime | None
+) -> list[Action]:
+    query = SQL["list_owned"]
+    arguments = query.arguments(
+        boot_id=boot_id, age_us=int(age_seconds * 1_000_000), count_max=count_max, now=now
+    )
+    return [read_action(r) for r in await connection.fetch(query.sql, *arguments)]
+
+
+async def list_cancelled(connection: Connection, boot_id: str, count_max: int) -> list[str]:
+    query = SQL["list_cancelled"]
+    records = await connection.fetch(query.sql, *query.arguments(boot_id=boot_id, count_max=count_max))
+    return [str(r["action_id"]) for r in records]
+
+
+async def store_time_us(connection: Connection, now: datetime | None) -> int:
+    query = SQL["store_time"]
+    value: int = await connection.fetchval(query.sql, *query.arguments(now=now))
+    return value
+
+
+def read_action(record: Record) -> Action:
+    """From a row of action_records or action_summaries."""
+    caller = json.loads(record["caller"])
+    requester = Requester(
+        tenant=record["tenant"],
+        subject=record["subject"],
+        kind=caller["kind"],
+        roles=tuple(caller["roles"]),
+        scopes=tuple(caller["scopes"]),
+    )
+    return Action(
+        action_id=str(record["action_id"]),
+        requester=requester,
+        capability=record["capability"],
+        version=record["version"],
+        contract_digest=record["contract_digest"],
+        effect_class=record["effect_class"],
+        effect_marked=record["effect_marked"],
+        state=ActionState(record["state"]),
+        input_json=record.get("input"),
+        input_digest=record["input_digest"],
+        output_json=record.get("output"),
+        idempotency_key=record["idempotency_key"],
+        on_caller_gone=OnCallerGone(record["on_caller_gone"]),
+        labels=json.loads(record["labels"]),
+        attempt=record["attempt"],
+        attempts_max=record["attempts_max"],
+        effect=None if record["effect"] is None else EffectState(record["effect"]),
+        effect_begun=record["effect_begun"],
+        effect_unknown=record["effect_unknown"],
+        reason=record["reason"],
+        cause=record["cause"],
+        message=record["message"] or "",
+        failure_code=record["failure_code"] or "",
+        failure_category=None
+        if record["failure_category"] is None
+        else FailureCategory(record["failure_category"]),
+        retry_delay_seconds=record["retry_delay_seconds"],
+        key_released=record["key_released"],
+        provider_operation=record["provider_operation"] or "",
+        provider_cursor_json=record["provider_cursor"],
+        lease_id=_text(record["lease_id"]),
+        instance_id=_text(record["instance_id"]),
+        create_time_us=record["create_time_us"],
+        start_time_us=record["start_time_us"],
+        settle_time_us=record["settle_time_us"],
+        ready_time_us=record["ready_time_us"],
+        deadline_us=record["deadline_us"],
+        cancel_requested_time_us=record["cancel_requested_time_us"],
+        effect_key_expire_time_us=record["effect_key_expire_time_us"],
+        key_expire_time_us=record["key_expire_time_us"],
+        durability=DurabilityClass[record["durability"]],
+        sequence=record["sequence"],
+        receipt_digest=record["receipt_digest"],
+        predecessor_id=_text(record["predecessor_id"]),
+    )
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _changed(tag: str) -> bool:
+    return not tag.endswith(" 0")

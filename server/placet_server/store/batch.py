@@ -1,0 +1,319 @@
+"""The one writer of a process: every admission and every advance of an action goes to Postgres in shared
+flushes.
+
+Why one. A commit costs a round trip, a flush of the log and some hundred microseconds of Python; sixty
+calls that each commit alone pay that sixty times. Here they wait for each other a moment and pay once: one
+statement, one document of arguments, one implicit tx. A second writer on the same queue only halves the
+batches, so there is one connection and one task. Its session is pinned to index plans, because a plan made
+while the table was empty would scan it for ever.
+
+When to flush. At once when every call in flight is already queued: then nobody can still join, so a single
+caller never waits. Otherwise a linger of at most `linger_seconds`. A linger that gained nothing (other
+calls are in flight, but inside long handlers) is not tried again for a while.
+
+What a result means. `Written` is durable. None means that the statement ran and did not change the row: for
+an admission its key is held by another row or this boot is dead, for an advance the lease was lost or the
+row moved. After a lost reply the same batch is simply sent again: an admission then meets its own row and
+an advance finds its own result in place, so the caller who gets None must look at the row for its own lease
+before it believes that somebody else was faster.
+
+What failure means. If the store does not answer, admissions are given up with StoreUnavailable (their
+callers must hear soon; a row that was written all the same is found by `core/recovery/ownership.py`), while
+advances stay queued until they are written or the process ends: they are results. A batch that Postgres
+rejects is halved until the culprit stands alone, so that one bad item fails alone. No flush is ever
+cancelled by one of its callers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, TypedDict
+
+import orjson
+
+from placet_server.model.errors import StoreUnavailable
+from placet_server.store import queries
+from placet_server.store.clock import Clock
+from placet_server.store.session import Failure, RawConnection, classify
+
+FLUSH = queries.load("action")["flush"]
+
+LINGER_SECONDS = 0.002
+ITEMS_MAX = 256
+BYTES_MAX = 4 * 1024 * 1024
+ANSWER_SECONDS = 4.0
+RECONNECT_SECONDS_MAX = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Admission(TypedDict):
+    """One row to insert. Digests are hex; times are seconds."""
+
+    tenant: str
+    action_id: str
+    capability: str
+    version: str
+    contract_digest: str
+    effect_class: str
+    subject: str
+    caller: str
+    idempotency_key: str | None
+    key_digest: str | None
+    key_ttl_seconds: float
+    input: str
+    input_digest: str
+    labels: str
+    on_caller_gone: str
+    durability: str
+    predecessor_id: str | None
+    effect_marked: bool
+    effect_key_ttl_seconds: float | None
+    attempts_max: int
+    lease_id: str
+    timeout_seconds: float
+
+
+class Advance(TypedDict, total=False):
+    """One row to move, under its lease, with its event.
+
+    What is absent stays or becomes null, as sql/action.sql says.
+    """
+
+    tenant: str
+    action_id: str
+    lease_id: str
+    state: str
+    effect: str | None
+    effect_begun: bool | None
+    effect_unknown: bool | None
+    reason: str | None
+    cause: str | None
+    message: str | None
+    failure_code: str | None
+    failure_category: str | None
+    retry_delay_seconds: float | None
+    key_released: bool | None
+    output: str | None
+    provider_operation: str | None
+    provider_cursor: str | None
+    ready_delay_seconds: float | None
+    event_type: str
+    event_body: str
+
+
+class Written(NamedTuple):
+    """What the store made of an item."""
+
+    sequence: int
+    receipt: str
+    time_us: int
+
+
+class _Item(NamedTuple):
+    action_id: str
+    document: Admission | Advance
+    is_admission: bool
+    size_bytes: int
+    future: asyncio.Future[Written | None]
+
+
+class BatchWriter:
+    """Owned by the event loop that runs `run`.
+
+    `in_flight` is kept by the callers: calls that will still write.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect: Callable[[], Awaitable[RawConnection]],
+        boot_id: str,
+        clock: Clock,
+        observe: Callable[[int, float], None] = lambda items, seconds: None,
+        linger_seconds: float = LINGER_SECONDS,
+    ) -> None:
+        self.in_flight = 0
+        self._connect = connect
+        self._boot_id = boot_id
+        self._clock = clock
+        self._observe = observe
+        self._linger_seconds = linger_seconds
+        self._queue: deque[_Item] = deque()
+        self._connection: RawConnection | None = None
+        self._sleeper: asyncio.Future[None] | None = None
+        self._lingers_to_skip = 0
+        self._lingers_in_vain = 0
+        self._closing = False
+
+    def admit(self, admission: Admission) -> asyncio.Future[Written | None]:
+        """Raises StoreUnavailable through the future."""
+        size = 600 + len(admission["input"]) + len(admission["labels"])
+        return self._put(_Item(admission["action_id"], admission, True, size, self._future()))
+
+    def advance(self, advance: Advance) -> asyncio.Future[Written | None]:
+        """Resolves once the store has answered, however long that takes."""
+        size = 400 + len(advance.get("output") or "") + len(advance.get("provider_cursor") or "")
+        return self._put(_Item(advance["action_id"], advance, False, size, self._future()))
+
+    async def run(self) -> None:
+        """The writer's task: ends after `close`, once everything queued is written or the store is gone."""
+        try:
+            while self._queue or not self._closing:
+                await self._wait_for_items()
+                if self._queue:
+                    await self._flush(self._take())
+        finally:
+            self._fail_all(StoreUnavailable(detail="the writer has ended"))
+            if self._connection is not None:
+                self._connection.terminate()
+
+    def close(self) -> None:
+        """No new items after this."""
+        self._closing = True
+        self._wake()
+
+    def _future(self) -> asyncio.Future[Written | None]:
+        return asyncio.get_running_loop().create_future()
+
+    def _put(self, item: _Item) -> asyncio.Future[Written | None]:
+        self._queue.append(item)
+        sleeper = self._sleeper
+        if sleeper is not None and (
+            len(self._queue) >= min(self.in_flight, ITEMS_MAX) or not self._lingering
+        ):
+            self._wake()
+        return item.future
+
+    _lingering = False
+
+    def _wake(self) -> None:
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
+
+    async def _wait_for_items(self) -> None:
+        while not self._queue and not self._closing:
+            await self._sleep(None)
+        count = len(self._queue)
+        if count >= min(self.in_flight, ITEMS_MAX) or self._closing:
+            return
+        if self._lingers_to_skip > 0:
+            self._lingers_to_skip -= 1
+            return
+        self._lingering = True
+        await self._sleep(self._linger_seconds)
+        self._lingering = False
+        if len(self._queue) > count:
+            self._lingers_in_vain = 0
+        else:
+            self._lingers_in_vain = min(self._lingers_in_vain + 1, 6)
+            self._lingers_to_skip = 2**self._lingers_in_vain
+
+    async def _sleep(self, seconds: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        self._sleeper = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, self._wake)
+        try:
+            await self._sleeper
+        finally:
+            self._sleeper = None
+            if timer is not None:
+                timer.cancel()
+
+    def _take(self) -> list[_Item]:
+        """The next batch: within its bounds, and never two advances of one action, whose order would be
+        lost.
+        """
+        batch: list[_Item] = []
+        seen: set[str] = set()
+        later: list[_Item] = []
+        size = 0
+        while self._queue and len(batch) < ITEMS_MAX:
+            item = self._queue[0]
+            if batch and size + item.size_bytes > BYTES_MAX:
+                break
+            self._queue.popleft()
+            if item.action_id in seen:
+                later.append(item)
+                continue
+            if item.is_admission and item.future.cancelled():
+                continue
+            seen.add(item.action_id)
+            size += item.size_bytes
+            batch.append(item)
+        self._queue.extendleft(reversed(later))
+        return batch
+
+    async def _flush(self, batch: list[_Item]) -> None:
+        try:
+            await self._send(batch)
+        except Exception as error:
+            failure = classify(error, self._connection)
+            if failure is Failure.UNAVAILABLE:
+                await self._store_away(batch, error)
+            elif failure is Failure.CONTENDED:
+                self._queue.extendleft(reversed(batch))
+            elif len(batch) == 1:
+                _log.error(
+                    "the store rejects an item", exc_info=error, extra={"action_id": batch[0].action_id}
+                )
+                _resolve_error(batch[0], error)
+            else:
+                middle = len(batch) // 2
+                await self._flush(batch[:middle])
+                await self._flush(batch[middle:])
+
+    async def _send(self, batch: Sequence[_Item]) -> None:
+        if not batch:
+            return
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        connection = self._connection
+        if connection is None or connection.is_closed():
+            connection = self._connection = await self._connect()
+        admissions = [item.document for item in batch if item.is_admission]
+        advances = [item.document for item in batch if not item.is_admission]
+        records = await connection.fetch(
+            FLUSH.sql,
+            self._clock.now(),
+            _document(admissions),
+            self._boot_id,
+            _document(advances),
+            timeout=ANSWER_SECONDS,
+        )
+        written = {str(r[0]): Written(r[1], r[2], r[3]) for r in records}
+        for item in batch:
+            if not item.future.done():
+                item.future.set_result(written.get(item.action_id))
+        self._observe(len(batch), loop.time() - begin)
+
+    async def _store_away(self, batch: Sequence[_Item], error: Exception) -> None:
+        """Admissions hear of it now; advances wait for the store to come back."""
+        _log.warning("the store does not answer: %s", type(error).__name__)
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+        waiting = [*batch, *self._queue]
+        self._queue.clear()
+        for item in waiting:
+            if item.is_admission:
+                _resolve_error(item, StoreUnavailable(detail=f"{type(error).__name__}: {error}"))
+            else:
+                self._queue.append(item)
+        if self._queue:
+            await asyncio.sleep(min(RECONNECT_SECONDS_MAX, 0.05 + 0.01 * len(self._queue)))
+
+    def _fail_all(self, error: Exception) -> None:
+        while self._queue:
+            _resolve_error(self._queue.popleft(), error)
+
+
+def _document(items: Sequence[Any]) -> str:
+    return orjson.dumps(items).decode() if items else "[]"
+
+
+def _resolve_error(item: _Item, error: Exception) -> None:
+    if not item.future.done():
+        item.future.set_exception(error)

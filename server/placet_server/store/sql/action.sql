@@ -1,0 +1,271 @@
+-- Lock order: the instance row, then action rows; within a statement actions are inserted in the order of their keys.
+
+-- name: flush
+-- Admit actions and advance running ones, each with its event, in one tx: the hot path of the service.
+with clock as materialized (
+    select coalesce(:now::timestamptz, statement_timestamp()) as at
+),
+admission as materialized (
+    select r.*
+    from json_to_recordset(:admissions::json) as r(
+        tenant text, action_id uuid, capability text, version text, contract_digest text, effect_class text, subject text, caller text,
+        idempotency_key text, key_digest text, key_ttl_seconds double precision, input text, input_digest text, labels text,
+        on_caller_gone text, durability text, predecessor_id uuid, effect_marked boolean, effect_key_ttl_seconds double precision,
+        attempts_max integer, lease_id uuid, timeout_seconds double precision
+    )
+    where exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
+),
+admitted as (
+    insert into actions (
+        tenant, action_id, capability, version, contract_digest, effect_class, subject, caller,
+        idempotency_key, key_digest, key_ttl, input, input_digest, labels,
+        on_caller_gone, durability, predecessor_id, create_time, effect_marked, effect_key_expire_time,
+        attempts_max, state, attempt, lease_id, instance_id, start_time, deadline,
+        effect, effect_begun, sequence, receipt_digest
+    )
+    select
+        r.tenant, r.action_id, r.capability, r.version, decode(r.contract_digest, 'hex'), r.effect_class, r.subject, r.caller,
+        r.idempotency_key, decode(r.key_digest, 'hex'), make_interval(secs => r.key_ttl_seconds), r.input, decode(r.input_digest, 'hex'), r.labels,
+        r.on_caller_gone, r.durability, r.predecessor_id, c.at, r.effect_marked, c.at + make_interval(secs => r.effect_key_ttl_seconds),
+        r.attempts_max, 'RUNNING', 1, r.lease_id, :boot_id, c.at, c.at + make_interval(secs => r.timeout_seconds),
+        case when r.effect_class <> 'READ' then 'NOT_DONE' end, r.effect_class <> 'READ' and not r.effect_marked, 1,
+        receipt('', r.action_id, 1, 'admitted', c.at, admitted_body(
+            r.capability, r.version, decode(r.contract_digest, 'hex'), r.subject, decode(r.input_digest, 'hex'), r.durability))
+    from admission as r cross join clock as c
+    order by r.key_digest, r.action_id
+    on conflict do nothing
+    returning tenant, action_id, create_time, receipt_digest,
+        admitted_body(capability, version, contract_digest, subject, input_digest, durability) as body
+),
+admitted_event as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select tenant, action_id, 1, 'admitted', create_time, body, receipt_digest from admitted
+),
+advance as materialized (
+    select r.*
+    from json_to_recordset(:advances::json) as r(
+        tenant text, action_id uuid, lease_id uuid, state text, effect text, effect_begun boolean, effect_unknown boolean,
+        reason text, cause text, message text, failure_code text, failure_category text, retry_delay_seconds double precision,
+        key_released boolean, output text, provider_operation text, provider_cursor text, ready_delay_seconds double precision,
+        event_type text, event_body text
+    )
+),
+-- The fence: the lease must be the row's. A given-up row takes only a definite answer. A cancel that came meanwhile forbids to try again.
+-- `state || ''` keeps the planner off the partial index on state, which it would read whole.
+advanced as (
+    update actions as a
+    set state = r.state,
+        effect = coalesce(r.effect, a.effect),
+        effect_begun = coalesce(r.effect_begun, a.effect_begun),
+        effect_unknown = coalesce(r.effect_unknown, a.effect_unknown),
+        reason = r.reason,
+        cause = r.cause,
+        message = r.message,
+        failure_code = r.failure_code,
+        failure_category = r.failure_category,
+        retry_delay = make_interval(secs => r.retry_delay_seconds),
+        key_released = coalesce(r.key_released, false),
+        output = r.output,
+        provider_operation = coalesce(r.provider_operation, a.provider_operation),
+        provider_cursor = coalesce(r.provider_cursor, a.provider_cursor),
+        lease_id = case when r.state <> 'QUEUED' then a.lease_id end,
+        ready_time = case when r.state = 'QUEUED' then c.at + make_interval(secs => coalesce(r.ready_delay_seconds, 0)) else a.ready_time end,
+        settle_time = case when r.state in ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXHAUSTED') then c.at end,
+        sequence = a.sequence + 1,
+        receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, r.event_type, c.at, r.event_body)
+    from advance as r cross join clock as c
+    where a.tenant = r.tenant
+      and a.action_id = r.action_id
+      and a.lease_id = r.lease_id
+      and ((a.state || '') = 'RUNNING' or ((a.state || '') = 'AMBIGUOUS' and r.state in ('SUCCEEDED', 'FAILED', 'CANCELLED')))
+      and not (r.state = 'QUEUED' and a.cancel_requested_time is not null)
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, r.event_type, r.event_body
+),
+advanced_event as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select tenant, action_id, sequence, event_type, at, event_body, receipt_digest from advanced
+)
+select action_id, 1::bigint as sequence, encode(receipt_digest, 'hex') as receipt, (extract(epoch from create_time) * 1000000)::bigint as time_us
+from admitted
+union all
+select action_id, sequence, encode(receipt_digest, 'hex'), (extract(epoch from at) * 1000000)::bigint
+from advanced
+
+-- name: get
+-- One action with its payloads.
+select * from action_records where tenant = :tenant and action_id = :action_id
+
+-- name: get_summary
+-- One action without its payloads.
+select * from action_summaries where tenant = :tenant and action_id = :action_id
+
+-- name: get_summaries
+-- Several actions without their payloads.
+select s.*
+from json_to_recordset(:ids::json) as r(tenant text, action_id uuid)
+join action_summaries as s on s.tenant = r.tenant and s.action_id = r.action_id
+
+-- name: get_by_keys
+-- The actions that hold these keys, with their payloads.
+select * from action_records where key_digest = any (:key_digests::bytea[])
+
+-- name: list
+-- A page of a tenant's actions, newest first: at most scan_max rows are looked at, the last of them is told even if it does not match.
+with scanned as materialized (
+    select *
+    from action_summaries
+    where tenant = :tenant
+      and action_id < :before
+      and action_id >= :floor
+    order by action_id desc
+    limit :scan_max
+),
+matching as (
+    select *
+    from scanned
+    where (cardinality(:capabilities::text[]) = 0 or capability = any (:capabilities::text[]))
+      and (cardinality(:states::text[]) = 0 or state = any (:states::text[]))
+      and (:requester::text is null or subject = :requester)
+      and labels::jsonb @> :labels::jsonb
+      and (:create_time_min_us::bigint is null or create_time_us >= :create_time_min_us)
+      and (:create_time_max_us::bigint is null or create_time_us < :create_time_max_us)
+    order by action_id desc
+    limit :page_size
+)
+select m.*, s.scanned_count, s.last_scanned
+from (select count(*) as scanned_count, min(action_id::text) as last_scanned from scanned) as s
+left join matching as m on true
+order by m.action_id desc
+
+-- name: claim
+-- Acquire a ready action for a further attempt, with its event.
+with clock as materialized (
+    select coalesce(:now::timestamptz, statement_timestamp()) as at
+),
+claimed as (
+    update actions as a
+    set state = 'RUNNING',
+        attempt = a.attempt + 1,
+        lease_id = :lease_id,
+        instance_id = :boot_id,
+        start_time = c.at,
+        deadline = c.at + make_interval(secs => :timeout_seconds::double precision),
+        effect_begun = a.effect_class <> 'READ' and not a.effect_marked,
+        sequence = a.sequence + 1,
+        receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'attempt_started', c.at, '{"attempt":' || a.attempt + 1 || '}')
+    from clock as c
+    where a.tenant = :tenant
+      and a.action_id = :action_id
+      and (a.state || '') = 'QUEUED'
+      and a.ready_time <= c.at
+      and a.cancel_requested_time is null
+      and not (a.effect_unknown and a.effect_key_expire_time <= c.at)
+      and exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
+    returning a.*, c.at
+),
+claimed_event as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select tenant, action_id, sequence, 'attempt_started', at, '{"attempt":' || attempt || '}', receipt_digest from claimed
+)
+select (extract(epoch from at) * 1000000)::bigint as time_us, attempt, sequence, encode(receipt_digest, 'hex') as receipt,
+    provider_operation, provider_cursor, (extract(epoch from deadline) * 1000000)::bigint as deadline_us
+from claimed
+
+-- name: request_cancel
+-- Mark an open action as to be cancelled, once, with its event.
+with clock as materialized (
+    select coalesce(:now::timestamptz, statement_timestamp()) as at
+),
+marked as (
+    update actions as a
+    set cancel_requested_time = c.at,
+        sequence = a.sequence + 1,
+        receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'cancel_requested', c.at, :event_body)
+    from clock as c
+    where a.tenant = :tenant
+      and a.action_id = :action_id
+      and a.cancel_requested_time is null
+      and (a.state || '') in ('QUEUED', 'RUNNING', 'AMBIGUOUS')
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at
+)
+insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+select tenant, action_id, sequence, 'cancel_requested', at, :event_body, receipt_digest from marked
+
+-- name: close_queued
+-- End a ready action that nobody may run any more, with its event: a cancel was asked for, or repeating is not safe any longer.
+with clock as materialized (
+    select coalesce(:now::timestamptz, statement_timestamp()) as at
+),
+closed as (
+    update actions as a
+    set state = :state,
+        lease_id = :lease_id,
+        reason = :reason,
+        cause = :cause,
+        settle_time = case when :state::text <> 'AMBIGUOUS' then c.at end,
+        sequence = a.sequence + 1,
+        receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, :event_type, c.at, :event_body)
+    from clock as c
+    where a.tenant = :tenant
+      and a.action_id = :action_id
+      and (a.state || '') = 'QUEUED'
+      and a.sequence = :sequence
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at
+)
+insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+select tenant, action_id, sequence, :event_type, at, :event_body, receipt_digest from closed
+
+-- name: free_key
+-- Take a key from a settled action whose contract lets it go: released by its ending, or past its time.
+update actions
+set key_digest = null
+where tenant = :tenant
+  and action_id = :action_id
+  and key_digest = :key_digest
+  and settle_time is not null
+  and (key_released or settle_time + key_ttl <= coalesce(:now::timestamptz, statement_timestamp()))
+
+-- name: list_lost
+-- Running actions of dead boots, oldest first. Cross-tenant: the rescuer's.
+select s.*
+from instances as i
+join action_summaries as s on s.instance_id = i.boot_id and s.state = 'RUNNING'
+where i.state = 'DEAD'
+order by s.action_id
+limit :count_max
+
+-- name: list_queued_closable
+-- Ready actions that a cancel or the end of the provider's deduplication forbids to run. Cross-tenant: the rescuer's.
+select s.*
+from action_summaries as s
+where s.state = 'QUEUED'
+  and (
+      s.cancel_requested_time_us is not null
+      or (
+          s.effect_unknown
+          and s.effect_key_expire_time_us <= (extract(epoch from coalesce(:now::timestamptz, statement_timestamp())) * 1000000)::bigint
+      )
+  )
+order by s.action_id
+limit :count_max
+
+-- name: list_owned
+-- What a boot holds: running actions that started before a time, with their leases. Cross-tenant: the boot's own.
+select s.*
+from action_summaries as s
+where s.instance_id = :boot_id
+  and s.state = 'RUNNING'
+  and s.start_time_us <= (extract(epoch from coalesce(:now::timestamptz, statement_timestamp())) * 1000000)::bigint - :age_us::bigint
+order by s.action_id
+limit :count_max
+
+-- name: list_cancelled
+-- Running actions of a boot that somebody asked to cancel. Cross-tenant: the boot's own.
+select tenant, action_id
+from actions
+where instance_id = :boot_id and state = 'RUNNING' and cancel_requested_time is not null
+limit :count_max
+
+-- name: store_time
+-- The store's clock.
+select (extract(epoch from coalesce(:now::timestamptz, statement_timestamp())) * 1000000)::bigint

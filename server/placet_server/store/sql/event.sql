@@ -1,0 +1,32 @@
+-- name: read
+-- What happened to an action after a position: events of its life, then what its handlers said, both bounded, in one snapshot.
+(
+    select 1 as part, sequence, 0 as attempt, 0::bigint as number, type, (extract(epoch from create_time) * 1000000)::bigint as create_time_us, body
+    from events
+    where tenant = :tenant and action_id = :action_id and sequence > :after_sequence
+    order by sequence
+    limit :count_max
+)
+union all
+(
+    select 2, 0, attempt, number, type, (extract(epoch from create_time) * 1000000)::bigint, body
+    from lane_items
+    where tenant = :tenant and action_id = :action_id and (attempt, number) > (:after_attempt::integer, :after_number::bigint)
+    order by attempt, number
+    limit :count_max
+)
+
+-- name: insert_lane_items
+-- Store what handlers said, only while their lease is the action's.
+insert into lane_items (tenant, action_id, attempt, number, lease_id, type, create_time, body)
+select r.tenant, r.action_id, r.attempt, r.number, r.lease_id, r.type, coalesce(:now::timestamptz, statement_timestamp()), r.body
+from json_to_recordset(:items::json) as r(tenant text, action_id uuid, attempt integer, number bigint, lease_id uuid, type text, body text)
+where exists (select from actions as a where a.tenant = r.tenant and a.action_id = r.action_id and a.lease_id = r.lease_id)
+on conflict do nothing
+
+-- name: list_receipts
+-- The whole chain of an action, for verification.
+select sequence, type, (extract(epoch from create_time) * 1000000)::bigint as create_time_us, body, encode(receipt_digest, 'hex') as receipt
+from events
+where tenant = :tenant and action_id = :action_id
+order by sequence
