@@ -1,0 +1,259 @@
+"""Everything an operator can set: environment variables with the prefix PLACET_, each bounded and described."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from placet_server.model.caller import CallerKind
+
+MIB = 2**20
+
+
+class ConfigRefused(Exception):
+    """The server does not start like this. The text is for the operator: what is wrong and what to set."""
+
+
+def _words(value: object) -> object:
+    """A list in one variable: separated by commas."""
+    return (
+        tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
+    )
+
+
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class Config(BaseSettings):
+    """Field `port` is set by PLACET_PORT, and so on. Lists are separated by commas."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="PLACET_", frozen=True, extra="forbid", validate_default=True
+    )
+
+    # Ports.
+    host: str = Field("127.0.0.1", description="Address of the main port.")
+    port: Port = Field(7433, description="Main port; 0: any free one.")
+    health_host: str = Field("127.0.0.1", description="Address of the plaintext health port.")
+    health_port: Port = Field(7434, description="Health port; 0: any free one.")
+    metrics_port: Port | None = Field(
+        None, description="Port of /metrics (Prometheus) on health_host; unset: none."
+    )
+    reuse_port: bool = Field(False, description="Several processes share the main port (SO_REUSEPORT).")
+    insecure_bind: bool = Field(
+        False,
+        description="Allow plaintext and identity_dev on an address that is not loopback: a container, a mesh.",
+    )
+    reflection: bool = Field(False, description="Serve gRPC reflection; for development.")
+
+    # TLS.
+    tls_certificate_file: Path | None = Field(None, description="Server certificate chain, PEM.")
+    tls_private_key_file: Path | None = Field(None, description="Its private key, PEM.")
+    tls_client_ca_file: Path | None = Field(
+        None, description="Authorities of client certificates, PEM; clients must show one."
+    )
+
+    # Store.
+    dsn: str = Field("", description="Postgres 15+ (durable, shared); empty: embedded Postgres.", repr=False)
+    data_dir: Path | None = Field(None, description="Folder of the embedded Postgres (durable, one server).")
+    ephemeral: bool = Field(False, description="Embedded Postgres in a temporary folder, gone at stop.")
+    store_connections_max: int = Field(10, ge=2, le=200, description="Connections of the pool.")
+    auto_migrate: bool = Field(True, description="Bring the schema up to date at start; off: only check it.")
+    lease_seconds: float = Field(
+        15.0, ge=1, le=300, description="A process silent for so long may lose its actions."
+    )
+
+    # Handlers.
+    app: Words = Field((), description="Apps to load, each module:object or the name of an entry point.")
+
+    # Identity: at least one of dev, JWT, mTLS.
+    identity_dev: bool = Field(False, description="One token in token_file with every scope; loopback only.")
+    token_file: Path = Field(Path(".placet/token"), description="Where identity_dev keeps its token.")
+    dev_tenant: str = Field(
+        "dev", description="Tenant of identity_dev.", pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$"
+    )
+    dev_subject: str = Field(
+        "developer", description="Subject of identity_dev.", min_length=1, max_length=256
+    )
+
+    jwt_issuer: str = Field("", description="Accept JSON Web Tokens of this issuer.")
+    jwt_audience: str = Field("", description="The audience they must name.")
+    jwt_jwks_file: Path | None = Field(None, description="The issuer's keys (JWKS) in a file.")
+    jwt_jwks_url: str = Field("", description="The issuer's keys (JWKS) at a URL.")
+    jwt_algorithms: Words = Field(("ES256", "EdDSA", "RS256"), description="Accepted algorithms; never none.")
+    jwt_leeway_seconds: float = Field(30.0, ge=0, le=300, description="Forgiven difference of clocks.")
+    jwt_refresh_seconds: float = Field(600.0, ge=1, le=86400, description="Age at which keys are read again.")
+    jwt_refresh_seconds_min: float = Field(
+        10.0, ge=0, le=3600, description="Least pause between two readings of keys."
+    )
+    jwt_tenant: str = Field(
+        "", description="Tenant of every token, instead of a claim.", pattern=r"^([a-z0-9][a-z0-9_-]{0,63})?$"
+    )
+    jwt_claim_tenant: str = Field("tenant", description="Claim with the tenant; dots reach into objects.")
+    jwt_claim_subject: str = Field("sub", description="Claim with the subject.", min_length=1)
+    jwt_claim_kind: str = Field(
+        "kind", description="Claim with user, service or agent; absent in a token: jwt_kind."
+    )
+    jwt_kind: CallerKind = Field(CallerKind.USER, description="Kind of callers whose token does not say.")
+    jwt_claim_roles: str = Field("roles", description="Claim with the roles.")
+    jwt_claim_scopes: str = Field(
+        "scope", description="Claim with the scopes; empty: every token has jwt_scopes."
+    )
+    jwt_scopes: Words = Field((), description="Scopes of every token when jwt_claim_scopes is empty.")
+    jwt_claim_credential: str = Field("", description="Claim with the handle of a provider credential.")
+    jwt_claim_credential_issuer: str = Field("", description="Claim with that credential's issuer.")
+    jwt_claim_credential_scopes: str = Field("", description="Claim with that credential's scopes.")
+
+    identity_mtls: bool = Field(
+        False, description="Client certificates say who calls; needs the three TLS files."
+    )
+    mtls_trust_domain: str = Field(
+        "", description="Read the SPIFFE id /tenant/subject; empty: O is the tenant, CN the subject."
+    )
+    mtls_scopes: Words = Field((), description="Scopes of every client certificate.")
+    mtls_kind: CallerKind = Field(CallerKind.SERVICE, description="Kind of every client certificate's owner.")
+
+    # Limits.
+    calls_max: int = Field(
+        1024, ge=1, le=100_000, description="Calls in flight; more are refused as OVERLOADED."
+    )
+    watches_max: int = Field(
+        1024, ge=1, le=100_000, description="WatchAction and WaitAction calls in flight, counted apart."
+    )
+    tenant_share: float = Field(0.8, gt=0, le=1, description="Part of each limit that one tenant may have.")
+    receive_bytes_max: int = Field(20 * MIB, ge=4 * MIB, le=64 * MIB, description="Largest message, bytes.")
+    metadata_bytes_max: int = Field(
+        16 * 1024, ge=8 * 1024, le=64 * 1024, description="Most metadata of a call, bytes."
+    )
+    streams_per_connection_max: int = Field(
+        1024, ge=1, le=100_000, description="Calls in flight on one connection."
+    )
+    keepalive_seconds: float = Field(
+        30.0, ge=1, le=7200, description="A silent connection is asked so often whether it lives."
+    )
+    keepalive_timeout_seconds: float = Field(
+        10.0, ge=1, le=600, description="And closed after so long without an answer."
+    )
+    connection_age_seconds: float = Field(
+        1800.0, ge=1, description="Then the client is asked to connect again, to spread load."
+    )
+    connection_age_grace_seconds: float = Field(
+        900.0, ge=1, description="What its running calls have to end."
+    )
+    threads_max: int = Field(32, ge=1, le=1024, description="Plain (not async) handlers running at once.")
+
+    # Life.
+    drain_seconds: float = Field(
+        30.0, ge=0, le=3600, description="What running calls have to end after SIGTERM."
+    )
+    drain_notice_seconds: float = Field(
+        0.0, ge=0, le=300, description="NOT_SERVING for so long before the port closes."
+    )
+    stall_seconds: float = Field(
+        5.0, gt=0, le=600, description="`live` fails when the event loop does not answer for so long."
+    )
+    overdue_threads_max: int = Field(
+        8, ge=0, description="`live` fails with more handler threads past their deadline."
+    )
+    store_probe_seconds: float = Field(
+        2.0, gt=0, le=60, description="The store is tried so often; `storage` fails after three misses."
+    )
+
+    # Telemetry. OTLP is configured by the standard OTEL_* variables.
+    log_format: Literal["text", "json"] = Field("text", description="Lines for people or for machines.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+    trace_ratio: float = Field(
+        0.01, ge=0, le=1, description="Part of calls traced when the caller does not decide."
+    )
+
+
+def load_config(**overrides: Any) -> Config:
+    """From the environment, with these fields instead. Raises ConfigRefused, naming every variable that is wrong."""
+    try:
+        config = Config(**overrides)
+    except ValidationError as error:
+        raise ConfigRefused("; ".join(_told(each) for each in error.errors())) from None
+    check_config(config)
+    return config
+
+
+def check_config(config: Config) -> None:
+    """What concerns more than one field. Raises ConfigRefused."""
+    for problem in (*_store_problems(config), *_identity_problems(config), *_transport_problems(config)):
+        raise ConfigRefused(problem)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _told(error: Any) -> str:
+    name = "_".join(str(step) for step in error["loc"][:1])
+    return f"PLACET_{name.upper()}: {error['msg']}"
+
+
+def _store_problems(config: Config) -> list[str]:
+    chosen = sum((bool(config.dsn), config.data_dir is not None, config.ephemeral))
+    if chosen != 1:
+        return ["say where to keep actions: one of PLACET_DSN, PLACET_DATA_DIR, PLACET_EPHEMERAL=true"]
+    return []
+
+
+def _identity_problems(config: Config) -> list[str]:
+    problems = []
+    if not (config.identity_dev or config.jwt_issuer or config.identity_mtls):
+        problems.append(
+            "nobody could be known here: set PLACET_JWT_ISSUER (with PLACET_JWT_AUDIENCE and PLACET_JWT_JWKS_URL "
+            "or PLACET_JWT_JWKS_FILE), PLACET_IDENTITY_MTLS=true, or, on your own machine, PLACET_IDENTITY_DEV=true"
+        )
+    if config.jwt_issuer:
+        problems += _jwt_problems(config)
+    if config.identity_mtls and not (config.tls_certificate_file and config.tls_client_ca_file):
+        problems.append(
+            "PLACET_IDENTITY_MTLS needs PLACET_TLS_CERTIFICATE_FILE, _PRIVATE_KEY_FILE and _CLIENT_CA_FILE"
+        )
+    return problems
+
+
+def _jwt_problems(config: Config) -> list[str]:
+    problems = []
+    if not config.jwt_audience:
+        problems.append("PLACET_JWT_AUDIENCE is not set: tokens for other services would be accepted")
+    if (config.jwt_jwks_file is None) == (not config.jwt_jwks_url):
+        problems.append("set one of PLACET_JWT_JWKS_URL and PLACET_JWT_JWKS_FILE")
+    if not config.jwt_algorithms or any(name.lower() == "none" for name in config.jwt_algorithms):
+        problems.append("PLACET_JWT_ALGORITHMS must name signature algorithms, and never none")
+    if not (config.jwt_tenant or config.jwt_claim_tenant):
+        problems.append("set PLACET_JWT_TENANT or PLACET_JWT_CLAIM_TENANT")
+    return problems
+
+
+def _transport_problems(config: Config) -> list[str]:
+    problems = []
+    if (config.tls_certificate_file is None) != (config.tls_private_key_file is None):
+        problems.append("PLACET_TLS_CERTIFICATE_FILE and PLACET_TLS_PRIVATE_KEY_FILE belong together")
+    if config.tls_client_ca_file and not config.tls_certificate_file:
+        problems.append("PLACET_TLS_CLIENT_CA_FILE needs PLACET_TLS_CERTIFICATE_FILE")
+    if is_loopback(config.host):
+        return problems
+    if config.insecure_bind:
+        return problems
+    if config.identity_dev:
+        problems.append(
+            f"PLACET_IDENTITY_DEV is for loopback, not for {config.host}; PLACET_INSECURE_BIND=true overrides"
+        )
+    if not config.tls_certificate_file:
+        problems.append(
+            f"{config.host} is not loopback: set the TLS files, or PLACET_INSECURE_BIND=true behind a mesh"
+        )
+    return problems

@@ -1,0 +1,100 @@
+"""CatalogService."""
+
+from __future__ import annotations
+
+from placet.v1 import capability_pb2
+from placet.v1 import catalog_service_pb2 as pb
+from placet_server.core.admission.catalog import Catalog, CatalogEntry
+from placet_server.model.manifest import LOCAL_TENANT, Problem
+from placet_server.model.query import PAGE_SIZE_DEFAULT
+from placet_server.rpc.call import Rpc
+from placet_server.rpc.convert.capability import capability_message, manifest_message, manifest_of
+from placet_server.rpc.page import page_position, page_token
+from placet_server.rpc.text import cut
+
+# Neither names nor versions have it.
+_SEPARATOR = "\n"
+
+
+class CatalogServicer:
+    """Answers every RPC of the service; the layers have done everything else."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    async def admit_manifest(self, rpc: Rpc[pb.AdmitManifestRequest]) -> pb.AdmitManifestResponse:
+        request = rpc.request
+        result = await self._catalog.admit(
+            rpc.caller,
+            manifest_of(request.manifest),
+            validate_only=request.validate_only,
+            expected_digest=request.expected_digest,
+        )
+        problems = [_problem_message(problem) for problem in result.problems]
+        return pb.AdmitManifestResponse(digest=result.digest, problems=problems, changed=result.changed)
+
+    async def get_manifest(self, rpc: Rpc[pb.GetManifestRequest]) -> pb.GetManifestResponse:
+        stored = await self._catalog.get_manifest(rpc.caller.tenant, rpc.request.name)
+        return pb.GetManifestResponse(manifest=manifest_message(stored.manifest), digest=stored.digest)
+
+    async def list_manifests(self, rpc: Rpc[pb.ListManifestsRequest]) -> pb.ListManifestsResponse:
+        request, tenant = rpc.request, rpc.caller.tenant
+        size = request.page_size or PAGE_SIZE_DEFAULT
+        rows = await self._catalog.list_manifests(
+            tenant, page_size=size, after_name=page_position(request, tenant)
+        )
+        summaries = [
+            pb.ManifestSummary(
+                name=row.name,
+                version=row.version,
+                digest=row.digest,
+                capability_count=row.capability_count,
+                local=row.tenant == LOCAL_TENANT,
+            )
+            for row in rows
+        ]
+        position = rows[-1].name if len(rows) == size else ""
+        return pb.ListManifestsResponse(
+            manifests=summaries, next_page_token=page_token(request, tenant, position)
+        )
+
+    async def get_capability(self, rpc: Rpc[pb.GetCapabilityRequest]) -> pb.GetCapabilityResponse:
+        entry = await self._catalog.get_capability(
+            rpc.caller.tenant, rpc.request.name, rpc.request.version or None
+        )
+        return pb.GetCapabilityResponse(capability=_entry_message(entry, with_schemas=True))
+
+    async def list_capabilities(self, rpc: Rpc[pb.ListCapabilitiesRequest]) -> pb.ListCapabilitiesResponse:
+        request, tenant = rpc.request, rpc.caller.tenant
+        size = request.page_size or PAGE_SIZE_DEFAULT
+        name, _, version = page_position(request, tenant).partition(_SEPARATOR)
+        entries = await self._catalog.list_capabilities(
+            tenant, page_size=size, name_prefix=request.name_prefix, after=(name, version)
+        )
+        position = ""
+        if len(entries) == size:
+            last = entries[-1].stored.capability
+            position = f"{last.name}{_SEPARATOR}{last.version}"
+        return pb.ListCapabilitiesResponse(
+            capabilities=[_entry_message(entry, with_schemas=False) for entry in entries],
+            next_page_token=page_token(request, tenant, position),
+        )
+
+
+def _entry_message(entry: CatalogEntry, *, with_schemas: bool) -> capability_pb2.Capability:
+    stored = entry.stored
+    message = capability_message(stored.capability, with_schemas=with_schemas)
+    message.contract_digest = stored.contract_digest
+    message.manifest = stored.manifest
+    message.served = entry.served
+    message.current = stored.current
+    return message
+
+
+def _problem_message(problem: Problem) -> pb.ManifestProblem:
+    return pb.ManifestProblem(
+        path=cut(problem.path, 512),
+        code=problem.code,
+        message=cut(problem.message, 1024),
+        warning=problem.warning,
+    )

@@ -1,0 +1,1 @@
+"""Messages to model values and back: one module per concept, nothing else."""

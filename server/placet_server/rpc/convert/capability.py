@@ -1,0 +1,198 @@
+"""Manifests, capabilities and contracts to model and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from placet.v1 import capability_pb2 as pb
+from placet_server.model.capability import Capability, CapabilityKind, Presentation
+from placet_server.model.contract import (
+    MIB,
+    Contract,
+    CredentialRule,
+    DataRule,
+    EffectClass,
+    Hazard,
+    IdempotencyRule,
+    KeyRequirement,
+    KeyScope,
+    Limits,
+    Risk,
+    attempts_max_default,
+    key_requirement_default,
+)
+from placet_server.model.errors import FieldViolation, MalformedRequest
+from placet_server.model.manifest import LocalApp, Manifest
+from placet_server.rpc.convert.enumeration import members, numbers
+from placet_server.rpc.convert.time import duration, seconds
+
+KIND = numbers(pb.CapabilityKind, "CAPABILITY_KIND_", CapabilityKind)
+EFFECT = numbers(pb.EffectClass, "EFFECT_CLASS_", EffectClass)
+EFFECT_MEMBER = members(pb.EffectClass, "EFFECT_CLASS_", EffectClass)
+HAZARD = numbers(pb.Hazard, "HAZARD_", Hazard)
+HAZARD_MEMBER = members(pb.Hazard, "HAZARD_", Hazard)
+RISK = numbers(pb.Risk, "RISK_", Risk)
+RISK_MEMBER = members(pb.Risk, "RISK_", Risk)
+KEY_REQUIREMENT = numbers(pb.KeyRequirement, "KEY_REQUIREMENT_", KeyRequirement)
+KEY_REQUIREMENT_MEMBER = members(pb.KeyRequirement, "KEY_REQUIREMENT_", KeyRequirement)
+KEY_SCOPE = numbers(pb.KeyScope, "KEY_SCOPE_", KeyScope)
+KEY_SCOPE_MEMBER = members(pb.KeyScope, "KEY_SCOPE_", KeyScope)
+
+
+def manifest_of(message: pb.Manifest) -> Manifest:
+    """Unset members get the contract's defaults. Raises MalformedRequest where there is none."""
+    problems: list[FieldViolation] = []
+    for index, capability in enumerate(message.capabilities):
+        problems += _required(capability, f"manifest.capabilities[{index}].contract")
+    if problems:
+        raise MalformedRequest(violations=tuple(problems))
+    return Manifest(
+        name=message.name,
+        version=message.version,
+        capabilities=tuple(_capability_of(capability) for capability in message.capabilities),
+        runs=LocalApp(app=message.local.app),
+    )
+
+
+def manifest_message(manifest: Manifest) -> pb.Manifest:
+    return pb.Manifest(
+        name=manifest.name,
+        version=manifest.version,
+        capabilities=[capability_message(capability) for capability in manifest.capabilities],
+        local=pb.LocalHandlers(app=manifest.runs.app),
+    )
+
+
+def capability_message(capability: Capability, *, with_schemas: bool = True) -> pb.Capability:
+    shown = capability.presentation
+    return pb.Capability(
+        name=capability.name,
+        version=capability.version,
+        kind=KIND[capability.kind],
+        input_schema_json=capability.input_schema if with_schemas else "",
+        output_schema_json=capability.output_schema if with_schemas else "",
+        contract=_contract_message(capability.contract),
+        presentation=pb.Presentation(
+            title=shown.title,
+            description=shown.description,
+            key_fields=shown.key_fields,
+            documentation_url=shown.documentation_url,
+        ),
+    )
+
+
+def _required(capability: pb.Capability, path: str) -> list[FieldViolation]:
+    problems = []
+    if not capability.contract.effect:
+        problems.append(
+            FieldViolation(
+                field=f"{path}.effect", rule="required", description="say whether repeating is safe"
+            )
+        )
+    if 0 in capability.contract.hazards:
+        problems.append(
+            FieldViolation(
+                field=f"{path}.hazards", rule="enum.not_in", description="HAZARD_UNSPECIFIED is none"
+            )
+        )
+    return problems
+
+
+def _capability_of(message: pb.Capability) -> Capability:
+    shown = message.presentation
+    return Capability(
+        name=message.name,
+        version=message.version,
+        kind=CapabilityKind.TOOL,
+        input_schema=message.input_schema_json,
+        output_schema=message.output_schema_json,
+        contract=_contract_of(message.contract),
+        presentation=Presentation(
+            title=shown.title,
+            description=shown.description,
+            key_fields=tuple(shown.key_fields),
+            documentation_url=shown.documentation_url,
+        ),
+    )
+
+
+def _contract_of(message: pb.Contract) -> Contract:
+    effect = EFFECT_MEMBER[message.effect]
+    credentials = message.credentials
+    return Contract(
+        effect=effect,
+        effect_key_ttl_seconds=seconds(message.effect_key_ttl)
+        if message.HasField("effect_key_ttl")
+        else None,
+        effect_marked=message.effect_marked,
+        hazards=frozenset(HAZARD_MEMBER[number] for number in message.hazards),
+        risk=RISK_MEMBER.get(message.risk, Risk.LOW),
+        idempotency=_idempotency_of(message.idempotency, effect),
+        attempts_max=message.retry.attempts_max or attempts_max_default(effect),
+        limits=_limits_of(message.limits),
+        no_approval_reason=message.no_approval.reason if message.HasField("no_approval") else None,
+        credentials=CredentialRule(
+            required=credentials.required,
+            issuers=tuple(credentials.issuers),
+            scopes=tuple(credentials.scopes),
+        ),
+        data=DataRule(sensitive_paths=tuple(message.data.sensitive_paths)),
+        cancellable=message.cancellable,
+        streaming=message.streaming,
+    )
+
+
+def _idempotency_of(message: pb.IdempotencyRule, effect: EffectClass) -> IdempotencyRule:
+    requirement = KEY_REQUIREMENT_MEMBER.get(message.requirement, key_requirement_default(effect))
+    given: dict[str, Any] = {"ttl_seconds": seconds(message.ttl)} if message.HasField("ttl") else {}
+    return IdempotencyRule(
+        requirement=requirement, scope=KEY_SCOPE_MEMBER.get(message.scope, KeyScope.PRINCIPAL), **given
+    )
+
+
+def _limits_of(message: pb.Limits) -> Limits:
+    given: dict[str, float] = {}
+    if message.HasField("timeout_default"):
+        given["timeout_default_seconds"] = seconds(message.timeout_default)
+    if message.HasField("timeout_max"):
+        given["timeout_max_seconds"] = seconds(message.timeout_max)
+    return Limits(
+        input_bytes_max=message.input_bytes_max or MIB,
+        output_bytes_max=message.output_bytes_max or MIB,
+        **given,
+    )
+
+
+def _contract_message(contract: Contract) -> pb.Contract:
+    rule, limits = contract.idempotency, contract.limits
+    message = pb.Contract(
+        effect=EFFECT[contract.effect],
+        hazards=sorted(HAZARD[hazard] for hazard in contract.hazards),
+        risk=RISK[contract.risk],
+        idempotency=pb.IdempotencyRule(
+            requirement=KEY_REQUIREMENT[rule.requirement],
+            scope=KEY_SCOPE[rule.scope],
+            ttl=duration(rule.ttl_seconds),
+        ),
+        retry=pb.RetryRule(attempts_max=contract.attempts_max),
+        limits=pb.Limits(
+            timeout_default=duration(limits.timeout_default_seconds),
+            timeout_max=duration(limits.timeout_max_seconds),
+            input_bytes_max=limits.input_bytes_max,
+            output_bytes_max=limits.output_bytes_max,
+        ),
+        credentials=pb.CredentialRule(
+            required=contract.credentials.required,
+            issuers=contract.credentials.issuers,
+            scopes=contract.credentials.scopes,
+        ),
+        data=pb.DataRule(sensitive_paths=contract.data.sensitive_paths),
+        cancellable=contract.cancellable,
+        streaming=contract.streaming,
+        effect_marked=contract.effect_marked,
+    )
+    if contract.effect_key_ttl_seconds is not None:
+        message.effect_key_ttl.CopyFrom(duration(contract.effect_key_ttl_seconds))
+    if contract.no_approval_reason is not None:
+        message.no_approval.reason = contract.no_approval_reason
+    return message

@@ -1,0 +1,132 @@
+"""Events and idle checkpoints → the one message that all streams send."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+from placet.v1 import action_pb2, event_pb2, outcome_pb2
+from placet_server.model.durability import DurabilityClass
+from placet_server.model.event import Event, EventType, IdleCheckpoint
+from placet_server.model.outcome import EffectState, Outcome, OutcomeKind, RetryAdvice
+from placet_server.rpc.convert.outcome import outcome_message
+from placet_server.rpc.convert.time import set_timestamp
+
+TYPE_PREFIX = "placet.action."
+
+Body = dict[str, Any]
+
+
+def event_message(event: Event | IdleCheckpoint) -> event_pb2.ActionEvent:
+    if isinstance(event, IdleCheckpoint):
+        return event_pb2.ActionEvent(cursor=event.cursor, action_id=event.action_id)
+    message = event_pb2.ActionEvent(
+        cursor=event.cursor,
+        action_id=event.action_id,
+        sequence=event.sequence,
+        replayed=event.replayed,
+        type=TYPE_PREFIX + event.type.value,
+    )
+    set_timestamp(message.create_time, event.create_time_us)
+    _FILL[event.type](message, event)
+    return message
+
+
+def _admitted(message: event_pb2.ActionEvent, event: Event) -> None:
+    body = event.body
+    message.admitted.capability = body["capability"]
+    message.admitted.version = body["version"]
+    message.admitted.durability = _durability(body["durability"])
+
+
+def _attempt_started(message: event_pb2.ActionEvent, event: Event) -> None:
+    message.attempt_started.attempt = event.body["attempt"]
+
+
+def _requeued(message: event_pb2.ActionEvent, event: Event) -> None:
+    message.requeued.attempt = event.body["attempt"]
+    message.requeued.cause = event.body.get("cause") or ""
+    ready_time_us = event.body.get("ready_time_us")
+    if ready_time_us is not None:
+        set_timestamp(message.requeued.ready_time, ready_time_us)
+
+
+def _effect_started(message: event_pb2.ActionEvent, event: Event) -> None:
+    message.effect_started.attempt = event.body["attempt"]
+
+
+def _effect_checkpointed(message: event_pb2.ActionEvent, event: Event) -> None:
+    message.effect_checkpointed.provider_operation = event.body["provider_operation"]
+
+
+def _cancel_requested(message: event_pb2.ActionEvent, event: Event) -> None:
+    message.cancel_requested.requester = event.body.get("requester") or ""
+    message.cancel_requested.reason = event.body.get("reason") or ""
+
+
+def _ambiguous(message: event_pb2.ActionEvent, event: Event) -> None:
+    message.ambiguous.outcome.CopyFrom(_outcome(event))
+
+
+def _settled(message: event_pb2.ActionEvent, event: Event) -> None:
+    message.settled.outcome.CopyFrom(_outcome(event))
+    message.settled.output_json = event.body.get("output_json") or ""
+
+
+def _progress(message: event_pb2.ActionEvent, event: Event) -> None:
+    message.progress.message = event.body.get("message") or ""
+    message.progress.number = event.number
+    fraction = event.body.get("fraction")
+    if fraction is not None:
+        message.progress.fraction = fraction
+
+
+def _chunk(message: event_pb2.ActionEvent, event: Event) -> None:
+    chunk, body = message.chunk, event.body
+    chunk.number = event.number
+    chunk.attempt = event.attempt
+    if "text" in body:
+        chunk.text = body["text"]
+    elif "json" in body:
+        chunk.json = body["json"]
+    else:
+        chunk.binary = base64.b64decode(body["base64"])
+
+
+_FILL: dict[EventType, Callable[[event_pb2.ActionEvent, Event], None]] = {
+    EventType.ADMITTED: _admitted,
+    EventType.ATTEMPT_STARTED: _attempt_started,
+    EventType.REQUEUED: _requeued,
+    EventType.EFFECT_STARTED: _effect_started,
+    EventType.EFFECT_CHECKPOINTED: _effect_checkpointed,
+    EventType.CANCEL_REQUESTED: _cancel_requested,
+    EventType.AMBIGUOUS: _ambiguous,
+    EventType.SETTLED: _settled,
+    EventType.CHUNK: _chunk,
+    EventType.PROGRESS: _progress,
+}
+
+
+def _durability(stored: Any) -> action_pb2.DurabilityClass.ValueType:
+    """Kept as number or as name."""
+    member = DurabilityClass[stored] if isinstance(stored, str) else DurabilityClass(stored)
+    return action_pb2.DurabilityClass.ValueType(member.value)
+
+
+def _outcome(event: Event) -> outcome_pb2.Outcome:
+    body = event.body
+    effect = body.get("effect")
+    return outcome_message(
+        Outcome(
+            kind=OutcomeKind(body["kind"]),
+            reason=body.get("reason"),
+            action_id=event.action_id,
+            attempt=body.get("attempt") or 0,
+            retry_advice=RetryAdvice(body["retry_advice"]),
+            retry_delay_seconds=body.get("retry_delay_seconds"),
+            failure_code=body.get("failure_code") or "",
+            message=body.get("message") or "",
+            effect=None if effect is None else EffectState(effect),
+        )
+    )

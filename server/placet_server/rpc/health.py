@@ -1,0 +1,136 @@
+"""Health for probes: a plaintext port of its own, served by threads, so that it answers when the event loop does not.
+
+`live`: kill me if it fails. `ready`: send me calls. `storage`: the store reads and writes. The empty name: `ready`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread
+from time import monotonic
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from placet_server.model.errors import StoreUnavailable
+from placet_server.telemetry.metric import Histogram
+
+log = logging.getLogger("placet.health")
+
+LOOK_SECONDS = 0.25
+PROBES_MISSED_MAX = 3
+_CALLS_MAX = 64
+
+Check = Callable[[], bool]
+
+
+class LoopPulse:
+    """Whether the event loop answers. `beat` is called from another thread, again and again."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, stall_seconds: float, lag: Histogram) -> None:
+        """`lag` gets the seconds that each answer took."""
+        self._loop = loop
+        self._stall_seconds = stall_seconds
+        self._lag = lag
+        self._asked_at: float | None = None
+
+    def beat(self) -> None:
+        if self._asked_at is None:
+            self._asked_at = monotonic()
+            self._loop.call_soon_threadsafe(self._answer)
+
+    def answers(self) -> bool:
+        asked_at = self._asked_at
+        return asked_at is None or monotonic() - asked_at < self._stall_seconds
+
+    def _answer(self) -> None:
+        if self._asked_at is not None:
+            self._lag.observe(monotonic() - self._asked_at)
+            self._asked_at = None
+
+
+class StoreProbe:
+    """Tries the store again and again; what it found counts for a few seconds only."""
+
+    def __init__(self, probe: Callable[[], Awaitable[object]], every_seconds: float) -> None:
+        """`probe` is bounded in time and raises StoreUnavailable."""
+        self._probe = probe
+        self._every_seconds = every_seconds
+        self._ok_at = float("-inf")
+        self._was_ok = True
+
+    def ok(self) -> bool:
+        """From any thread."""
+        return monotonic() - self._ok_at < PROBES_MISSED_MAX * self._every_seconds
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(self._every_seconds)
+
+    async def look(self) -> None:
+        try:
+            await self._probe()
+        except StoreUnavailable as error:
+            if self._was_ok:
+                log.warning("the store does not answer: %s", error.detail)
+            self._was_ok = False
+        else:
+            if not self._was_ok:
+                log.info("the store answers again")
+            self._was_ok = True
+            self._ok_at = monotonic()
+
+
+class HealthPort:
+    """Serves grpc.health.v1 from threads until closed."""
+
+    def __init__(self, address: str, checks: Mapping[str, Check], pulse: LoopPulse) -> None:
+        """Binds; `port` says where. Raises RuntimeError if the port is taken. `checks` run in a thread."""
+        self._checks = checks
+        self._pulse = pulse
+        self._servicer = health.HealthServicer(experimental_non_blocking=True)
+        self._server = grpc.server(
+            ThreadPoolExecutor(4, thread_name_prefix="placet-health"),
+            options=[("grpc.so_reuseport", 0)],
+            maximum_concurrent_rpcs=_CALLS_MAX,
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
+        self.port = self._server.add_insecure_port(address)
+        self._closing = Event()
+        self._thread = Thread(target=self._run, name="placet-health", daemon=True)
+
+    def start(self) -> None:
+        self._look()
+        self._server.start()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Blocks for a moment."""
+        self._closing.set()
+        self._servicer.enter_graceful_shutdown()
+        self._server.stop(grace=0.5).wait()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.wait(LOOK_SECONDS):
+            try:
+                self._pulse.beat()
+            except RuntimeError:
+                # The loop is closed: the process is about to end.
+                return
+            self._look()
+
+    def _look(self) -> None:
+        for service, check in self._checks.items():
+            self._servicer.set(service, serving_status(check()))
+
+
+def serving_status(ok: bool) -> Any:
+    """The enum's number, whose type its stubs do not name."""
+    return health_pb2.HealthCheckResponse.SERVING if ok else health_pb2.HealthCheckResponse.NOT_SERVING

@@ -1,0 +1,96 @@
+"""A verified token's claims → a Caller, by the operator's mapping."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from placet_server.model.caller import Caller, CallerKind, Credential
+from placet_server.model.errors import Unauthenticated
+from placet_server.rpc.identity.source import check_names, check_subject, check_tenant
+
+Claims = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimMapping:
+    """Names of claims; a dotted one reaches into objects unless a claim has just that name. Empty: not read.
+
+    `tenant_fixed` stands for every token of an issuer that serves one tenant. `scopes_default` is what a token has
+    when `scopes` is empty.
+    """
+
+    tenant: str = "tenant"
+    tenant_fixed: str = ""
+    subject: str = "sub"
+    kind: str = "kind"
+    kind_default: CallerKind = CallerKind.USER
+    roles: str = "roles"
+    scopes: str = "scope"
+    scopes_default: tuple[str, ...] = ()
+    credential_handle: str = ""
+    credential_issuer: str = ""
+    credential_scopes: str = ""
+
+
+def caller_of(claims: Claims, mapping: ClaimMapping) -> Caller:
+    """Raises Unauthenticated for claims that are missing or of the wrong shape."""
+    scopes = _texts(claims, mapping.scopes, "scopes") if mapping.scopes else list(mapping.scopes_default)
+    return Caller(
+        tenant=check_tenant(mapping.tenant_fixed or claim(claims, mapping.tenant)),
+        subject=check_subject(claim(claims, mapping.subject)),
+        kind=_kind(claims, mapping),
+        roles=tuple(check_names(_texts(claims, mapping.roles, "roles"), "roles")),
+        scopes=frozenset(check_names(scopes, "scopes")),
+        credential=_credential(claims, mapping),
+        identity_source="jwt",
+    )
+
+
+def claim(claims: Claims, name: str) -> Any:
+    """None if it is not there."""
+    if not name or name in claims:
+        return claims.get(name)
+    found: Any = claims
+    for step in name.split("."):
+        if not isinstance(found, Mapping) or step not in found:
+            return None
+        found = found[step]
+    return found
+
+
+def _texts(claims: Claims, name: str, what: str) -> list[str]:
+    """A list of texts, or one text of words, as `scope` is written by RFC 9068."""
+    found = claim(claims, name)
+    if found is None:
+        return []
+    words = found.split() if isinstance(found, str) else found
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise Unauthenticated(problem=f"no valid {what}")
+    return words
+
+
+def _kind(claims: Claims, mapping: ClaimMapping) -> CallerKind:
+    found = claim(claims, mapping.kind)
+    if found is None:
+        return mapping.kind_default
+    if not isinstance(found, str) or found.upper() not in CallerKind.__members__:
+        raise Unauthenticated(problem="no valid kind of caller")
+    return CallerKind[found.upper()]
+
+
+def _credential(claims: Claims, mapping: ClaimMapping) -> Credential | None:
+    handle = claim(claims, mapping.credential_handle)
+    if handle is None:
+        return None
+    issuer = claim(claims, mapping.credential_issuer)
+    if not isinstance(handle, str) or not 0 < len(handle) <= 256 or not isinstance(issuer, str | None):
+        raise Unauthenticated(problem="no valid credential")
+    scopes = check_names(_texts(claims, mapping.credential_scopes, "credential scopes"), "credential scopes")
+    return Credential(
+        handle=handle,
+        issuer=issuer or "",
+        scopes=frozenset(scopes),
+        expire_time_us=int(claims["exp"]) * 1_000_000,
+    )

@@ -1,0 +1,100 @@
+"""The layer that makes the Caller, from the sources that are configured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from time import time
+from typing import Any
+
+from placet_server.model.caller import Caller
+from placet_server.model.errors import Unauthenticated
+from placet_server.rpc.call import Method, Next, Rpc
+from placet_server.rpc.identity.mtls import MtlsCertificates
+from placet_server.rpc.identity.source import Known, TokenSource
+
+DECISION_SECONDS = 60.0
+DECISIONS_MAX = 10_000
+TOKEN_BYTES_MAX = 8192
+
+
+class DecisionCache:
+    """Callers by digest of their evidence, for at most a minute and never longer than the evidence holds."""
+
+    def __init__(self) -> None:
+        self._decisions: dict[bytes, tuple[float, Caller]] = {}
+
+    def get(self, digest: bytes) -> Caller | None:
+        found = self._decisions.get(digest)
+        return found[1] if found is not None and time() < found[0] else None
+
+    def put(self, digest: bytes, known: Known) -> None:
+        if len(self._decisions) >= DECISIONS_MAX:
+            # Dicts keep their order of insertion: the oldest quarter goes.
+            for old in list(self._decisions)[: DECISIONS_MAX // 4]:
+                del self._decisions[old]
+        self._decisions.pop(digest, None)
+        expire_time = time() + DECISION_SECONDS
+        if known.expire_time is not None:
+            expire_time = min(expire_time, known.expire_time)
+        self._decisions[digest] = (expire_time, known.caller)
+
+
+class Identity:
+    """A bearer token decides if there is one, also when it does not hold; else the client certificate."""
+
+    def __init__(self, tokens: Sequence[TokenSource], certificates: MtlsCertificates | None = None) -> None:
+        self._tokens = tuple(tokens)
+        self._certificates = certificates
+        self._cache = DecisionCache()
+
+    def layer(self, method: Method, inner: Next) -> Next:
+        cache = self._cache
+
+        async def identified(rpc: Rpc[Any]) -> bytes | None:
+            token = _bearer(rpc)
+            if token is None:
+                rpc.caller = self._by_certificate(rpc)
+            else:
+                digest = sha256(token.encode()).digest()
+                rpc.caller = cache.get(digest) or await self._by_token(token, digest)
+            return await inner(rpc)
+
+        return identified
+
+    async def _by_token(self, token: str, digest: bytes) -> Caller:
+        for source in self._tokens:
+            known = await source.establish(token)
+            if known is not None:
+                self._cache.put(digest, known)
+                return known.caller
+        raise Unauthenticated(problem="not a token of this server")
+
+    def _by_certificate(self, rpc: Rpc[Any]) -> Caller:
+        pem = (
+            self._certificates.evidence(rpc.context.auth_context())
+            if self._certificates is not None
+            else None
+        )
+        if pem is None or self._certificates is None:
+            raise Unauthenticated(problem="no token")
+        digest = sha256(pem).digest()
+        caller = self._cache.get(digest)
+        if caller is None:
+            known = self._certificates.establish(pem)
+            if known.expire_time is not None and known.expire_time < time():
+                # TLS looked at it when the connection began.
+                raise Unauthenticated(problem="the certificate has expired")
+            self._cache.put(digest, known)
+            caller = known.caller
+        return caller
+
+
+def _bearer(rpc: Rpc[Any]) -> str | None:
+    headers = rpc.headers("authorization")
+    if not headers:
+        return None
+    scheme, _, token = headers[0].partition(" ")
+    if len(headers) > 1 or scheme.lower() != "bearer" or not token or len(token) > TOKEN_BYTES_MAX:
+        raise Unauthenticated(problem="no single bearer token")
+    return token.strip()

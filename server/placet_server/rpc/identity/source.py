@@ -1,0 +1,57 @@
+"""What a source of identity is, and what every source checks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+from placet_server.model.caller import Caller
+from placet_server.model.errors import Unauthenticated
+
+# "-" alone is the server's own tenant.
+_TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+SUBJECT_LENGTH_MAX = 256
+NAMES_MAX = 64
+NAME_LENGTH_MAX = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A caller and how long the evidence holds: seconds since the epoch, None for ever."""
+
+    caller: Caller
+    expire_time: float | None
+
+
+class TokenSource(Protocol):
+    """Turns a bearer token into a caller."""
+
+    async def establish(self, token: str) -> Known | None:
+        """None if the token is not of this source. Raises Unauthenticated if it is and does not hold."""
+
+
+def check_tenant(tenant: object) -> str:
+    """Raises Unauthenticated unless it is a tenant name."""
+    if not isinstance(tenant, str) or not _TENANT.fullmatch(tenant):
+        raise Unauthenticated(problem="no valid tenant")
+    return tenant
+
+
+def check_subject(subject: object) -> str:
+    """Raises Unauthenticated unless it is a printable text of at most 256 characters."""
+    if (
+        not isinstance(subject, str)
+        or not 0 < len(subject) <= SUBJECT_LENGTH_MAX
+        or not subject.isprintable()
+    ):
+        raise Unauthenticated(problem="no valid subject")
+    return subject
+
+
+def check_names(names: list[str], what: str) -> list[str]:
+    """Roles or scopes: distinct and sorted. Raises Unauthenticated for too many or too long ones."""
+    distinct = sorted(set(names))
+    if len(distinct) > NAMES_MAX or any(not 0 < len(name) <= NAME_LENGTH_MAX for name in distinct):
+        raise Unauthenticated(problem=f"too many or too long {what}")
+    return distinct

@@ -1,0 +1,36 @@
+"""The RPCs of a service, read from its descriptor, each with its handler."""
+
+from __future__ import annotations
+
+import re
+
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message_factory import GetMessageClass
+
+from placet_server.rpc.call import Load, Method
+from placet_server.rpc.permission import SCOPES
+
+# They wait for somebody else's work.
+WATCHES = frozenset({"/placet.v1.RuntimeService/WaitAction", "/placet.v1.RuntimeService/WatchAction"})
+
+_HUMP = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def methods(service: ServiceDescriptor, servicer: object) -> list[Method]:
+    """Every RPC of the service; `ExecuteStream` is answered by `servicer.execute_stream`.
+
+    Raises AttributeError for an RPC without a handler, KeyError for one without a scope.
+    """
+    return [
+        Method(
+            path=(path := f"/{service.full_name}/{rpc.name}"),
+            service=service.full_name,
+            name=rpc.name,
+            request_type=GetMessageClass(rpc.input_type),
+            streaming=rpc.server_streaming,
+            scope=SCOPES[path],
+            load=Load.WATCH if path in WATCHES else Load.CALL,
+            handler=getattr(servicer, _HUMP.sub("_", rpc.name).lower()),
+        )
+        for rpc in service.methods
+    ]

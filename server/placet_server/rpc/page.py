@@ -1,0 +1,55 @@
+"""Page tokens: opaque, bound to the request that they continue and to its tenant. They grant nothing."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from hashlib import sha256
+
+from placet.v1 import catalog_service_pb2, runtime_service_pb2
+from placet_server.model.errors import FieldViolation, MalformedRequest
+
+ListRequest = (
+    runtime_service_pb2.ListActionsRequest
+    | catalog_service_pb2.ListManifestsRequest
+    | catalog_service_pb2.ListCapabilitiesRequest
+)
+
+_HASH_BYTES = 12
+
+
+def page_token(request: ListRequest, tenant: str, position: str) -> str:
+    """Continues after `position`; empty on the last page."""
+    if not position:
+        return ""
+    return base64.urlsafe_b64encode(_hash(request, tenant) + position.encode()).decode().rstrip("=")
+
+
+def page_position(request: ListRequest, tenant: str) -> str:
+    """Where to continue; empty: at the beginning. Raises MalformedRequest for another request's token."""
+    token = request.page_token
+    if not token:
+        return ""
+    try:
+        content = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        if content[:_HASH_BYTES] == _hash(request, tenant):
+            return content[_HASH_BYTES:].decode()
+    except (binascii.Error, ValueError):
+        pass
+    violation = FieldViolation(
+        field="page_token",
+        rule="page_token",
+        description="not from an answer to this request; start without one",
+    )
+    raise MalformedRequest(violations=(violation,))
+
+
+def _hash(request: ListRequest, tenant: str) -> bytes:
+    """Over everything but the token itself and the size, which may change from page to page."""
+    bound = type(request)()
+    bound.CopyFrom(request)  # type: ignore[arg-type]
+    bound.page_token = ""
+    bound.page_size = 0
+    name = bound.DESCRIPTOR.full_name.encode()
+    parts = (name, tenant.encode(), bound.SerializeToString(deterministic=True))
+    return sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).digest()[:_HASH_BYTES]

@@ -1,0 +1,74 @@
+"""Bytes → a request within its bounds, or MALFORMED_REQUEST that says where it breaks them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError
+from protovalidate import Validator, Violation
+
+from buf.validate import validate_pb2
+from placet_server.model.errors import FieldViolation, MalformedRequest
+from placet_server.rpc.call import Method, Next, Rpc
+
+# The status names 16; more are only counted.
+_VIOLATIONS_KEPT = 256
+
+
+class Validation:
+    """The layer that parses and checks. Rules come from the contract's buf.validate options."""
+
+    def __init__(self) -> None:
+        self._validator = Validator()
+
+    def layer(self, method: Method, inner: Next) -> Next:
+        parse = method.request_type.FromString
+        name = method.request_type.DESCRIPTOR.full_name
+        collect = self._validator.collect_violations
+        ruled = has_rules(method.request_type.DESCRIPTOR, set())
+
+        async def checked(rpc: Rpc[Any]) -> bytes | None:
+            try:
+                rpc.request = request = parse(rpc.raw)
+            except DecodeError:
+                raise MalformedRequest(
+                    detail=f"the bytes are no {name}, or a text in it is not UTF-8"
+                ) from None
+            rpc.raw = b""
+            if ruled and (violations := collect(request)):
+                raise MalformedRequest(violations=tuple(_told(v) for v in violations[:_VIOLATIONS_KEPT]))
+            return await inner(rpc)
+
+        return checked
+
+
+def has_rules(message: Any, seen: set[str]) -> bool:
+    """Whether a message, given by its descriptor, or one within it has any rule."""
+    if message.full_name in seen:
+        return False
+    seen.add(message.full_name)
+    if message.GetOptions().HasExtension(validate_pb2.message):
+        return True
+    if any(one.GetOptions().HasExtension(validate_pb2.oneof) for one in message.oneofs):
+        return True
+    return any(_field_has_rules(field, seen) for field in message.fields)
+
+
+def _field_has_rules(field: FieldDescriptor, seen: set[str]) -> bool:
+    if field.GetOptions().HasExtension(validate_pb2.field):
+        return True
+    return field.message_type is not None and has_rules(field.message_type, seen)
+
+
+def _told(violation: Violation) -> FieldViolation:
+    proto = violation.proto
+    path = ""
+    for element in proto.field.elements if proto.field is not None else ():
+        path += ("." if path else "") + (element.field_name or "") + _subscript(element)
+    return FieldViolation(field=path, rule=proto.rule_id or "", description=proto.message or "")
+
+
+def _subscript(element: Any) -> str:
+    subscript = element.subscript
+    return "" if subscript is None else f"[{subscript.value!r}]"

@@ -1,0 +1,113 @@
+"""Counting that costs a call next to nothing: plain ints, written by the event loop, read by whoever exports."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+ITEMS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
+
+
+class Histogram:
+    """Counts by upper bound, the last one for all above."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+Labels = tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class HistogramFamily:
+    """One metric; `series` by label values."""
+
+    name: str
+    help: str
+    unit: str
+    labels: tuple[str, ...] = ()
+    bounds: Sequence[float]
+    series: dict[Labels, Histogram] = field(default_factory=dict)
+
+    def of(self, *labels: str) -> Histogram:
+        found = self.series.get(labels)
+        if found is None:
+            found = self.series[labels] = Histogram(self.bounds)
+        return found
+
+
+@dataclass(slots=True, kw_only=True)
+class CounterFamily:
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    series: dict[Labels, int] = field(default_factory=dict)
+
+    def add(self, *labels: str) -> None:
+        self.series[labels] = self.series.get(labels, 0) + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauge:
+    """Read when exported. `read` is called in another thread."""
+
+    name: str
+    help: str
+    read: Callable[[], float]
+
+
+class Metrics:
+    """Every metric of one server."""
+
+    def __init__(self) -> None:
+        self.rpcs = HistogramFamily(
+            name="placet_rpc_seconds",
+            help="Calls by method and code.",
+            unit="s",
+            labels=("method", "code"),
+            bounds=SECONDS,
+        )
+        self.actions = HistogramFamily(
+            name="placet_action_seconds",
+            help="Actions by outcome, from admission.",
+            unit="s",
+            labels=("outcome",),
+            bounds=SECONDS,
+        )
+        self.flush_items = HistogramFamily(
+            name="placet_flush_items", help="Writes that share one commit.", unit="1", bounds=ITEMS
+        )
+        self.flush_seconds = HistogramFamily(
+            name="placet_flush_seconds", help="Time of one commit.", unit="s", bounds=SECONDS
+        )
+        self.loop_lag = HistogramFamily(
+            name="placet_loop_lag_seconds",
+            help="How late the event loop runs what is due.",
+            unit="s",
+            bounds=SECONDS,
+        )
+        self.refusals = CounterFamily(
+            name="placet_refusals_total", help="Refusals of the gates by reason.", labels=("reason",)
+        )
+        self.gauges: list[Gauge] = []
+
+    @property
+    def histograms(self) -> tuple[HistogramFamily, ...]:
+        return (self.rpcs, self.actions, self.flush_items, self.flush_seconds, self.loop_lag)
+
+    @property
+    def counters(self) -> tuple[CounterFamily, ...]:
+        return (self.refusals,)
+
+    def add_gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
+        self.gauges.append(Gauge(name=name, help=help_text, read=read))
