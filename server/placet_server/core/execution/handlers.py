@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from placet.app import Tool
+from placet_server.model.manifest import HandlerClaims
 
 
 class HandlerTable:
@@ -18,6 +19,15 @@ class HandlerTable:
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
+
+    def claims(self) -> dict[tuple[str, str], HandlerClaims]:
+        """What each handler can do, for the admission of its contract."""
+        return {
+            key: HandlerClaims(
+                streaming=tool.streaming, cancellable=tool.cancellable, effect_marked=tool.effect_marked
+            )
+            for key, tool in self._tools.items()
+        }
 
     def __contains__(self, name_and_version: object) -> bool:
         return name_and_version in self._tools

@@ -1,0 +1,112 @@
+"""A whole core over a real database, without a network: what most tests of the core run against."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from placet.app import App
+from placet_server.core.admission.catalog import Catalog
+from placet_server.core.admission.execute import Call, Executed, execute
+from placet_server.core.execution.engine import Engine, ExecutionSettings
+from placet_server.core.execution.handlers import HandlerTable
+from placet_server.core.execution.threads import HandlerThreads
+from placet_server.core.kernel import Kernel
+from placet_server.core.publication.journal import Journal
+from placet_server.model.action import Action, Invocation
+from placet_server.model.caller import Caller
+from placet_server.model.durability import Durability, DurabilityClass, Replication
+from placet_server.rpc.convert.capability import manifest_of
+from placet_server.store import instance
+from placet_server.store.batch import BatchWriter
+from placet_server.store.clock import Clock, DatabaseClock
+from placet_server.store.pool import Pool
+from placet_server.store.session import SessionOptions, connect
+
+ALICE = Caller(tenant="acme", subject="alice", scopes=frozenset({"*"}))
+BOB = Caller(tenant="acme", subject="bob", scopes=frozenset({"*"}))
+EVE = Caller(tenant="evil", subject="alice", scopes=frozenset({"*"}))
+
+DURABILITY = Durability(
+    class_=DurabilityClass.EPHEMERAL,
+    fsync=False,
+    full_page_writes=True,
+    synchronous_commit="on",
+    replication=Replication.NONE,
+)
+
+
+@asynccontextmanager
+async def open_kernel(
+    dsn: str,
+    app: App,
+    *,
+    settings: ExecutionSettings | None = None,
+    clock: Clock | None = None,
+    lease_seconds: float = 15.0,
+) -> AsyncIterator[Kernel]:
+    """A boot with its writer, without loops: tests step those themselves. Leaving the block is a crash, not a drain."""
+    clock = clock or DatabaseClock()
+    settings = settings or ExecutionSettings()
+    boot = instance.this_boot("test", lease_seconds)
+    pool = Pool(dsn, connections_max=8)
+    await pool.open()
+    writer = BatchWriter(
+        connect=lambda: connect(dsn, SessionOptions(pinned_plans=True)), boot_id=boot.boot_id, clock=clock
+    )
+    journal = Journal(
+        pool=pool,
+        writer=writer,
+        clock=clock,
+        boot_id=boot.boot_id,
+        durability=DURABILITY.class_,
+        poll_seconds=0.05,
+    )
+    handlers = HandlerTable(app.tools)
+    threads = HandlerThreads(settings.handler_threads_max)
+    engine = Engine(journal=journal, handlers=handlers, settings=settings, threads=threads)
+    catalog = Catalog(pool, handlers=handlers.claims(), clock=clock)
+    async with pool.connection() as connection:
+        await instance.register(connection, boot, now=clock.now())
+    await catalog.admit_local(manifest_of(app.manifest()))
+    writing = engine.supervisor.start(writer.run())
+    try:
+        yield Kernel(catalog=catalog, engine=engine, durability=DURABILITY, lease_seconds=lease_seconds)
+    finally:
+        await engine.supervisor.cancel_all()
+        writing.cancel()
+        threads.close()
+        await pool.close()
+
+
+def call_of(
+    capability: str,
+    value: Any,
+    key: str = "",
+    *,
+    caller: Caller = ALICE,
+    time_left_seconds: float | None = 10.0,
+    **options: Any,
+) -> Call:
+    invocation = Invocation(
+        capability=capability, input_json=json.dumps(value), idempotency_key=key, **options
+    )
+    return Call(caller=caller, invocation=invocation, time_left_seconds=time_left_seconds)
+
+
+async def run(kernel: Kernel, capability: str, value: Any, key: str = "", **options: Any) -> Executed:
+    return await execute(kernel, call_of(capability, value, key, **options))
+
+
+async def until(condition: Any, seconds: float = 5.0) -> None:
+    """Waits for a condition that another task brings about."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def output(action: Action) -> Any:
+    return None if action.output_json is None else json.loads(action.output_json)

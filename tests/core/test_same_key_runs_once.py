@@ -1,0 +1,150 @@
+"""One key, one effect: repeats, races, other input, released and expired keys."""
+
+import asyncio
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from placet.app import App
+from placet.failure import Failure
+from placet_server.model.action import OnDuplicate
+from placet_server.model.errors import DuplicateRefused, HandlerFailed, IdempotencyConflict
+from placet_server.model.lifecycle import ActionState
+from placet_server.model.outcome import EffectState, RetryAdvice
+from placet_server.store.clock import FixedClock
+from tests.core.kernels import BOB, EVE, open_kernel, output, run
+from tests.postgres import Database
+
+pytestmark = pytest.mark.both_servers
+
+
+class Shop:
+    """Counts what its handlers did."""
+
+    def __init__(self) -> None:
+        self.effects = 0
+        self.failures: list[Failure] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.app = App("shop")
+
+        @self.app.tool("shop.refund", "idempotent")
+        async def refund(order: str) -> dict[str, str]:
+            await self.gate.wait()
+            if self.failures:
+                raise self.failures.pop()
+            self.effects += 1
+            return {"refunded": order}
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+async def test_the_same_key_and_input_return_the_stored_output(database: Database, shop: Shop) -> None:
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        first = await run(kernel, "shop.refund", {"order": "1"}, "k")
+        again = await run(kernel, "shop.refund", {"order": "1"}, "k")
+    assert (1, False, True) == (shop.effects, first.attached, again.attached)
+    assert first.action.action_id == again.action.action_id
+    assert {"refunded": "1"} == output(again.action)
+    assert (ActionState.SUCCEEDED, EffectState.DONE) == (again.action.state, again.action.effect)
+
+
+async def test_fifty_concurrent_calls_under_one_key_run_once(database: Database, shop: Shop) -> None:
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        done = await asyncio.gather(*(run(kernel, "shop.refund", {"order": "1"}, "k") for _ in range(50)))
+    assert 1 == shop.effects
+    assert 1 == len({executed.action.action_id for executed in done})
+    assert 49 == sum(executed.attached for executed in done)
+
+
+async def test_two_replicas_and_one_key_run_once(database: Database, shop: Shop) -> None:
+    async with open_kernel(database.dsn, shop.app) as one, open_kernel(database.dsn, shop.app) as two:
+        calls = [run(kernel, "shop.refund", {"order": "1"}, "k") for kernel in (one, two) for _ in range(10)]
+        done = await asyncio.gather(*calls)
+    assert 1 == shop.effects
+    assert 1 == len({executed.action.action_id for executed in done})
+
+
+async def test_other_input_under_a_known_key_is_a_conflict_and_changes_nothing(
+    database: Database, shop: Shop
+) -> None:
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        first = await run(kernel, "shop.refund", {"order": "1"}, "k")
+        with pytest.raises(IdempotencyConflict) as conflict:
+            await run(kernel, "shop.refund", {"order": "2"}, "k")
+        again = await run(kernel, "shop.refund", {"order": "1"}, "k")
+    assert first.action.action_id == conflict.value.action_id
+    assert (1, first.action.sequence) == (shop.effects, again.action.sequence)
+
+
+async def test_keys_belong_to_their_subject_and_tenant(database: Database, shop: Shop) -> None:
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        ids = set()
+        for caller in (None, BOB, EVE):
+            options = {} if caller is None else {"caller": caller}
+            ids.add((await run(kernel, "shop.refund", {"order": "1"}, "k", **options)).action.action_id)
+    assert (3, 3) == (len(ids), shop.effects)
+
+
+async def test_a_duplicate_can_be_refused(database: Database, shop: Shop) -> None:
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        first = await run(kernel, "shop.refund", {"order": "1"}, "k")
+        with pytest.raises(DuplicateRefused) as refused:
+            await run(kernel, "shop.refund", {"order": "1"}, "k", on_duplicate=OnDuplicate.REFUSE)
+    assert first.action.action_id == refused.value.action_id
+
+
+async def test_a_temporary_failure_that_did_nothing_frees_the_key_for_a_successor(
+    database: Database, shop: Shop
+) -> None:
+    shop.failures.append(Failure("busy", category="temporary", effect="not_done", retry_delay=0.5))
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        with pytest.raises(HandlerFailed) as failed:
+            await run(kernel, "shop.refund", {"order": "1"}, "k")
+        again = await run(kernel, "shop.refund", {"order": "1"}, "k")
+    outcome = failed.value.outcome
+    assert outcome is not None
+    assert ("UNAVAILABLE", RetryAdvice.SAME_KEY, 0.5) == (
+        failed.value.code,
+        outcome.retry_advice,
+        outcome.retry_delay_seconds,
+    )
+    assert EffectState.NOT_DONE == outcome.effect
+    assert (outcome.action_id, False, 1) == (again.action.predecessor_id, again.attached, shop.effects)
+
+
+async def test_a_final_failure_is_what_the_key_returns_from_then_on(database: Database, shop: Shop) -> None:
+    shop.failures.append(Failure("card_declined", category="permanent", effect="not_done"))
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        outcomes = []
+        for _ in range(2):
+            with pytest.raises(HandlerFailed) as failed:
+                await run(kernel, "shop.refund", {"order": "1"}, "k")
+            outcomes.append(failed.value.outcome)
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0] is not None
+    assert (RetryAdvice.NEW_KEY, "card_declined") == (outcomes[0].retry_advice, outcomes[0].failure_code)
+    assert 0 == shop.effects
+
+
+async def test_a_key_is_free_again_after_its_time(database: Database) -> None:
+    app, effects = App("shop"), []
+
+    @app.tool("shop.refund", "idempotent", key_ttl=timedelta(hours=1))
+    async def refund(order: str) -> str:
+        effects.append(order)
+        return order
+
+    clock = FixedClock(datetime.now(timezone.utc))
+    async with open_kernel(database.dsn, app, clock=clock) as kernel:
+        first = await run(kernel, "shop.refund", {"order": "1"}, "k")
+        clock.advance(timedelta(minutes=59))
+        again = await run(kernel, "shop.refund", {"order": "1"}, "k")
+        clock.advance(timedelta(minutes=2))
+        later = await run(kernel, "shop.refund", {"order": "2"}, "k")
+    assert (True, False) == (again.attached, later.attached)
+    assert ["1", "2"] == effects
+    assert first.action.action_id == later.action.predecessor_id
