@@ -25,8 +25,10 @@ AsyncToken = str | Callable[[], str | Awaitable[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """PEM, as bytes or the path of a file. Without `ca` the system's roots count; certificate and key make it
-    mutual."""
+    """PEM, as bytes or the path of a file.
+
+    Without `ca` the system's roots count; certificate and key make it mutual.
+    """
 
     ca: bytes | str | Path | None = None
     certificate: bytes | str | Path | None = None

@@ -38,7 +38,8 @@ class Violation:
 class PlacetError(Exception):
     """Base of all.
 
-    `code` is the gRPC status code's name, `reason` an ErrorReason without prefix ("" for TransportError). `outcome` is set when the server sent one; `action_id` is "" when no action is known.
+    `code` is the gRPC status code's name, `reason` an ErrorReason without prefix ("" for TransportError). `outcome` is
+    set when the server sent one; `action_id` is "" when no action is known.
     """
 
     def __init__(

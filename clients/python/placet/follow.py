@@ -22,8 +22,7 @@ WATCH_SECONDS_MAX = 600.0
 
 
 class Follower:
-    """One use: `opening` says what to open, `take` filters its messages until `enough`, `ended` says what comes
-    after it.
+    """One use: `opening` says what to open, `take` filters messages until `enough`, `ended` says what comes then.
 
     `prepared` runs an invocation; without it an action that exists is watched. `action_id`, `cursor` and `output`
     stand as far as events were taken.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
-from typing import Any, get_type_hints, is_typeddict
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from typing_extensions import is_typeddict
 
 from placet.context import Context, SyncContext
 from placet.failure import DeclarationError, Failure

@@ -1,0 +1,189 @@
+"""Streams that break between, before and after events go on without loss or duplicates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from placet import errors
+from placet.v1 import event_pb2
+from tests.sdk.conftest import Both
+from tests.sdk.support import (
+    ACTION_ID,
+    Script,
+    admitted,
+    break_off,
+    chunk,
+    event,
+    found,
+    hang,
+    outcome,
+    refuse,
+    serving,
+    settled,
+    succeeded,
+)
+
+Connect = Callable[[str], Both]
+Code = grpc.StatusCode
+FAILED = outcome("FAILED", "HANDLER_FAILED")
+AMBIGUOUS = outcome("AMBIGUOUS", "EFFECT_AMBIGUOUS", advice="AFTER_WAIT", effect="UNKNOWN")
+
+
+def _cursors(events: list[Any]) -> list[str]:
+    return [event.cursor for event in events]
+
+
+async def _stream(connect: Connect, script: Script, **options: Any) -> tuple[list[Any], Any, Any]:
+    async with serving(script) as target:
+        return await connect(target).events("stream", "reports.export", {}, **options)
+
+
+async def test_a_whole_stream_delivers_its_events_and_output(connect: Connect) -> None:
+    script = Script(ExecuteStream=[[admitted(), chunk(1), event(0), chunk(2), settled()]])
+    events, stream, error = await _stream(connect, script)
+    assert _cursors(events) == ["s1", "n1", "n2", "s2"]
+    assert (stream.output, stream.action_id, stream.cursor, error) == ({"orders": 3}, ACTION_ID, "s2", None)
+
+
+@pytest.mark.parametrize("code", [Code.UNAVAILABLE, Code.INTERNAL, Code.UNKNOWN])
+async def test_a_stream_that_broke_goes_on_after_its_newest_cursor(connect: Connect, code: Any) -> None:
+    script = Script(
+        ExecuteStream=[[admitted(), chunk(1), break_off(code)]],
+        WatchAction=[[break_off(code)], [chunk(2), break_off(code)], [chunk(3), settled()]],
+    )
+    events, stream, error = await _stream(connect, script)
+    assert _cursors(events) == ["s1", "n1", "n2", "n3", "s2"]
+    assert (stream.output, error) == ({"orders": 3}, None)
+    asked = [(request.action_id, request.after_cursor) for request in script.named("WatchAction")]
+    assert asked == [(ACTION_ID, "n1"), (ACTION_ID, "n1"), (ACTION_ID, "n2")]
+
+
+async def test_a_stream_that_broke_before_its_first_event_is_sent_again_under_its_key(
+    connect: Connect,
+) -> None:
+    script = Script(ExecuteStream=[[break_off(Code.UNAVAILABLE)], [admitted(), settled()]])
+    events, _, error = await _stream(connect, script)
+    assert (_cursors(events), error) == (["s1", "s2"], None)
+    keys = {request.invocation.options.idempotency_key for request in script.named("ExecuteStream")}
+    assert len(keys) == 1
+
+
+async def test_what_was_delivered_is_not_delivered_twice(connect: Connect) -> None:
+    script = Script(
+        ExecuteStream=[[admitted(), chunk(1), break_off(Code.UNAVAILABLE)]],
+        WatchAction=[[admitted(), chunk(1), chunk(2), settled()]],
+    )
+    events, _, _ = await _stream(connect, script)
+    assert _cursors(events) == ["s1", "n1", "n2", "s2"]
+
+
+async def test_work_that_waits_to_be_repeated_is_sent_again_because_watching_runs_nothing(
+    connect: Connect,
+) -> None:
+    requeued = event(2, requeued=event_pb2.ActionRequeued(attempt=1, cause="instance_lost"))
+    second = event(3, attempt_started=event_pb2.AttemptStarted(attempt=2))
+    script = Script(
+        ExecuteStream=[
+            [admitted(), chunk(1), break_off(Code.UNAVAILABLE)],
+            [admitted(), chunk(1), requeued, second, chunk(1, attempt=2), settled(4)],
+        ],
+        WatchAction=[[requeued, hang]],
+    )
+    events, _, error = await _stream(connect, script)
+    assert (_cursors(events), error) == (["s1", "n1", "s2", "s3", "n1", "s4"], None)
+    assert [name for name, _ in script.requests] == ["ExecuteStream", "WatchAction", "ExecuteStream"]
+
+
+async def test_a_failure_raises_after_its_last_event_with_all_the_status_says(connect: Connect) -> None:
+    status = refuse(
+        Code.ABORTED, "HANDLER_FAILED", outcome=FAILED, metadata={"failure_code": "card_declined"}
+    )
+    script = Script(ExecuteStream=[[admitted(), settled(2, FAILED), status]])
+    events, _, error = await _stream(connect, script)
+    assert _cursors(events) == ["s1", "s2"]
+    assert (type(error), error.failure_code, error.action_id) == (
+        errors.FailedError,
+        "card_declined",
+        ACTION_ID,
+    )
+
+
+async def test_a_status_lost_after_the_last_event_is_known_from_the_event(connect: Connect) -> None:
+    script = Script(ExecuteStream=[[admitted(), settled(2, FAILED), break_off(Code.UNAVAILABLE)]])
+    _, _, error = await _stream(connect, script)
+    assert type(error) is errors.FailedError
+    assert script.named("WatchAction") == []
+
+
+async def test_a_reattached_stream_ends_when_the_effect_is_ambiguous(connect: Connect) -> None:
+    ambiguous = event(2, ambiguous=event_pb2.ActionAmbiguous(outcome=AMBIGUOUS))
+    script = Script(
+        ExecuteStream=[[admitted(), break_off(Code.UNAVAILABLE)]],
+        WatchAction=[[ambiguous, hang]],
+    )
+    events, _, error = await _stream(connect, script)
+    assert (_cursors(events), type(error)) == (["s1", "s2"], errors.AmbiguousError)
+
+
+async def test_an_ambiguity_that_was_resolved_before_the_stream_is_not_the_end(connect: Connect) -> None:
+    ambiguous = event(2, ambiguous=event_pb2.ActionAmbiguous(outcome=AMBIGUOUS))
+    ambiguous.replayed = True
+    script = Script(
+        ExecuteStream=[[admitted(), break_off(Code.UNAVAILABLE)]],
+        WatchAction=[[ambiguous, settled(3)]],
+    )
+    events, _, error = await _stream(connect, script)
+    assert (_cursors(events), error) == (["s1", "s2", "s3"], None)
+
+
+async def test_an_old_ambiguity_with_nothing_after_it_ends_at_the_idle_checkpoint(connect: Connect) -> None:
+    ambiguous = event(2, ambiguous=event_pb2.ActionAmbiguous(outcome=AMBIGUOUS))
+    ambiguous.replayed = True
+    script = Script(
+        ExecuteStream=[[admitted(), break_off(Code.UNAVAILABLE)]],
+        WatchAction=[[ambiguous, event(0), hang]],
+    )
+    _, _, error = await _stream(connect, script)
+    assert type(error) is errors.AmbiguousError
+
+
+async def test_a_stream_out_of_time_asks_what_became_of_its_action(connect: Connect) -> None:
+    script = Script(ExecuteStream=[[admitted(), hang]], GetAction=[found(succeeded('{"orders":3}'))])
+    events, stream, error = await _stream(connect, script, timeout=0.5)
+    assert (_cursors(events), stream.output, error) == (["s1"], {"orders": 3}, None)
+
+
+async def test_a_watcher_is_told_the_ending_by_its_event_and_renewed_until_then(connect: Connect) -> None:
+    ambiguous = event(2, ambiguous=event_pb2.ActionAmbiguous(outcome=AMBIGUOUS))
+    script = Script(
+        WatchAction=[[admitted()], [ambiguous, break_off(Code.UNAVAILABLE)], [settled(3, FAILED)]]
+    )
+    async with serving(script) as target:
+        events, _, error = await connect(target).events("watch", ACTION_ID)
+    assert (_cursors(events), error) == (["s1", "s2", "s3"], None)
+
+
+async def test_leaving_a_stream_early_tells_the_server() -> None:
+    script = Script(ExecuteStream=[[admitted(), hang]])
+    async with serving(script) as target:
+        both = Both("async", target)
+        async with both.client.stream("reports.export", {}) as stream:
+            assert (await anext(stream)).cursor == "s1"
+        await asyncio.wait_for(script.ended.wait(), 5)
+        await both.close()
+
+
+async def test_leaving_a_blocking_stream_early_tells_the_server() -> None:
+    script = Script(ExecuteStream=[[admitted(), hang]])
+    async with serving(script) as target:
+        both = Both("blocking", target)
+        stream = both.client.stream("reports.export", {})
+        assert (await asyncio.to_thread(next, stream)).cursor == "s1"
+        await asyncio.to_thread(stream.close)
+        await asyncio.wait_for(script.ended.wait(), 5)
+        await both.close()
