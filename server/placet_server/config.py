@@ -60,6 +60,9 @@ class Config(BaseSettings):
 
     # Store.
     dsn: str = Field("", description="Postgres 15+ (durable, shared); empty: embedded Postgres.", repr=False)
+    dsn_durability: Literal["ephemeral", "durable_single_process", "durable_shared"] = Field(
+        "durable_shared", description="What the Postgres of dsn keeps; checked against its settings."
+    )
     data_dir: Path | None = Field(None, description="Folder of the embedded Postgres (durable, one server).")
     ephemeral: bool = Field(False, description="Embedded Postgres in a temporary folder, gone at stop.")
     store_connections_max: int = Field(10, ge=2, le=200, description="Connections of the pool.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2, status_pb2
 
 from placet.v1 import catalog_service_pb2, outcome_pb2, runtime_service_pb2
@@ -23,7 +24,8 @@ from placet_server.rpc.interceptor import Interceptor, Parts
 from placet_server.rpc.limit import Limiter
 from placet_server.rpc.method import methods
 from placet_server.rpc.observation import Observation
-from placet_server.rpc.server import RpcServer, Transport
+from placet_server.rpc.server import RpcServer
+from placet_server.rpc.transport import Transport
 from placet_server.rpc.validation import Validation
 from placet_server.telemetry.metric import Metrics
 from placet_server.telemetry.tracing import Tracing
@@ -57,7 +59,7 @@ class Chosen:
 
     def __getattr__(self, name: str) -> Any:
         method = next(m for s in SERVICES for m in s.methods if _snake(m.name) == name)
-        response_type = method.output_type._concrete_class
+        response_type = GetMessageClass(method.output_type)
 
         async def answer(rpc: Rpc[Any]) -> Any:
             given = None if self.behaviour is None else await self.behaviour(rpc)
@@ -177,9 +179,8 @@ async def send_bytes(
     seconds: float | None = 10,
 ) -> list[bytes]:
     """One request in raw bytes to a method of any response shape; the responses in raw bytes. Raises AioRpcError."""
-    call = channel.unary_stream(path)(
-        raw, metadata=bearer() if metadata is None else metadata, timeout=seconds
-    )
+    method: Any = channel.unary_stream(path)
+    call = method(raw, metadata=bearer() if metadata is None else metadata, timeout=seconds)
     return [response async for response in call]
 
 

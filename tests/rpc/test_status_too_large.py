@@ -66,7 +66,7 @@ def test_the_worst_case_of_every_reason_fits(kind: type[PlacetError], letter: st
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda each: each.reason)
 def test_what_is_left_is_whole(kind: type[PlacetError], letter: str) -> None:
     status = wire_status(worst(kind, letter))
-    details = status_pb2.Status.FromString(dict(status.trailers)["grpc-status-details-bin"])  # type: ignore[arg-type]
+    details = status_pb2.Status.FromString(dict(status.trailers)["grpc-status-details-bin"])
     infos = [d for d in details.details if d.type_url.endswith("google.rpc.ErrorInfo")]
     assert 1 == len(infos)
     assert kind.reason == error_details_pb2.ErrorInfo.FromString(infos[0].value).reason
@@ -82,7 +82,7 @@ def test_sixteen_violations_of_ordinary_length_are_all_named() -> None:
         for n in range(40)
     )
     status = wire_status(errors.MalformedRequest(violations=violations))
-    details = status_pb2.Status.FromString(dict(status.trailers)["grpc-status-details-bin"])  # type: ignore[arg-type]
+    details = status_pb2.Status.FromString(dict(status.trailers)["grpc-status-details-bin"])
     bad = next(d for d in details.details if d.type_url.endswith("BadRequest"))
     assert 16 == len(error_details_pb2.BadRequest.FromString(bad.value).field_violations)
     assert trailer_bytes(status) <= TRAILER_BYTES_MAX

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -14,6 +15,7 @@ from google.protobuf.message import Message
 from placet_server.model.caller import Caller
 
 Request = TypeVar("Request", bound=Message)
+Item = TypeVar("Item")
 
 
 class Rpc(Generic[Request]):
@@ -94,6 +96,11 @@ class CallerGone(Exception):
     """A response could not be written: the stream is closed on the other side."""
 
 
+def closing(items: AsyncIterator[Item]) -> AbstractAsyncContextManager[AsyncIterator[Item]]:
+    """Ends an async generator with the block, rather than whenever it is collected."""
+    return aclosing(cast("AsyncGenerator[Item, None]", items))
+
+
 def innermost(method: Method) -> Next:
     """The end of the chain: the handler itself, and the response as bytes."""
     return _streamed(method) if method.streaming else _answered(method)
@@ -113,14 +120,12 @@ def _streamed(method: Method) -> Next:
     handler = method.handler
 
     async def stream(rpc: Rpc[Any]) -> None:
-        responses: AsyncIterator[Message] = handler(rpc)
-        try:
+        made: AsyncIterator[Message] = handler(rpc)
+        async with closing(made) as responses:
             async for response in responses:
                 try:
                     await rpc.context.write(response.SerializeToString())
                 except grpc.aio.InternalError as error:
                     raise CallerGone from error
-        finally:
-            await responses.aclose()  # type: ignore[attr-defined]
 
     return stream

@@ -80,6 +80,9 @@ class StoreProbe:
             if self._was_ok:
                 log.warning("the store does not answer: %s", error.detail)
             self._was_ok = False
+        except Exception:
+            log.exception("the store could not be tried")
+            self._was_ok = False
         else:
             if not self._was_ok:
                 log.info("the store answers again")

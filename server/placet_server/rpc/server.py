@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
@@ -11,26 +10,7 @@ from grpc_reflection.v1alpha import reflection
 
 from placet_server.rpc.health import serving_status
 from placet_server.rpc.interceptor import Interceptor
-
-# Pings of a client at this pace are no abuse.
-_PING_INTERVAL_MS_MIN = 5_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transport:
-    """What grpc itself bounds."""
-
-    address: str
-    reuse_port: bool
-    receive_bytes_max: int
-    metadata_bytes_max: int
-    streams_per_connection_max: int
-    keepalive_seconds: float
-    keepalive_timeout_seconds: float
-    connection_age_seconds: float
-    connection_age_grace_seconds: float
-    credentials: grpc.ServerCredentials | None
-    reflection: bool
+from placet_server.rpc.transport import Transport
 
 
 class PortTaken(Exception):
@@ -47,7 +27,7 @@ class RpcServer:
         """Binds; `port` says where. `services`: their full names. Raises PortTaken."""
         self._health = health.aio.HealthServicer()
         self._services = ("", *services)
-        self._server = grpc.aio.server(options=_options(transport))
+        self._server = grpc.aio.server(options=transport.options())
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if transport.reflection:
             names = (*services, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -76,23 +56,3 @@ def _bind(server: grpc.aio.Server, transport: Transport) -> int:
         return server.add_secure_port(transport.address, transport.credentials)
     except RuntimeError as error:
         raise PortTaken(transport.address) from error
-
-
-def _options(transport: Transport) -> list[tuple[str, int]]:
-    return [
-        ("grpc.so_reuseport", int(transport.reuse_port)),
-        ("grpc.max_receive_message_length", transport.receive_bytes_max),
-        ("grpc.max_metadata_size", transport.metadata_bytes_max),
-        ("grpc.absolute_max_metadata_size", transport.metadata_bytes_max),
-        ("grpc.max_concurrent_streams", transport.streams_per_connection_max),
-        ("grpc.keepalive_time_ms", _milliseconds(transport.keepalive_seconds)),
-        ("grpc.keepalive_timeout_ms", _milliseconds(transport.keepalive_timeout_seconds)),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", _PING_INTERVAL_MS_MIN),
-        ("grpc.max_connection_age_ms", _milliseconds(transport.connection_age_seconds)),
-        ("grpc.max_connection_age_grace_ms", _milliseconds(transport.connection_age_grace_seconds)),
-    ]
-
-
-def _milliseconds(seconds: float) -> int:
-    return min(round(seconds * 1000), 2**31 - 1)

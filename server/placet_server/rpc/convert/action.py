@@ -13,8 +13,10 @@ from placet_server.rpc.convert.outcome import outcome_message
 from placet_server.rpc.convert.time import microseconds, set_timestamp
 
 
-def action_message(action: Action, *, with_input: bool = True) -> action_pb2.Action:
-    """`with_input` False leaves out what the caller has just sent. A BASIC action has no payloads to begin with."""
+def action_message(
+    action: Action, *, with_input: bool = True, with_payloads: bool = True
+) -> action_pb2.Action:
+    """`with_input` False leaves out what the caller has just sent; `with_payloads` False is the BASIC view."""
     message = action_pb2.Action(
         action_id=action.action_id,
         capability=action.capability,
@@ -22,9 +24,9 @@ def action_message(action: Action, *, with_input: bool = True) -> action_pb2.Act
         contract_digest=action.contract_digest,
         state=ACTION_STATE[action.state],
         outcome=outcome_message(outcome_of(action)),
-        input_json=(action.input_json or "") if with_input else "",
+        input_json=(action.input_json or "") if with_input and with_payloads else "",
         input_digest=action.input_digest,
-        output_json=action.output_json or "",
+        output_json=(action.output_json or "") if with_payloads else "",
         idempotency_key=action.idempotency_key,
         requester=requester_message(action.requester),
         attempt=action.attempt,

@@ -1,0 +1,169 @@
+"""RuntimeService: each RPC is a conversion in, one call into the core, a conversion out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from placet.v1 import action_pb2
+from placet.v1 import runtime_service_pb2 as pb
+from placet_server.core.admission.execute import execute, execute_stream
+from placet_server.core.admission.key import key_digest
+from placet_server.core.admission.pipeline import Call
+from placet_server.core.execution.cancel import cancel_action
+from placet_server.core.kernel import Kernel
+from placet_server.core.publication import read
+from placet_server.core.publication.watch import watch_action
+from placet_server.model.action import Action
+from placet_server.model.caller import Caller
+from placet_server.model.errors import DeadlineExceeded
+from placet_server.model.outcome import OutcomeKind
+from placet_server.rpc.announcement import Announcer
+from placet_server.rpc.call import Rpc, closing
+from placet_server.rpc.convert.action import action_message, query_of
+from placet_server.rpc.convert.caller import caller_message
+from placet_server.rpc.convert.enumeration import DURABILITY
+from placet_server.rpc.convert.event import event_message
+from placet_server.rpc.convert.invocation import invocation_of
+from placet_server.rpc.convert.time import duration, seconds, timestamp
+from placet_server.rpc.page import page_position, page_token
+from placet_server.rpc.permission import permitted_rpcs
+from placet_server.rpc.status import ACTION_ID_TRAILER, outcome_trailers
+
+WAIT_SECONDS_DEFAULT = 30.0
+# What a long poll leaves of the caller's deadline for its answer.
+REPLY_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What GetServerInfo says besides what the kernel knows."""
+
+    version: str
+    store_version: str
+    message_bytes_max: int
+
+
+class RuntimeServicer:
+    """Answers every RPC of the service; the layers have done everything else."""
+
+    def __init__(self, kernel: Kernel, announcer: Announcer, facts: ServerFacts) -> None:
+        self._kernel = kernel
+        self._announcer = announcer
+        self._facts = facts
+
+    async def execute(self, rpc: Rpc[pb.ExecuteRequest]) -> pb.ExecuteResponse:
+        call = Call(
+            caller=rpc.caller,
+            invocation=invocation_of(rpc.request.invocation),
+            time_left_seconds=_time_left(rpc),
+            on_admitted=partial(self._announcer.admitted, rpc),
+        )
+        done = await execute(self._kernel, call)
+        rpc.action_id = done.action.action_id
+        rpc.context.set_trailing_metadata(outcome_trailers(OutcomeKind.SUCCEEDED.value, rpc.action_id))
+        return pb.ExecuteResponse(
+            action=action_message(done.action, with_input=False), attached=done.attached
+        )
+
+    async def execute_stream(
+        self, rpc: Rpc[pb.ExecuteStreamRequest]
+    ) -> AsyncIterator[pb.ExecuteStreamResponse]:
+        call = Call(
+            caller=rpc.caller,
+            invocation=invocation_of(rpc.request.invocation),
+            time_left_seconds=_time_left(rpc),
+        )
+        async with closing(execute_stream(self._kernel, call)) as events:
+            async for event in events:
+                if not rpc.action_id:
+                    await _name(rpc, event.action_id)
+                yield pb.ExecuteStreamResponse(event=event_message(event))
+        rpc.context.set_trailing_metadata(outcome_trailers(OutcomeKind.SUCCEEDED.value, rpc.action_id))
+
+    async def get_action(self, rpc: Rpc[pb.GetActionRequest]) -> pb.GetActionResponse:
+        request = rpc.request
+        full = request.view != action_pb2.ACTION_VIEW_BASIC
+        if request.HasField("key"):
+            action = await self._by_key(rpc.caller, request.key)
+        else:
+            action = await read.get_action(self._kernel.journal, rpc.caller, request.action_id, full=full)
+        rpc.action_id = action.action_id
+        return pb.GetActionResponse(action=action_message(action, with_payloads=full))
+
+    async def list_actions(self, rpc: Rpc[pb.ListActionsRequest]) -> pb.ListActionsResponse:
+        request, tenant = rpc.request, rpc.caller.tenant
+        query = query_of(request, page_position(request, tenant))
+        page = await read.list_actions(self._kernel.journal, rpc.caller, query)
+        return pb.ListActionsResponse(
+            actions=[action_message(action) for action in page.actions],
+            next_page_token=page_token(request, tenant, page.next_after_action_id),
+        )
+
+    async def wait_action(self, rpc: Rpc[pb.WaitActionRequest]) -> pb.WaitActionResponse:
+        request = rpc.request
+        rpc.action_id = request.action_id
+        wanted = seconds(request.timeout) if request.HasField("timeout") else WAIT_SECONDS_DEFAULT
+        left = _time_left(rpc)
+        timeout_seconds = wanted if left is None else min(wanted, max(left - REPLY_SECONDS, 0.0))
+        action = await read.wait_action(self._kernel.journal, rpc.caller, request.action_id, timeout_seconds)
+        return pb.WaitActionResponse(action=action_message(action))
+
+    async def watch_action(self, rpc: Rpc[pb.WatchActionRequest]) -> AsyncIterator[pb.WatchActionResponse]:
+        request = rpc.request
+        watched = watch_action(self._kernel.journal, rpc.caller, request.action_id, request.after_cursor)
+        async with closing(watched) as events:
+            async for event in events:
+                if not rpc.action_id:
+                    await _name(rpc, event.action_id)
+                yield pb.WatchActionResponse(event=event_message(event))
+
+    async def cancel_action(self, rpc: Rpc[pb.CancelActionRequest]) -> pb.CancelActionResponse:
+        request = rpc.request
+        rpc.action_id = request.action_id
+        action = await cancel_action(self._kernel.engine, rpc.caller, request.action_id, request.reason)
+        return pb.CancelActionResponse(action=action_message(action))
+
+    async def get_caller(self, rpc: Rpc[pb.GetCallerRequest]) -> pb.GetCallerResponse:
+        return pb.GetCallerResponse(
+            caller=caller_message(rpc.caller),
+            permitted_rpcs=permitted_rpcs(rpc.caller),
+            identity_source=rpc.caller.identity_source,
+        )
+
+    async def get_server_info(self, rpc: Rpc[pb.GetServerInfoRequest]) -> pb.GetServerInfoResponse:
+        durability = self._kernel.durability
+        return pb.GetServerInfoResponse(
+            version=self._facts.version,
+            durability=DURABILITY[durability.class_],
+            message_bytes_max=self._facts.message_bytes_max,
+            store_time=timestamp(await read.now_us(self._kernel.journal)),
+            store_version=self._facts.store_version,
+            replication=durability.replication.value,
+            boot_id=self._kernel.boot_id,
+            lease=duration(self._kernel.lease_seconds),
+        )
+
+    async def _by_key(self, caller: Caller, key: pb.KeyRef) -> Action:
+        """Keys of the caller's own, and keys that the tenant shares."""
+        digests = [
+            key_digest(caller.tenant, key.capability, subject, key.idempotency_key)
+            for subject in (caller.subject, "")
+        ]
+        return await read.get_action_by_digests(self._kernel.journal, caller, digests, key.idempotency_key)
+
+
+def _time_left(rpc: Rpc[Any]) -> float | None:
+    """Seconds until the call's deadline; None without one. Raises DeadlineExceeded when it has passed."""
+    left: float | None = rpc.context.time_remaining()
+    if left is not None and left <= 0:
+        raise DeadlineExceeded(timeout_seconds="0")
+    return left
+
+
+async def _name(rpc: Rpc[Any], action_id: str) -> None:
+    """The first message of a stream is preceded by the id."""
+    rpc.action_id = action_id
+    await rpc.context.send_initial_metadata(((ACTION_ID_TRAILER, action_id),))
