@@ -1,0 +1,125 @@
+"""The sample shop against its provider: what each effect class leaves there, counted at the provider."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from placet.failure import Cancelled, Failure
+from placet.rehearsal import FakeContext, FakeSyncContext
+from placet.sample import provider, shop
+
+ORDER = {"order": "A-1001", "amount": "19.90"}
+
+
+@pytest.fixture
+def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    server = provider.start()
+    address = f"http://127.0.0.1:{server.server_address[1]}"
+    monkeypatch.setenv(shop.PROVIDER_VARIABLE, address)
+    yield address
+    server.shutdown()
+    server.server_close()
+
+
+def _ask(address: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(urllib.request.Request(address, data), timeout=5) as response:
+        return json.load(response)
+
+
+async def test_a_refund_repeated_under_its_effect_key_happens_once(base: str) -> None:
+    context = FakeContext()
+    first = await shop.refund(context, **ORDER)
+    again = await shop.refund(FakeContext(effect_key=context.effect_key, attempt=2), **ORDER)
+    assert first == again
+    assert context.said.effects == 1
+    assert _ask(f"{base}/counts")["refunds"] == 1
+
+
+async def test_a_charge_is_checkpointed_before_it_is_sent_and_can_be_looked_up(base: str) -> None:
+    context = FakeContext()
+    charged = await shop.charge(context, **ORDER)
+    assert context.said.checkpoints == [(context.effect_key, None)]
+    assert _ask(f"{base}/charges?reference={context.effect_key}")["charge"] == charged.charge
+
+
+def test_a_message_sent_twice_is_two_messages(base: str) -> None:
+    message = shop.Message(to="alice@example.com", text="hello")
+    for _ in range(2):
+        shop.send(FakeSyncContext(), message)
+    assert _ask(f"{base}/counts") == {"refunds": 0, "charges": 0, "messages": 2}
+
+
+async def test_without_a_provider_the_shop_keeps_its_own_books(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(shop.PROVIDER_VARIABLE, raising=False)
+    context = FakeContext()
+    assert await shop.refund(context, **ORDER) == await shop.refund(context, **ORDER)
+
+
+async def test_an_unknown_order_is_a_failure_that_did_nothing() -> None:
+    context = FakeContext()
+    with pytest.raises(Failure) as caught:
+        await shop.refund(context, order="A-9", amount="1.00")
+    assert (caught.value.code, caught.value.effect, context.said.effects) == ("no_such_order", "not_done", 0)
+
+
+async def test_the_export_sends_every_order_as_a_chunk() -> None:
+    context = FakeContext()
+    assert await shop.export(context) == {"orders": 3}
+    assert [chunk["order"] for chunk in context.said.chunks if isinstance(chunk, dict)] == list(shop.ORDERS)
+    assert [fraction for _, fraction in context.said.progress][-1] == 1.0
+
+
+@pytest.mark.parametrize(("phase", "happened"), [("before", 0), ("after", 1)])
+async def test_an_effect_is_held_in_flight_on_either_side_of_happening(
+    base: str, phase: str, happened: int
+) -> None:
+    _ask(f"{base}/hold", {"phase": phase})
+    refunding = asyncio.ensure_future(shop.refund(FakeContext(), **ORDER))
+    async with asyncio.timeout(5):
+        while (await asyncio.to_thread(_ask, f"{base}/held"))["held"] != 1:
+            pass
+    assert (await asyncio.to_thread(_ask, f"{base}/counts"))["refunds"] == happened
+    await asyncio.to_thread(_ask, f"{base}/release", {})
+    await refunding
+    assert _ask(f"{base}/counts")["refunds"] == 1
+
+
+@pytest.mark.parametrize(
+    ("page", "body"), [("refunds", ORDER), ("messages", {}), ("hold", {"phase": "x"}), ("charges", [])]
+)
+def test_the_provider_refuses_what_it_does_not_understand(base: str, page: str, body: Any) -> None:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        _ask(f"{base}/{page}", body)
+    assert caught.value.code == 400
+    assert set(_ask(f"{base}/counts").values()) == {0}
+
+
+def test_the_provider_process_prints_its_port_and_ends_with_its_owner() -> None:
+    command = [sys.executable, "-m", "placet.sample.provider"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        assert _ask(f"http://127.0.0.1:{port}/counts") == {"refunds": 0, "charges": 0, "messages": 0}
+        process.stdin.close()
+        assert process.wait(5) == 0
+
+
+def test_contexts_of_a_rehearsal_remember_a_cancel() -> None:
+    context = FakeSyncContext(seconds=0.0)
+    assert (context.cancelled, context.time_left(), context.wait_cancelled(0.0)) == (False, 0.0, False)
+    context.cancel()
+    assert context.wait_cancelled()
+    with pytest.raises(Cancelled):
+        context.raise_if_cancelled()
