@@ -8,8 +8,8 @@ GET  /counts     {"refunds": n, "charges": n, "messages": n}: effects that happe
 POST /hold       {"phase": "before" | "after"}: from now on every effect waits, before or after it happened,
                  for POST /release; GET /held answers how many wait. A caller that is gone by then changes nothing.
 
-Run as `python -m placet.sample.provider [PORT]` with a pipe as input: the first line of output is the port, and the end of
-its input ends it.
+Run as `python -m placet.sample.provider [PORT]` with a pipe as input: the first line of output is the port, and the end
+of its input ends it.
 """
 
 from __future__ import annotations
