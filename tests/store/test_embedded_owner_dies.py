@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import asyncpg
@@ -69,6 +70,23 @@ def test_a_second_owner_is_refused_and_told_who_the_first_is(open_folder: Path, 
 
     assert (open_folder / "data", owner.process.pid) == (refused.value.folder, refused.value.owner_pid)
     assert runs(owner.server_pid)
+
+
+def test_of_many_that_start_at_once_in_a_new_folder_one_wins(open_folder: Path) -> None:
+    servers = [EmbeddedPostgres(open_folder / "new" / "data") for _ in range(4)]
+
+    def start(server: EmbeddedPostgres) -> bool:
+        try:
+            server.start()
+        except FolderInUse:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(servers)) as threads:
+        won = list(threads.map(start, servers))
+    for server in servers:
+        server.stop()
+    assert [True] == [outcome for outcome in won if outcome]
 
 
 def test_a_server_that_nobody_owns_any_more_is_ended_by_the_next_owner(

@@ -47,10 +47,11 @@ class DataFolder:
         self._socket_scratch: Path | None = None
 
     def make(self, account: Account) -> None:
-        """Make the folder if it is missing. Raises FolderUnreachable."""
-        if not self.path.exists():
-            self.path.mkdir(parents=True)
-            self.path.chmod(0o711 if account.switch else 0o700)
+        """Make the folder and what is missing above it. Raises FolderUnreachable."""
+        for folder in [step for step in (*reversed(self.path.parents), self.path) if not step.exists()]:
+            with suppress(FileExistsError):  # Another process was first; it is theirs to set the mode of.
+                folder.mkdir()
+                folder.chmod((0o711 if account.switch else 0o700) if folder == self.path else 0o755)
         account.require_reach(self.path)
 
     def lock(self) -> None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from placet_server.model.errors import StoreUnavailable
 from placet_server.store.clock import Clock, DatabaseClock
 from placet_server.store.instance import Boot, renew, retire
-from placet_server.store.session import RawConnection, SessionOptions, connect, translate
+from placet_server.store.session import Connection, SessionOptions, connect, translate
 
 ANSWER_TIMEOUT_SECONDS_MAX = 2.0
 RETRY_SECONDS_MAX = 1.0
@@ -38,7 +38,7 @@ class InstanceHeartbeat:
         self._interval_seconds = boot.lease_seconds / 3
         self._answer_timeout_seconds = min(self._interval_seconds, ANSWER_TIMEOUT_SECONDS_MAX)
         self._retry_seconds = min(self._interval_seconds / 3, RETRY_SECONDS_MAX)
-        self._connection: RawConnection | None = None
+        self._connection: Connection | None = None
         self._hand_over = True
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
@@ -116,7 +116,7 @@ class InstanceHeartbeat:
             async with asyncio.timeout(self._answer_timeout_seconds):
                 await retire(await self._connected(), self._boot.boot_id, now=self._clock.now())
 
-    async def _connected(self) -> RawConnection:
+    async def _connected(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
             options = SessionOptions(
                 application_name="placet heartbeat",

@@ -20,7 +20,6 @@ import asyncpg
 from placet_server.store import queries
 from placet_server.store.session import (
     Connection,
-    RawConnection,
     SessionOptions,
     StoreUnfit,
     connect,
@@ -216,7 +215,7 @@ async def _compare(connection: Connection, known: tuple[Migration, ...]) -> Sche
     return SchemaStatus(applied=applied, pending=known[len(applied) :], unknown=unknown)
 
 
-async def _require_own_sessions(first: RawConnection, second: RawConnection) -> None:
+async def _require_own_sessions(first: Connection, second: Connection) -> None:
     """Two real sessions keep their server process and what is set in them; behind a pooler they trade both.
 
     The second holds a tx open meanwhile, so that a pooler must give the first another server process,
@@ -238,7 +237,7 @@ def _pair(row: asyncpg.Record | None) -> tuple[str | None, int]:
     return row[0], row[1]
 
 
-async def _connect(dsn: str, lock_timeout_seconds: float) -> RawConnection:
+async def _connect(dsn: str, lock_timeout_seconds: float) -> Connection:
     options = SessionOptions(
         application_name="placet migrate",
         statement_timeout_seconds=0,

@@ -9,15 +9,14 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 import asyncpg
-from asyncpg.pool import PoolConnectionProxy
 
 from placet_server.model.errors import StoreUnavailable
 from placet_server.store import queries
 
 CONFIGURE = queries.load("session")["configure"]
 
-RawConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+RawConnection: TypeAlias = Connection
 
 TCP_USER_TIMEOUT_SECONDS = 5
 CLIENT_CHECK_SECONDS = 1
@@ -75,7 +74,7 @@ class Failure(Enum):
     OTHER = auto()  # Violated constraints, faulty SQL, and what is no database error at all.
 
 
-async def connect(dsn: str, options: SessionOptions | None = None) -> RawConnection:
+async def connect(dsn: str, options: SessionOptions | None = None) -> Connection:
     """A configured connection, outside any pool.
 
     Raises StoreUnavailable within ``connect_timeout_seconds``. The caller closes it, or terminates it after
@@ -87,10 +86,10 @@ async def connect(dsn: str, options: SessionOptions | None = None) -> RawConnect
         raise translate(error) from error
 
 
-async def open_session(dsn: str, options: SessionOptions) -> RawConnection:
+async def open_session(dsn: str, options: SessionOptions) -> Connection:
     """Like ``connect``, with the driver's own exceptions."""
     async with asyncio.timeout(options.connect_timeout_seconds):
-        connection: RawConnection = await asyncpg.connect(dsn, timeout=options.connect_timeout_seconds)
+        connection: Connection = await asyncpg.connect(dsn, timeout=options.connect_timeout_seconds)
         try:
             await connection.execute(CONFIGURE.sql, json.dumps(options.settings()))
         except BaseException:
@@ -105,17 +104,9 @@ def classify(error: BaseException, connection: Connection | None = None) -> Fail
         return _classify_state(error.sqlstate or "")
     if isinstance(error, (OSError, StoreUnavailable)):  # Timeouts, too.
         return Failure.UNAVAILABLE
-    if isinstance(error, asyncpg.InterfaceError) and connection is not None and is_lost(connection):
+    if isinstance(error, asyncpg.InterfaceError) and connection is not None and connection.is_closed():
         return Failure.UNAVAILABLE
     return Failure.OTHER
-
-
-def is_lost(connection: Connection) -> bool:
-    """Whether the connection has ended; the driver takes such a one from a pool's user at once."""
-    try:
-        return connection.is_closed()
-    except asyncpg.InterfaceError:
-        return True
 
 
 def translate(error: Exception, connection: Connection | None = None) -> Exception:
