@@ -97,7 +97,50 @@ def test_a_pattern_that_would_backtrack_for_ever_answers_at_once() -> None:
 @pytest.mark.timeout(5)
 def test_a_million_violations_cost_no_more_than_one() -> None:
     schema = compile_schema('{"items":{"type":"string"}}')
-    assert 1 == len(schema.violations([1] * 500_000))
+    assert ["schema"] == [v.rule for v in schema.violations([1] * 500_000)]
+
+
+@pytest.mark.timeout(5)
+@pytest.mark.parametrize("union", ["allOf", "anyOf", "oneOf"])
+def test_a_recursive_union_never_explains_a_deep_value_for_ever(union: str) -> None:
+    branch = {union: [{"$ref": "#"}, {"$ref": "#"}]}
+    schema = compile_schema(json.dumps({"type": "object", "properties": {"a": branch}}))
+    deep: Any = 5
+    for _ in range(40):
+        deep = {"a": deep}
+    assert ["schema"] == [v.rule for v in schema.violations(deep)]
+    assert ["/a"] == [v.path for v in schema.violations({"a": 5})]
+
+
+def test_a_union_doubled_at_every_level_is_refused() -> None:
+    levels: dict[str, Any] = {"n0": {"type": "string"}}
+    for i in range(1, 31):
+        below = {"$ref": f"#/$defs/n{i - 1}"}
+        levels[f"n{i}"] = {"type": "object", "properties": {"a": {"anyOf": [below, below]}}}
+    with pytest.raises(SchemaRefused):
+        compile_schema(json.dumps({"$defs": levels, "$ref": "#/$defs/n30"}))
+
+
+@pytest.mark.timeout(5)
+def test_two_unions_that_recur_through_each_other_answer_at_once() -> None:
+    def union(name: str) -> dict[str, Any]:
+        below = {"$ref": f"#/$defs/{name}"}
+        return {"type": "object", "properties": {"a": {"anyOf": [below, below]}}}
+
+    schema = compile_schema(json.dumps({"$defs": {"x": union("y"), "y": union("x")}, "$ref": "#/$defs/x"}))
+    deep: Any = 5
+    for _ in range(50):
+        deep = {"a": deep}
+    assert ["schema"] == [v.rule for v in schema.violations(deep)]
+
+
+def test_a_plain_order_is_explained_to_the_last_field() -> None:
+    line = {"type": "object", "properties": {"sku": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}
+    schema = compile_schema(
+        json.dumps({"properties": {"lines": {"items": {"$ref": "#/$defs/line"}}}, "$defs": {"line": line}})
+    )
+    found = schema.violations({"lines": [{"sku": "a"}] * 300 + [{"sku": 5}]})
+    assert ["/lines/300/sku"] == [v.path for v in found]
 
 
 def test_at_most_sixteen_violations_are_named_in_order() -> None:
