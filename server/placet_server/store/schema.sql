@@ -1,0 +1,311 @@
+-- All migrations together, as pg_dump shows them. Written by tests/store/test_migrate_schema_snapshot.py.
+
+CREATE FUNCTION public.admitted_body(capability text, version text, contract_digest bytea, subject text, input_digest bytea, durability text) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN (((((((((((('{"capability":'::text || (to_json(capability))::text) || ',"contract_digest":"'::text) || encode(contract_digest, 'hex'::text)) || '","durability":"'::text) || durability) || '","input_digest":"'::text) || encode(input_digest, 'hex'::text)) || '","subject":'::text) || (to_json(subject))::text) || ',"version":'::text) || (to_json(version))::text) || '}'::text);
+
+CREATE FUNCTION public.receipt(previous bytea, action_id uuid, sequence bigint, type text, create_time timestamp with time zone, body text) RETURNS bytea
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN sha256((previous || convert_to((((((((((action_id)::text || '
+'::text) || (sequence)::text) || '
+'::text) || type) || '
+'::text) || (((EXTRACT(epoch FROM create_time) * (1000000)::numeric))::bigint)::text) || '
+'::text) || body), 'UTF8'::name)));
+
+CREATE TABLE public.actions (
+    tenant text NOT NULL,
+    action_id uuid NOT NULL,
+    capability text NOT NULL,
+    version text NOT NULL,
+    contract_digest bytea NOT NULL,
+    effect_class text NOT NULL,
+    subject text NOT NULL,
+    caller text NOT NULL,
+    idempotency_key text,
+    key_digest bytea,
+    key_ttl interval NOT NULL,
+    key_released boolean DEFAULT false NOT NULL,
+    input text NOT NULL,
+    input_digest bytea NOT NULL,
+    labels text NOT NULL,
+    on_caller_gone text NOT NULL,
+    durability text NOT NULL,
+    predecessor_id uuid,
+    create_time timestamp with time zone NOT NULL,
+    effect_marked boolean NOT NULL,
+    effect_key_expire_time timestamp with time zone,
+    attempts_max integer NOT NULL,
+    state text NOT NULL,
+    attempt integer NOT NULL,
+    lease_id uuid,
+    instance_id uuid NOT NULL,
+    ready_time timestamp with time zone,
+    start_time timestamp with time zone NOT NULL,
+    deadline timestamp with time zone NOT NULL,
+    cancel_requested_time timestamp with time zone,
+    settle_time timestamp with time zone,
+    effect text,
+    effect_begun boolean NOT NULL,
+    effect_unknown boolean DEFAULT false NOT NULL,
+    reason text,
+    cause text,
+    message text,
+    failure_code text,
+    failure_category text,
+    retry_delay interval,
+    output text,
+    provider_operation text,
+    provider_cursor text,
+    sequence bigint NOT NULL,
+    receipt_digest bytea NOT NULL,
+    CONSTRAINT actions_attempt_check CHECK ((attempt >= 1)),
+    CONSTRAINT actions_attempts_max_check CHECK ((attempts_max >= 1)),
+    CONSTRAINT actions_effect_check CHECK ((effect = ANY (ARRAY['NOT_DONE'::text, 'DONE'::text, 'UNKNOWN'::text]))),
+    CONSTRAINT actions_effect_class_check CHECK ((effect_class = ANY (ARRAY['READ'::text, 'IDEMPOTENT'::text, 'RECONCILABLE'::text, 'UNSAFE'::text]))),
+    CONSTRAINT actions_lease CHECK (((state = 'QUEUED'::text) = (lease_id IS NULL))),
+    CONSTRAINT actions_on_caller_gone_check CHECK ((on_caller_gone = ANY (ARRAY['CANCEL'::text, 'DETACH'::text]))),
+    CONSTRAINT actions_output CHECK (((output IS NOT NULL) = (state = 'SUCCEEDED'::text))),
+    CONSTRAINT actions_read_has_no_effect CHECK (((effect_class <> 'READ'::text) OR ((effect IS NULL) AND (NOT effect_unknown)))),
+    CONSTRAINT actions_ready CHECK (((state <> 'QUEUED'::text) OR (ready_time IS NOT NULL))),
+    CONSTRAINT actions_reason CHECK (((reason IS NOT NULL) = (state = ANY (ARRAY['FAILED'::text, 'CANCELLED'::text, 'EXHAUSTED'::text, 'AMBIGUOUS'::text])))),
+    CONSTRAINT actions_settled CHECK (((settle_time IS NOT NULL) = (state = ANY (ARRAY['SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text, 'EXHAUSTED'::text])))),
+    CONSTRAINT actions_state_check CHECK ((state = ANY (ARRAY['QUEUED'::text, 'RUNNING'::text, 'AMBIGUOUS'::text, 'SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text, 'EXHAUSTED'::text]))),
+    CONSTRAINT actions_truth CHECK (
+CASE state
+    WHEN 'AMBIGUOUS'::text THEN (effect = 'UNKNOWN'::text)
+    WHEN 'CANCELLED'::text THEN (effect IS DISTINCT FROM 'UNKNOWN'::text)
+    WHEN 'EXHAUSTED'::text THEN (effect IS DISTINCT FROM 'UNKNOWN'::text)
+    WHEN 'FAILED'::text THEN (effect IS DISTINCT FROM 'UNKNOWN'::text)
+    WHEN 'SUCCEEDED'::text THEN ((effect = 'DONE'::text) = (effect_class <> 'READ'::text))
+    ELSE true
+END)
+)
+WITH (fillfactor='70', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0.05', autovacuum_analyze_scale_factor='0.05');
+
+CREATE VIEW public.action_summaries AS
+ SELECT tenant,
+    action_id,
+    capability,
+    version,
+    encode(contract_digest, 'hex'::text) AS contract_digest,
+    effect_class,
+    subject,
+    caller,
+    COALESCE(idempotency_key, ''::text) AS idempotency_key,
+    encode(input_digest, 'hex'::text) AS input_digest,
+    labels,
+    on_caller_gone,
+    durability,
+    predecessor_id,
+    ((EXTRACT(epoch FROM create_time) * (1000000)::numeric))::bigint AS create_time_us,
+    effect_marked,
+    ((EXTRACT(epoch FROM effect_key_expire_time) * (1000000)::numeric))::bigint AS effect_key_expire_time_us,
+    attempts_max,
+    state,
+    attempt,
+    lease_id,
+    instance_id,
+    ((EXTRACT(epoch FROM ready_time) * (1000000)::numeric))::bigint AS ready_time_us,
+    ((EXTRACT(epoch FROM start_time) * (1000000)::numeric))::bigint AS start_time_us,
+    ((EXTRACT(epoch FROM deadline) * (1000000)::numeric))::bigint AS deadline_us,
+    ((EXTRACT(epoch FROM cancel_requested_time) * (1000000)::numeric))::bigint AS cancel_requested_time_us,
+    ((EXTRACT(epoch FROM settle_time) * (1000000)::numeric))::bigint AS settle_time_us,
+    ((EXTRACT(epoch FROM (settle_time + key_ttl)) * (1000000)::numeric))::bigint AS key_expire_time_us,
+    effect,
+    effect_begun,
+    effect_unknown,
+    reason,
+    cause,
+    message,
+    failure_code,
+    failure_category,
+    (EXTRACT(epoch FROM retry_delay))::double precision AS retry_delay_seconds,
+    key_released,
+    provider_operation,
+    provider_cursor,
+    sequence,
+    encode(receipt_digest, 'hex'::text) AS receipt_digest,
+    key_digest
+   FROM public.actions;
+
+CREATE VIEW public.action_records AS
+ SELECT s.tenant,
+    s.action_id,
+    s.capability,
+    s.version,
+    s.contract_digest,
+    s.effect_class,
+    s.subject,
+    s.caller,
+    s.idempotency_key,
+    s.input_digest,
+    s.labels,
+    s.on_caller_gone,
+    s.durability,
+    s.predecessor_id,
+    s.create_time_us,
+    s.effect_marked,
+    s.effect_key_expire_time_us,
+    s.attempts_max,
+    s.state,
+    s.attempt,
+    s.lease_id,
+    s.instance_id,
+    s.ready_time_us,
+    s.start_time_us,
+    s.deadline_us,
+    s.cancel_requested_time_us,
+    s.settle_time_us,
+    s.key_expire_time_us,
+    s.effect,
+    s.effect_begun,
+    s.effect_unknown,
+    s.reason,
+    s.cause,
+    s.message,
+    s.failure_code,
+    s.failure_category,
+    s.retry_delay_seconds,
+    s.key_released,
+    s.provider_operation,
+    s.provider_cursor,
+    s.sequence,
+    s.receipt_digest,
+    s.key_digest,
+    a.input,
+    a.output
+   FROM (public.action_summaries s
+     JOIN public.actions a ON (((a.tenant = s.tenant) AND (a.action_id = s.action_id))));
+
+CREATE TABLE public.capabilities (
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    version text NOT NULL COLLATE pg_catalog."C",
+    manifest text NOT NULL COLLATE pg_catalog."C",
+    contract_digest bytea NOT NULL,
+    document text NOT NULL,
+    current boolean NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    admitted_by text NOT NULL,
+    CONSTRAINT capabilities_contract_digest_check CHECK ((length(contract_digest) = 32)),
+    CONSTRAINT capabilities_name_check CHECK (((length(name) >= 1) AND (length(name) <= 128))),
+    CONSTRAINT capabilities_version_check CHECK (((length(version) >= 1) AND (length(version) <= 32)))
+);
+
+CREATE TABLE public.catalog_revisions (
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    revision bigint NOT NULL,
+    update_time timestamp with time zone NOT NULL,
+    CONSTRAINT catalog_revisions_revision_check CHECK ((revision >= 0))
+);
+
+CREATE TABLE public.events (
+    tenant text NOT NULL,
+    action_id uuid NOT NULL,
+    sequence bigint NOT NULL,
+    type text NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    body text NOT NULL,
+    receipt_digest bytea NOT NULL,
+    CONSTRAINT events_sequence_check CHECK ((sequence >= 1))
+)
+WITH (autovacuum_vacuum_insert_scale_factor='0.1');
+
+CREATE TABLE public.instances (
+    boot_id uuid NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    version text NOT NULL,
+    state text DEFAULT 'ALIVE'::text NOT NULL,
+    lease_seconds double precision NOT NULL,
+    started_time timestamp with time zone NOT NULL,
+    heartbeat_time timestamp with time zone NOT NULL,
+    dead_time timestamp with time zone,
+    probe_time timestamp with time zone,
+    CONSTRAINT instances_dead_time_check CHECK (((state = 'DEAD'::text) = (dead_time IS NOT NULL))),
+    CONSTRAINT instances_heartbeat_time_check CHECK ((heartbeat_time >= started_time)),
+    CONSTRAINT instances_host_check CHECK (((length(host) >= 1) AND (length(host) <= 255))),
+    CONSTRAINT instances_lease_seconds_check CHECK ((lease_seconds > (0)::double precision)),
+    CONSTRAINT instances_pid_check CHECK ((pid > 0)),
+    CONSTRAINT instances_state_check CHECK ((state = ANY (ARRAY['ALIVE'::text, 'DEAD'::text]))),
+    CONSTRAINT instances_version_check CHECK (((length(version) >= 1) AND (length(version) <= 100)))
+)
+WITH (fillfactor='50', autovacuum_vacuum_threshold='50', autovacuum_vacuum_scale_factor='0.1');
+
+CREATE TABLE public.lane_items (
+    tenant text NOT NULL,
+    action_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    number bigint NOT NULL,
+    lease_id uuid NOT NULL,
+    type text NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    body text NOT NULL,
+    CONSTRAINT lane_items_attempt_check CHECK ((attempt >= 1)),
+    CONSTRAINT lane_items_number_check CHECK ((number >= 1)),
+    CONSTRAINT lane_items_type_check CHECK ((type = ANY (ARRAY['chunk'::text, 'progress'::text])))
+);
+
+CREATE TABLE public.manifests (
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    version text NOT NULL,
+    digest bytea NOT NULL,
+    document text NOT NULL,
+    capability_count integer NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    update_time timestamp with time zone NOT NULL,
+    admitted_by text NOT NULL,
+    CONSTRAINT manifests_capability_count_check CHECK (((capability_count >= 1) AND (capability_count <= 256))),
+    CONSTRAINT manifests_digest_check CHECK ((length(digest) = 32)),
+    CONSTRAINT manifests_name_check CHECK (((length(name) >= 1) AND (length(name) <= 64))),
+    CONSTRAINT manifests_version_check CHECK ((length(version) <= 32))
+);
+
+CREATE TABLE public.schema_migrations (
+    version integer NOT NULL,
+    name text NOT NULL,
+    kind text NOT NULL,
+    checksum text NOT NULL,
+    applied_time timestamp with time zone DEFAULT statement_timestamp() NOT NULL,
+    CONSTRAINT schema_migrations_kind_check CHECK ((kind = ANY (ARRAY['expand'::text, 'contract'::text]))),
+    CONSTRAINT schema_migrations_version_check CHECK ((version > 0))
+);
+
+ALTER TABLE ONLY public.actions
+    ADD CONSTRAINT actions_pkey PRIMARY KEY (tenant, action_id);
+
+ALTER TABLE ONLY public.capabilities
+    ADD CONSTRAINT capabilities_pkey PRIMARY KEY (tenant, name, version);
+
+ALTER TABLE ONLY public.catalog_revisions
+    ADD CONSTRAINT catalog_revisions_pkey PRIMARY KEY (tenant);
+
+ALTER TABLE ONLY public.events
+    ADD CONSTRAINT events_pkey PRIMARY KEY (tenant, action_id, sequence);
+
+ALTER TABLE ONLY public.instances
+    ADD CONSTRAINT instances_pkey PRIMARY KEY (boot_id);
+
+ALTER TABLE ONLY public.lane_items
+    ADD CONSTRAINT lane_items_pkey PRIMARY KEY (tenant, action_id, attempt, number);
+
+ALTER TABLE ONLY public.manifests
+    ADD CONSTRAINT manifests_pkey PRIMARY KEY (tenant, name);
+
+ALTER TABLE ONLY public.schema_migrations
+    ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
+
+CREATE UNIQUE INDEX actions_key ON public.actions USING btree (key_digest) WHERE (key_digest IS NOT NULL);
+
+CREATE INDEX actions_queued ON public.actions USING btree (ready_time) WHERE (state = 'QUEUED'::text);
+
+CREATE INDEX actions_running ON public.actions USING btree (instance_id) WHERE (state = 'RUNNING'::text);
+
+CREATE UNIQUE INDEX capabilities_current ON public.capabilities USING btree (name, tenant) WHERE current;
+
+ALTER TABLE ONLY public.capabilities
+    ADD CONSTRAINT capabilities_manifest_fkey FOREIGN KEY (tenant, manifest) REFERENCES public.manifests(tenant, name);
+
+ALTER TABLE ONLY public.manifests
+    ADD CONSTRAINT manifests_tenant_fkey FOREIGN KEY (tenant) REFERENCES public.catalog_revisions(tenant);
