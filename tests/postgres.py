@@ -21,6 +21,7 @@ from placet_server.embedded.server import EmbeddedPostgres
 from placet_server.store.migrate import migrate
 
 Kind = Literal["embedded", "installed"]
+PROGRAMS: dict[Kind, str] = {"embedded": "wheel", "installed": "installed"}
 TEMPLATE = "placet_template"
 Result = TypeVar("Result")
 SMALL = {
@@ -78,11 +79,11 @@ class Cluster:
 def cluster(kind: Kind) -> Iterator[Cluster]:
     """A fresh server of that kind. Raises BinariesMissing."""
     if kind == "embedded":
-        server, port = EmbeddedPostgres(programs=_embedded_programs(), settings=SMALL), None
+        server, port = EmbeddedPostgres(programs=PROGRAMS[kind], settings=SMALL), None
     else:
         port = _free_port()
         tcp = {"listen_addresses": "127.0.0.1", "port": str(port)}
-        server = EmbeddedPostgres(programs="installed", settings={**SMALL, **tcp})
+        server = EmbeddedPostgres(programs=PROGRAMS[kind], settings={**SMALL, **tcp})
     with server:
         dsn = server.dsn
         if port is not None:
@@ -98,14 +99,10 @@ def cluster(kind: Kind) -> Iterator[Cluster]:
 def missing(kind: Kind) -> str | None:
     """Why there is no server of that kind here; None if there is."""
     try:
-        binaries.find("installed" if kind == "installed" else _embedded_programs())
+        binaries.find(PROGRAMS[kind])
     except BinariesMissing as error:
         return str(error)
     return None
-
-
-def _embedded_programs() -> str:
-    return "wheel"
 
 
 async def _execute(dsn: str, statement: str) -> None:

@@ -1,6 +1,7 @@
-"""A folder that the unprivileged user of an embedded Postgres can enter, as pytest's own are closed to it."""
+"""Folders that the unprivileged user of an embedded Postgres can enter, as pytest's own are closed to it."""
 
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,3 +15,14 @@ def open_folder() -> Iterator[Path]:
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def small_disk(request: pytest.FixtureRequest, open_folder: Path) -> Iterator[Path]:
+    """A disk of as many megabytes as the parameter says."""
+    options = f"size={request.param}m,mode=755"
+    mount = ["mount", "-t", "tmpfs", "-o", options, "placet-test", str(open_folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("may not mount a small disk here")
+    yield open_folder
+    subprocess.run(["umount", str(open_folder)], check=True)

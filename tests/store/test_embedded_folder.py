@@ -3,8 +3,6 @@
 import os
 import shutil
 import stat
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
@@ -20,19 +18,6 @@ from placet_server.embedded.error import (
 from placet_server.embedded.server import EmbeddedPostgres
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs Postgres as another user")
-
-
-@pytest.fixture
-def small_disk(open_folder: Path) -> Iterator[Path]:
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m,mode=755", "placet-test", str(open_folder)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip("may not mount a small disk here")
-    yield open_folder
-    subprocess.run(["umount", str(open_folder)], check=True)
 
 
 async def fetch(dsn: str, sql: str) -> object:
@@ -168,6 +153,7 @@ def test_what_postgres_says_when_it_does_not_start_is_passed_on(open_folder: Pat
         assert repaired.alive
 
 
+@pytest.mark.parametrize("small_disk", [8], indirect=True)
 def test_a_full_disk_is_said_and_leaves_no_half_folder(small_disk: Path) -> None:
     with pytest.raises(StartFailed, match="No space left on device"):
         EmbeddedPostgres(small_disk / "data").start()

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import asyncpg
@@ -129,6 +130,43 @@ async def test_a_store_that_crashes_under_a_statement_is_unavailable_and_comes_b
     os.kill(backend, signal.SIGKILL)
     await wait_until_async(lambda: not runs(backend))
     await answers(pool)
+
+
+@pytest.mark.parametrize("small_disk", [150], indirect=True)
+async def test_a_full_disk_is_unavailable_loses_nothing_and_is_forgotten_when_there_is_room(
+    small_disk: Path,
+) -> None:
+    settings = {"max_wal_size": "32MB", "min_wal_size": "32MB", "shared_buffers": "16MB"}
+    with EmbeddedPostgres(small_disk / "data", settings=settings) as server:
+        async with Pool(server.dsn, timeout_seconds=5) as pool:
+            await write(pool)
+            async with pool.connection() as connection:
+                # A fresh segment of the log, so that it is the table that finds no room.
+                await connection.execute("select pg_switch_wal()")
+            await write(pool)
+            filler = small_disk / "filler"
+            fill(filler)
+            with pytest.raises(StoreUnavailable) as full:
+                await write_much(pool)
+            assert isinstance(full.value.__cause__, asyncpg.DiskFullError)
+
+            filler.unlink()
+            await answers(pool)
+            await write(pool)
+            async with pool.connection() as connection:
+                assert 3 == await connection.fetchval("select count(*) from written")
+
+
+def fill(path: Path) -> None:
+    """Until nothing more goes onto the disk."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(1 << 16)):
+            pass
+
+
+async def write_much(pool: Pool) -> None:
+    async with pool.tx() as connection:
+        await connection.execute("insert into written select n from generate_series(1, 60000) as n")
 
 
 async def test_nobody_listening_is_unavailable(open_folder: Path) -> None:
