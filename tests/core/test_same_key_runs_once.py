@@ -1,7 +1,7 @@
 """One key, one effect: repeats, races, other input, released and expired keys."""
 
 import asyncio
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -138,7 +138,7 @@ async def test_a_key_is_free_again_after_its_time(database: Database) -> None:
         effects.append(order)
         return order
 
-    clock = FixedClock(datetime.now(timezone.utc))
+    clock = FixedClock(datetime.now(UTC))
     async with open_kernel(database.dsn, app, clock=clock) as kernel:
         first = await run(kernel, "shop.refund", {"order": "1"}, "k")
         clock.advance(timedelta(minutes=59))

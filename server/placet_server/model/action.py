@@ -5,8 +5,9 @@ Times are microseconds since the epoch, by the store's clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from typing import Any
 
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.lifecycle import ActionState
@@ -49,9 +50,14 @@ class Requester:
     scopes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Action:
-    """One row. `input_json` and `output_json` are None where the view leaves them out. Digests are hex."""
+    """One row, as it was read or written: never changed in place, only by `changed`.
+
+    Not frozen and without slots, because the hot path makes three of them per call, and with forty members a frozen
+    one costs ten times as much to make and to change.
+
+    `input_json` and `output_json` are None where the view leaves them out. Digests are hex."""
 
     action_id: str
     requester: Requester
@@ -95,3 +101,14 @@ class Action:
     sequence: int = 1
     receipt_digest: str = ""
     predecessor_id: str | None = None
+
+    def changed(self, **changes: Any) -> Action:
+        """A copy with these members changed."""
+        if not changes.keys() <= _MEMBERS:
+            raise TypeError(f"no members of an action: {sorted(changes.keys() - _MEMBERS)}")
+        copy = object.__new__(Action)
+        copy.__dict__ = self.__dict__ | changes
+        return copy
+
+
+_MEMBERS = frozenset(f.name for f in fields(Action))

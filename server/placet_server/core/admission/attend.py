@@ -96,7 +96,7 @@ async def _claim_run(kernel: Kernel, checked: Checked, action: Action) -> Run:
     if tool is None:
         raise HandlerNotFound(capability=action.capability, version=action.version)
     work = replace(work_of(checked), capability=resolved.capability, tool=tool)
-    run = Run(work, action.action_id, action.on_caller_gone, engine.settings.reattach_grace_seconds)
+    run = engine.new_run(work, action.action_id, action.on_caller_gone)
     start_run(engine, run, lambda: _claim(engine.journal, checked, action))
     return run
 
@@ -118,8 +118,7 @@ async def _claim(journal: Journal, checked: Checked, action: Action) -> Action |
         return None
     journal.hub.publish(action.action_id)
     is_read = action.effect_class == "READ"
-    return replace(
-        action,
+    return action.changed(
         state=ActionState.RUNNING,
         lease_id=lease_id,
         instance_id=journal.boot_id,

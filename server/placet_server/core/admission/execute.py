@@ -11,7 +11,6 @@ from placet_server.core.admission.key import Known, meet_known
 from placet_server.core.admission.pipeline import Call, Checked, check
 from placet_server.core.admission.reserve import find_by_key, reserve
 from placet_server.core.execution.run import start_run
-from placet_server.core.execution.runs import Run
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import new_action_id
 from placet_server.core.publication.outcome import error_of
@@ -149,8 +148,7 @@ async def _start(
     """Admits and runs. None: the key is held, or this boot may start nothing."""
     engine = kernel.engine
     action_id = new_action_id()
-    grace_seconds = engine.settings.reattach_grace_seconds
-    run = Run(work_of(checked), action_id, checked.call.invocation.on_caller_gone, grace_seconds)
+    run = engine.new_run(work_of(checked), action_id, checked.call.invocation.on_caller_gone)
     start_run(engine, run, lambda: reserve(engine.journal, checked, action_id, predecessor))
     answer = await wait_attached(run, patience)
     if answer is None and run.action is not None:

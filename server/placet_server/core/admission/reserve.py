@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import orjson
 
 from placet_server.core.admission.key import key_digest
@@ -14,6 +16,8 @@ from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store import action as actions
 from placet_server.store.batch import Admission, Written
+
+CALLERS_MAX = 1024
 
 
 async def reserve(
@@ -133,6 +137,7 @@ def _admitted(journal: Journal, checked: Checked, admission: Admission, written:
     )
 
 
+@lru_cache(CALLERS_MAX)
 def requester_of(caller: Caller) -> Requester:
     return Requester(
         tenant=caller.tenant,
@@ -143,6 +148,7 @@ def requester_of(caller: Caller) -> Requester:
     )
 
 
+@lru_cache(CALLERS_MAX)
 def _caller_text(caller: Caller) -> str:
     document = {"kind": caller.kind.value, "roles": list(caller.roles), "scopes": sorted(caller.scopes)}
     return orjson.dumps(document).decode()

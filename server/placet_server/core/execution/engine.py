@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from placet_server.core.execution.handlers import HandlerTable
-from placet_server.core.execution.runs import Runs
+from placet_server.core.execution.runs import Run, Runs, Work
 from placet_server.core.execution.supervisor import Supervisor
 from placet_server.core.execution.threads import HandlerThreads
+from placet_server.core.execution.timers import TimerWheel
 from placet_server.core.publication.journal import Journal
-from placet_server.model.action import Action
+from placet_server.model.action import Action, OnCallerGone
 
 
 class Observer(Protocol):
@@ -45,10 +46,22 @@ class ExecutionSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
+    """Belongs to one event loop."""
+
     journal: Journal
     handlers: HandlerTable
     settings: ExecutionSettings = field(default_factory=ExecutionSettings)
     supervisor: Supervisor = field(default_factory=Supervisor)
     runs: Runs = field(default_factory=Runs)
+    timers: TimerWheel = field(default_factory=TimerWheel)
     threads: HandlerThreads = field(default_factory=lambda: HandlerThreads(32))
     observer: Observer = field(default_factory=Unobserved)
+
+    def new_run(self, work: Work, action_id: str, on_caller_gone: OnCallerGone) -> Run:
+        return Run(
+            work,
+            action_id,
+            on_caller_gone=on_caller_gone,
+            timers=self.timers,
+            grace_seconds=self.settings.reattach_grace_seconds,
+        )

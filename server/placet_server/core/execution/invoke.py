@@ -23,8 +23,7 @@ _log = logging.getLogger(__name__)
 async def invoke(engine: Engine, attempt: Attempt) -> Ending:
     """Runs the handler to its end and never raises, but for LeaseLost. Belongs to the run's own task."""
     run = attempt.run
-    loop = asyncio.get_running_loop()
-    timer = loop.call_later(run.work.timeout_seconds, run.stop, run.work.deadline_cause)
+    timer = engine.timers.call_later(run.work.timeout_seconds, run.stop, run.work.deadline_cause)
     try:
         if run.stop_cause is not None:
             return Stopped(cause=run.stop_cause)

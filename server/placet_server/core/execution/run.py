@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 from placet_server.core.execution.context import Attempt, LeaseLost
 from placet_server.core.execution.engine import Engine
@@ -100,7 +99,7 @@ def _as_known(run: Run, attempt: Attempt) -> Action:
     assert run.action is not None
     if run.action.effect_begun == attempt.effect_begun:
         return run.action
-    return replace(run.action, effect_begun=attempt.effect_begun)
+    return run.action.changed(effect_begun=attempt.effect_begun)
 
 
 async def _as_stored(engine: Engine, action: Action) -> Action:

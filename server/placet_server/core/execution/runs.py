@@ -9,6 +9,7 @@ from typing import Any
 
 from placet.app import Tool
 from placet_server.core.execution.judgement import StopCause
+from placet_server.core.execution.timers import Timer, TimerWheel
 from placet_server.model.action import Action, OnCallerGone
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
@@ -40,7 +41,13 @@ class Run:
     `caller_gone` says."""
 
     def __init__(
-        self, work: Work, action_id: str, on_caller_gone: OnCallerGone, grace_seconds: float
+        self,
+        work: Work,
+        action_id: str,
+        *,
+        on_caller_gone: OnCallerGone,
+        timers: TimerWheel,
+        grace_seconds: float,
     ) -> None:
         self.work = work
         self.action_id = action_id
@@ -50,10 +57,11 @@ class Run:
         self.handler_is_cancellable = False
         self.cancelled = asyncio.Event()
         self._on_caller_gone = on_caller_gone
+        self._timers = timers
         self._grace_seconds = grace_seconds
         self._waiters: list[asyncio.Future[Action | None]] = []
         self._callers = 0
-        self._grace: asyncio.TimerHandle | None = None
+        self._grace: Timer | None = None
         self._answer: tuple[Action | None, PlacetError | None] | None = None
 
     def stop(self, cause: StopCause) -> None:
@@ -70,11 +78,7 @@ class Run:
         if self._answer is None:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
-            timer = (
-                None
-                if seconds is None
-                else asyncio.get_running_loop().call_later(seconds, self._expire, waiter)
-            )
+            timer = None if seconds is None else self._timers.call_later(seconds, self._expire, waiter)
             try:
                 await waiter
             finally:
@@ -95,7 +99,7 @@ class Run:
 
     def answer_within(self, seconds: float) -> None:
         """Callers are not kept waiting for a handler that does not stop: they are told how it stands."""
-        asyncio.get_running_loop().call_later(seconds, self.expire_waiters)
+        self._timers.call_later(seconds, self.expire_waiters)
 
     def finish(self, action: Action | None, error: PlacetError | None = None) -> None:
         self._answer = (action, error)
@@ -122,8 +126,9 @@ class Run:
         if self.work.capability.contract.effect == "READ":
             self.stop(StopCause.CANCELLED_BY_CALLER)
         elif self._grace is None:
-            loop = asyncio.get_running_loop()
-            self._grace = loop.call_later(self._grace_seconds, self.stop, StopCause.CANCELLED_BY_CALLER)
+            self._grace = self._timers.call_later(
+                self._grace_seconds, self.stop, StopCause.CANCELLED_BY_CALLER
+            )
 
     def _expire(self, waiter: asyncio.Future[Action | None]) -> None:
         if not waiter.done():

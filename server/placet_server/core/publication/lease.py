@@ -8,17 +8,16 @@ import time
 
 def new_action_id() -> str:
     """UUID version 7: sorts by time, so that rows of one time lie together."""
-    return _uuid_text((time.time_ns() // 1_000_000).to_bytes(6, "big") + os.urandom(10), 7)
+    time_ms = f"{time.time_ns() // 1_000_000:012x}"
+    random = os.urandom(10).hex()
+    return f"{time_ms[:8]}-{time_ms[8:]}-7{random[:3]}-{_VARIANT[random[3]]}{random[4:7]}-{random[7:19]}"
 
 
 def new_lease_id() -> str:
-    """Random: nobody can guess it, nobody gets it twice."""
-    return _uuid_text(os.urandom(16), 4)
+    """UUID version 4, random: nobody can guess it, nobody gets it twice."""
+    random = os.urandom(16).hex()
+    return f"{random[:8]}-{random[8:12]}-4{random[13:16]}-{_VARIANT[random[16]]}{random[17:20]}-{random[20:]}"
 
 
-def _uuid_text(raw: bytes, version: int) -> str:
-    value = bytearray(raw)
-    value[6] = value[6] & 0x0F | version << 4
-    value[8] = value[8] & 0x3F | 0x80
-    text = value.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+# The top two bits of a random digit, set to 10 as RFC 9562 asks.
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}

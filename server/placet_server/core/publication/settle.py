@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import orjson
 
@@ -55,8 +55,7 @@ async def settle(journal: Journal, action: Action, verdict: Verdict) -> Action |
 
 def apply(action: Action, verdict: Verdict) -> Action:
     """The row as the verdict leaves it, but for what only the store knows."""
-    return replace(
-        action,
+    return action.changed(
         state=verdict.state,
         effect=verdict.effect if verdict.effect is not None else action.effect,
         effect_unknown=verdict.effect_unknown,
@@ -92,8 +91,7 @@ async def read_for_sure(journal: Journal, tenant: str, action_id: str) -> Action
 
 
 def _stamped(settled: Action, written: Written) -> Action:
-    return replace(
-        settled,
+    return settled.changed(
         sequence=written.sequence,
         receipt_digest=written.receipt,
         settle_time_us=written.time_us if settled.state in TERMINAL else None,

@@ -1,0 +1,77 @@
+"""Deadlines by the thousand: a timer of its own for each call would cost more than most calls' other bookkeeping.
+
+Deadlines far away share a tick of the wheel and may fire up to one tick late; near ones get an exact timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+TICK_SECONDS = 0.05
+EXACT_BELOW_SECONDS = 1.0
+
+
+class Timer:
+    """One pending call. `cancel` is cheap and may be called at any time, also after it fired."""
+
+    __slots__ = ("_arguments", "_callback", "_exact", "_tick")
+
+    def __init__(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self._callback = callback
+        self._arguments = arguments
+        self._exact: asyncio.TimerHandle | None = None
+        self._tick: dict[Timer, None] | None = None
+
+    def start(self, tick: dict[Timer, None]) -> None:
+        self._tick = tick
+        tick[self] = None
+
+    def start_exactly(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._exact = loop.call_later(seconds, self.fire)
+
+    def cancel(self) -> None:
+        if self._tick is not None:
+            self._tick.pop(self, None)
+        elif self._exact is not None:
+            self._exact.cancel()
+
+    def fire(self) -> None:
+        self._callback(*self._arguments)
+
+
+class TimerWheel:
+    """Belongs to one event loop. Sleeps while nothing is pending."""
+
+    def __init__(self) -> None:
+        self._ticks: dict[int, dict[Timer, None]] = {}
+        self._next: asyncio.TimerHandle | None = None
+
+    def call_later(self, seconds: float, callback: Callable[..., object], *arguments: Any) -> Timer:
+        timer = Timer(callback, arguments)
+        loop = asyncio.get_running_loop()
+        if seconds < EXACT_BELOW_SECONDS:
+            timer.start_exactly(loop, seconds)
+            return timer
+        number = int((loop.time() + seconds) / TICK_SECONDS) + 1
+        tick = self._ticks.get(number)
+        if tick is None:
+            tick = self._ticks[number] = {}
+            if self._next is None:
+                self._arm(loop)
+        timer.start(tick)
+        return timer
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._next = loop.call_later(TICK_SECONDS, self._turn, loop)
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = int(loop.time() / TICK_SECONDS)
+        for number in [number for number in self._ticks if number <= now]:
+            due = self._ticks.pop(number)
+            while due:
+                due.popitem()[0].fire()
+        self._next = None
+        if self._ticks:
+            self._arm(loop)
