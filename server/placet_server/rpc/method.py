@@ -7,6 +7,7 @@ import re
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
+from placet.v1 import catalog_service_pb2, runtime_service_pb2
 from placet_server.rpc.call import Load, Method
 from placet_server.rpc.permission import SCOPES
 
@@ -14,6 +15,10 @@ from placet_server.rpc.permission import SCOPES
 WATCHES = frozenset({"/placet.v1.RuntimeService/WaitAction", "/placet.v1.RuntimeService/WatchAction"})
 
 _HUMP = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+RUNTIME = runtime_service_pb2.DESCRIPTOR.services_by_name["RuntimeService"]
+CATALOG = catalog_service_pb2.DESCRIPTOR.services_by_name["CatalogService"]
 
 
 def methods(service: ServiceDescriptor, servicer: object) -> list[Method]:

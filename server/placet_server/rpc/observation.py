@@ -45,4 +45,4 @@ async def _traced(span: Span, inner: Next, rpc: Rpc[Any]) -> bytes | None:
         with use_span(span, record_exception=False, set_status_on_exception=False):
             return await inner(rpc)
     finally:
-        tracing.end(span, rpc.code, reason=rpc.reason, action_id=rpc.action_id)
+        tracing.end(span, rpc.code.name, rpc.code.value[0], reason=rpc.reason, action_id=rpc.action_id)

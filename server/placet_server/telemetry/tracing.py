@@ -8,22 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import random
 
-import grpc
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, format_trace_id
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 # Codes that mean a fault on the server's side, by the OpenTelemetry conventions for gRPC servers.
-FAULTS = frozenset(
-    {
-        grpc.StatusCode.UNKNOWN,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.UNIMPLEMENTED,
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DATA_LOSS,
-    }
-)
+FAULTS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
 _SAMPLED = 1
 
 Header = tuple[str, str | bytes]
@@ -62,15 +52,15 @@ class Tracing:
             return random() < self._ratio
 
 
-def end(span: Span, code: grpc.StatusCode, *, reason: str, action_id: str) -> None:
-    """No payload, no message text: code, reason and id."""
-    span.set_attribute("rpc.grpc.status_code", code.value[0])
+def end(span: Span, code: str, number: int, *, reason: str, action_id: str) -> None:
+    """`code` is the gRPC status by name and number. No payload, no message text."""
+    span.set_attribute("rpc.grpc.status_code", number)
     if reason:
         span.set_attribute("placet.reason", reason)
     if action_id:
         span.set_attribute("placet.action_id", action_id)
     if code in FAULTS:
-        span.set_status(Status(StatusCode.ERROR, reason or code.name))
+        span.set_status(Status(StatusCode.ERROR, reason or code))
     span.end()
 
 

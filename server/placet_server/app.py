@@ -1,0 +1,301 @@
+"""The one composition root: a configuration in, a running server out, and down again in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from placet.app import App
+from placet_server.config import Config, ConfigRefused
+from placet_server.core.execution.engine import ExecutionSettings
+from placet_server.core.execution.supervisor import Supervisor
+from placet_server.core.kernel import Kernel
+from placet_server.core.publication.boundary import Hook
+from placet_server.kernel_setup import KernelOptions, OpenKernel, load_apps, open_kernel, release_version
+from placet_server.rpc.announcement import Announcer
+from placet_server.rpc.catalog import CatalogServicer
+from placet_server.rpc.health import HealthPort, LoopPulse, StoreProbe
+from placet_server.rpc.identity.dev_token import stored_or_new_token, write_token_file
+from placet_server.rpc.identity.setup import open_identity
+from placet_server.rpc.interceptor import Interceptor, Parts
+from placet_server.rpc.limit import Limiter
+from placet_server.rpc.method import CATALOG, RUNTIME, methods
+from placet_server.rpc.observation import Observation
+from placet_server.rpc.runtime import RuntimeServicer, ServerFacts
+from placet_server.rpc.server import PortTaken, RpcServer
+from placet_server.rpc.transport import address_of, transport_of
+from placet_server.rpc.validation import Validation
+from placet_server.store.clock import Clock, DatabaseClock
+from placet_server.store.health import probe_store
+from placet_server.telemetry import logs
+from placet_server.telemetry.exposition import MetricsPort
+from placet_server.telemetry.metric import Metrics
+from placet_server.telemetry.observer import CountingObserver
+from placet_server.telemetry.otlp import MetricsSender, ProtocolRefused, tracer_provider, wanted
+from placet_server.telemetry.tracing import Tracing
+
+log = logging.getLogger("placet.server")
+
+# sysexits.h EX_SOFTWARE: start me again.
+EXIT_LOST = 70
+# What answers need to leave after the last action has ended.
+ANSWER_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Where a started server listens."""
+
+    main: int
+    health: int
+    metrics: int | None
+
+
+class PlacetServer:
+    """One server in this event loop: `start`, then `stop` from any state. Used once."""
+
+    ports: Ports
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        apps: Sequence[App] = (),
+        clock: Clock | None = None,
+        settings: ExecutionSettings | None = None,
+        boundary_hook: Hook | None = None,
+    ) -> None:
+        """`apps` besides those that `config` names; the rest is for tests. Raises ConfigRefused."""
+        self._config = config
+        self._metrics = Metrics()
+        self._options = KernelOptions(
+            apps=(*apps, *load_apps(config.app)),
+            observer=CountingObserver(self._metrics),
+            clock=clock or DatabaseClock(),
+            settings=settings,
+            boundary_hook=boundary_hook,
+        )
+        self._limiter = Limiter(
+            calls_max=config.calls_max, watches_max=config.watches_max, tenant_share=config.tenant_share
+        )
+        self._stack = AsyncExitStack()
+        self._tasks = Supervisor()
+        self._hurry = asyncio.Event()
+        self._serving = False
+        self._opened: OpenKernel
+        self._rpc: RpcServer
+        self._probe: StoreProbe
+
+    @property
+    def kernel(self) -> Kernel:
+        return self._opened.kernel
+
+    @property
+    def target(self) -> str:
+        """What a client on this machine dials."""
+        return address_of(self._config.host, self.ports.main)
+
+    @property
+    def health_target(self) -> str:
+        return address_of(self._config.health_host, self.ports.health)
+
+    async def start(self) -> Ports:
+        """Raises ConfigRefused or StoreUnavailable, with everything closed again."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self.ports
+
+    async def lost(self) -> str:
+        """Waits until the server cannot go on; returns why."""
+        return await asyncio.shield(self._opened.lost)
+
+    async def stop(self, grace_seconds: float | None = None) -> None:
+        """Drain, then close: new work is refused at once, running work has the grace (default drain_seconds)."""
+        grace = self._config.drain_seconds if grace_seconds is None else grace_seconds
+        self._serving = False
+        self.kernel.start_draining()
+        await self._rpc.set_serving(False)
+        await self._wait(self._config.drain_notice_seconds if grace > 0 else 0.0)
+        self._opened.hand_over = await self._drained(grace)
+        await self._stack.aclose()
+
+    def hurry(self) -> None:
+        """Running work is cancelled now rather than at the end of the grace."""
+        self._hurry.set()
+
+    async def _start(self) -> None:
+        release = release_version()
+        tracing = self._open_telemetry()
+        self._opened = await open_kernel(self._stack, self._config, self._options, release)
+        token = stored_or_new_token(self._config.token_file) if self._config.identity_dev else ""
+        parts = Parts(
+            telemetry=Observation(self._metrics, tracing).layer,
+            limiter=self._limiter,
+            identity=await open_identity(self._config, token),
+            validation=Validation(),
+        )
+        announcer = Announcer()
+        self._rpc = self._open_port(parts, announcer, release)
+        probe = partial(probe_store, self._opened.pool, self.kernel.boot_id)
+        self._probe = StoreProbe(probe, self._config.store_probe_seconds)
+        await self._probe.look()
+        self._stack.push_async_callback(self._tasks.cancel_all)
+        self._tasks.start(announcer.run())
+        self._tasks.start(self._probe.run())
+        await self._rpc.start()
+        self._stack.push_async_callback(self._rpc.stop, ANSWER_SECONDS)
+        self._serving = True
+        health = self._open_health()
+        metrics_port = self._open_metrics_port()
+        self.ports = Ports(main=self._rpc.port, health=health, metrics=metrics_port)
+        if self._config.identity_dev:
+            write_token_file(
+                self._config.token_file, token=token, target=self.target, health_target=self.health_target
+            )
+
+    def _open_telemetry(self) -> Tracing | None:
+        gauges = self._metrics.add_gauge
+        gauges("placet_calls_in_flight", "Calls in flight.", lambda: self._limiter.calls.now)
+        gauges("placet_watches_in_flight", "Waiting calls in flight.", lambda: self._limiter.watches.now)
+        try:
+            traces, metrics = wanted("TRACES"), wanted("METRICS")
+        except ProtocolRefused as error:
+            raise ConfigRefused(str(error)) from error
+        if metrics:
+            sender = MetricsSender(self._metrics)
+            sender.start()
+            self._stack.push_async_callback(asyncio.to_thread, sender.close)
+        if not traces:
+            return None
+        provider = tracer_provider()
+        self._stack.push_async_callback(asyncio.to_thread, provider.shutdown)
+        return Tracing(provider, self._config.trace_ratio)
+
+    def _open_port(self, parts: Parts, announcer: Announcer, release: str) -> RpcServer:
+        facts = ServerFacts(
+            version=release,
+            store_version=self._opened.store_version,
+            message_bytes_max=self._config.receive_bytes_max,
+        )
+        served = [
+            *methods(RUNTIME, RuntimeServicer(self.kernel, announcer, facts)),
+            *methods(CATALOG, CatalogServicer(self.kernel.catalog)),
+        ]
+        services = (RUNTIME.full_name, CATALOG.full_name)
+        try:
+            return RpcServer(transport_of(self._config), Interceptor(served, parts), services)
+        except PortTaken as error:
+            raise ConfigRefused(str(error)) from error
+
+    def _open_health(self) -> int:
+        lag = self._metrics.loop_lag.of()
+        pulse = LoopPulse(asyncio.get_running_loop(), stall_seconds=self._config.stall_seconds, lag=lag)
+
+        def live() -> bool:
+            overdue = self.kernel.overdue_thread_count()
+            return (
+                pulse.answers() and not self.kernel.is_fenced and overdue <= self._config.overdue_threads_max
+            )
+
+        def ready() -> bool:
+            return self._serving and live() and self._probe.ok()
+
+        checks = {"": ready, "ready": ready, "live": live, "storage": self._probe.ok}
+        address = address_of(self._config.health_host, self._config.health_port)
+        try:
+            port = HealthPort(address, checks, pulse)
+        except RuntimeError as error:
+            raise ConfigRefused(str(PortTaken(address))) from error
+        port.start()
+        self._stack.push_async_callback(asyncio.to_thread, port.close)
+        return port.port
+
+    def _open_metrics_port(self) -> int | None:
+        if self._config.metrics_port is None:
+            return None
+        try:
+            port = MetricsPort(self._metrics, self._config.health_host, self._config.metrics_port)
+        except OSError as error:
+            address = address_of(self._config.health_host, self._config.metrics_port)
+            raise ConfigRefused(str(PortTaken(address))) from error
+        port.start()
+        self._stack.push_async_callback(asyncio.to_thread, port.close)
+        return port.port
+
+    async def _drained(self, grace_seconds: float) -> bool:
+        """Whether nothing runs any more. Answers that are due have gone out, too."""
+        draining = self._tasks.start(self.kernel.drain(grace_seconds))
+        hurried = self._tasks.start(self._hurry.wait())
+        await asyncio.wait((draining, hurried), return_when=asyncio.FIRST_COMPLETED)
+        done = await draining if draining.done() else await self.kernel.drain(0)
+        await self._tasks.stop([draining, hurried])
+        return done
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._hurry.wait(), seconds)
+        except TimeoutError:
+            return
+
+
+async def serve(config: Config, on_ready: Callable[[PlacetServer], None] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT (0) or until the server cannot go on (70). A second signal cancels running work.
+
+    Raises ConfigRefused, StoreUnavailable.
+    """
+    server = PlacetServer(config)
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+
+    def ask() -> None:
+        if asked.is_set():
+            server.hurry()
+        asked.set()
+
+    await server.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask)
+    if on_ready is not None:
+        on_ready(server)
+    waiting = Supervisor()
+    lost, stopping = waiting.start(server.lost()), waiting.start(asked.wait())
+    await asyncio.wait((lost, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if lost.done():
+        log.error("this server cannot go on: %s", lost.result())
+    await waiting.stop([stopping])
+    await server.stop()
+    return EXIT_LOST if lost.done() and not asked.is_set() else 0
+
+
+def run(config: Config, on_ready: Callable[[PlacetServer], None] | None = None) -> int:
+    """`serve` on a fresh uvloop, with logging set up. Returns the exit code, unless a handler's thread will not end:
+    then the process ends here."""
+    logs.set_up(json_lines=config.log_format == "json", level=config.log_level)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        code = runner.run(serve(config, on_ready))
+    if any(
+        thread.name.startswith("placet-handler") and thread.is_alive() for thread in threading.enumerate()
+    ):
+        log.warning("handlers that would not stop are left behind")
+        logging.shutdown()
+        os._exit(code)
+    return code
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if sys.platform == "win32":
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop

@@ -1,0 +1,256 @@
+"""The part of the composition below the wire: store, boot, writer, catalogue, loops.
+
+Everything that is opened here is closed by the stack, in reverse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+
+from placet.app import App, load_app
+from placet.failure import DeclarationError
+from placet_server.config import Config, ConfigRefused
+from placet_server.core.admission.catalog import Catalog
+from placet_server.core.execution.engine import Engine, ExecutionSettings
+from placet_server.core.execution.handlers import HandlerTable
+from placet_server.core.execution.supervisor import Supervisor
+from placet_server.core.execution.threads import HandlerThreads
+from placet_server.core.kernel import Kernel
+from placet_server.core.publication.boundary import Boundary, Hook
+from placet_server.core.publication.journal import Journal
+from placet_server.embedded.error import EmbeddedError
+from placet_server.embedded.server import EmbeddedPostgres
+from placet_server.loops.cancel_deliverer import CancelDeliverer
+from placet_server.loops.instance_heartbeat import InstanceHeartbeat
+from placet_server.loops.lease_rescuer import LeaseRescuer
+from placet_server.loops.ownership_checker import OwnershipChecker
+from placet_server.model.durability import Durability, DurabilityClass
+from placet_server.model.errors import ManifestRefused
+from placet_server.rpc.convert.capability import manifest_of
+from placet_server.store import instance
+from placet_server.store.batch import BatchWriter
+from placet_server.store.clock import Clock, DatabaseClock
+from placet_server.store.durability import verify_durability
+from placet_server.store.migrate import migrate, validate
+from placet_server.store.pool import Pool
+from placet_server.store.session import SessionOptions, StoreUnfit, connect
+from placet_server.telemetry.observer import CountingObserver
+
+log = logging.getLogger("placet.server")
+
+_WRITER_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelOptions:
+    """What tests and the testing kit replace."""
+
+    apps: Sequence[App]
+    observer: CountingObserver
+    clock: Clock = field(default_factory=DatabaseClock)
+    settings: ExecutionSettings | None = None
+    boundary_hook: Hook | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenKernel:
+    """`lost` is done once the server cannot go on, with the reason. `hand_over`: nothing runs any more, so the
+    lease may be given up at the end rather than left to expire."""
+
+    kernel: Kernel
+    pool: Pool
+    store_version: str
+    lost: asyncio.Future[str]
+    hand_over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Store:
+    dsn: str
+    declared: DurabilityClass
+    # No other process can be at work on it.
+    owned: bool
+
+
+async def open_kernel(
+    stack: AsyncExitStack, config: Config, options: KernelOptions, release: str
+) -> OpenKernel:
+    """Raises ConfigRefused, StoreUnavailable."""
+    try:
+        store = await _open_store(stack, config)
+        await (migrate if config.auto_migrate else validate)(store.dsn)
+        pool, durability, store_version = await _open_pool(stack, config, store)
+    except (StoreUnfit, EmbeddedError) as error:
+        raise ConfigRefused(str(error)) from error
+    lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    boot = instance.this_boot(release, config.lease_seconds)
+    kernel = _kernel(config, options, store.dsn, pool, boot.boot_id, durability)
+    opened = OpenKernel(kernel=kernel, pool=pool, store_version=store_version, lost=lost)
+    stack.callback(kernel.engine.threads.close)
+    await _register(store, pool, boot, options.clock)
+    heartbeat = _start_heartbeat(stack, opened, store.dsn, boot, options.clock)
+    _start_writer(stack, opened)
+    await _admit_apps(kernel.catalog, options.apps)
+    _start_loops(stack, kernel, heartbeat, config.lease_seconds)
+    stack.push_async_callback(kernel.engine.supervisor.cancel_all)
+    return opened
+
+
+def load_apps(references: Sequence[str]) -> list[App]:
+    """Each `module:object` or the name of an entry point. Raises ConfigRefused."""
+    try:
+        return [load_app(reference) for reference in references]
+    except DeclarationError as error:
+        raise ConfigRefused(str(error)) from error
+
+
+def release_version() -> str:
+    """Of the installed distribution."""
+    try:
+        return version("placet")
+    except PackageNotFoundError:
+        return "0+source"
+
+
+async def _open_store(stack: AsyncExitStack, config: Config) -> _Store:
+    if config.dsn:
+        declared = DurabilityClass[config.dsn_durability.upper()]
+        return _Store(dsn=config.dsn, declared=declared, owned=False)
+    postgres = EmbeddedPostgres(config.data_dir)
+    await asyncio.to_thread(postgres.start)
+    stack.push_async_callback(asyncio.to_thread, postgres.stop)
+    declared = DurabilityClass.EPHEMERAL if config.ephemeral else DurabilityClass.DURABLE_SINGLE_PROCESS
+    return _Store(dsn=postgres.dsn, declared=declared, owned=True)
+
+
+async def _open_pool(stack: AsyncExitStack, config: Config, store: _Store) -> tuple[Pool, Durability, str]:
+    pool = Pool(store.dsn, connections_max=config.store_connections_max)
+    await pool.open()
+    stack.push_async_callback(pool.close)
+    async with pool.connection() as connection:
+        durability = await verify_durability(connection, store.declared)
+        # Since 10 the driver keeps the minor release in `micro`.
+        server = connection.get_server_version()
+    return pool, durability, f"{server.major}.{server.micro}"
+
+
+def _kernel(
+    config: Config, options: KernelOptions, dsn: str, pool: Pool, boot_id: str, durability: Durability
+) -> Kernel:
+    settings = options.settings or ExecutionSettings(handler_threads_max=config.threads_max)
+    writer = BatchWriter(
+        connect=partial(connect, dsn, SessionOptions(application_name="placet writer", pinned_plans=True)),
+        boot_id=boot_id,
+        clock=options.clock,
+        observe=options.observer.flushed,
+    )
+    journal = Journal(
+        pool=pool,
+        writer=writer,
+        clock=options.clock,
+        boot_id=boot_id,
+        durability=durability.class_,
+        boundary=Boundary(options.boundary_hook or kill_hook(os.environ)),
+    )
+    handlers = HandlerTable(tool for app in options.apps for tool in app.tools)
+    engine = Engine(
+        journal=journal,
+        handlers=handlers,
+        settings=settings,
+        threads=HandlerThreads(settings.handler_threads_max),
+        observer=options.observer,
+    )
+    catalog = Catalog(pool, handlers=handlers.claims(), clock=options.clock)
+    return Kernel(catalog=catalog, engine=engine, durability=durability, lease_seconds=config.lease_seconds)
+
+
+async def _register(store: _Store, pool: Pool, boot: instance.Boot, clock: Clock) -> None:
+    async with pool.tx() as connection:
+        await instance.register(connection, boot, now=clock.now())
+        if store.owned:
+            await instance.mark_all_others_dead(connection, [boot.boot_id], now=clock.now())
+
+
+def _start_heartbeat(
+    stack: AsyncExitStack, opened: OpenKernel, dsn: str, boot: instance.Boot, clock: Clock
+) -> InstanceHeartbeat:
+    loop = asyncio.get_running_loop()
+
+    def fenced() -> None:
+        opened.kernel.fence()
+        _lose(opened, "another process has declared this one dead")
+
+    def tell() -> None:
+        loop.call_soon_threadsafe(fenced)
+
+    heartbeat = InstanceHeartbeat(dsn, boot, on_dead=tell, clock=clock)
+    heartbeat.start()
+
+    async def stop() -> None:
+        await asyncio.to_thread(heartbeat.stop, hand_over=opened.hand_over)
+
+    stack.push_async_callback(stop)
+    return heartbeat
+
+
+def _start_writer(stack: AsyncExitStack, opened: OpenKernel) -> None:
+    writer = opened.kernel.journal.writer
+    # Of its own, because it outlives the runs: they settle through it.
+    supervisor = Supervisor()
+    task = supervisor.start(writer.run())
+    task.add_done_callback(lambda _: _lose(opened, "the writer has ended"))
+
+    async def stop() -> None:
+        writer.close()
+        if not await supervisor.join(_WRITER_SECONDS):
+            await supervisor.cancel_all()
+
+    stack.push_async_callback(stop)
+
+
+def _start_loops(
+    stack: AsyncExitStack, kernel: Kernel, heartbeat: InstanceHeartbeat, lease_seconds: float
+) -> None:
+    supervisor = Supervisor()
+    stack.push_async_callback(supervisor.cancel_all)
+    rescuer = LeaseRescuer(kernel.journal, store_ok_for=heartbeat.store_ok_for, lease_seconds=lease_seconds)
+    supervisor.start(rescuer.run())
+    supervisor.start(CancelDeliverer(kernel.engine).run())
+    supervisor.start(OwnershipChecker(kernel.engine, lease_seconds=lease_seconds).run())
+
+
+async def _admit_apps(catalog: Catalog, apps: Sequence[App]) -> None:
+    for app in apps:
+        try:
+            result = await catalog.admit_local(manifest_of(app.manifest()))
+        except ManifestRefused as error:
+            told = "; ".join(f"{v.field}: {v.description}" for v in error.violations)
+            raise ConfigRefused(f"app {app.name!r} is refused: {told}") from error
+        for problem in result.problems:
+            log.warning("app %s: %s: %s", app.name, problem.path, problem.message)
+
+
+def _lose(opened: OpenKernel, why: str) -> None:
+    if not opened.lost.done():
+        opened.lost.set_result(why)
+
+
+def kill_hook(environ: Mapping[str, str]) -> Hook | None:
+    """PLACET_KILL_AT=boundary[:capability] ends this process there; only with PLACET_TEST_BOUNDARIES=1."""
+    wanted, _, capability = environ.get("PLACET_KILL_AT", "").partition(":")
+    if not wanted or environ.get("PLACET_TEST_BOUNDARIES") != "1":
+        return None
+
+    def kill(name: str, reached_by: str) -> None:
+        if name == wanted and capability in ("", reached_by):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return kill
