@@ -107,6 +107,18 @@ def test_a_server_that_nobody_owns_any_more_is_ended_by_the_next_owner(
     assert not runs(owner.server_pid)
 
 
+def test_a_server_left_frozen_is_ended_by_the_next_owner(open_folder: Path, owners: list[Owner]) -> None:
+    owner = start_owner(open_folder / "data")
+    owners.append(owner)
+    for pid in owner.server_ids:
+        os.kill(pid, signal.SIGSTOP)
+    owner.process.kill()
+    owner.process.wait()
+
+    with EmbeddedPostgres(open_folder / "data") as server:
+        assert owner.server_pid != server.pid
+
+
 def test_stopping_leaves_no_process_and_is_idempotent(open_folder: Path) -> None:
     server = EmbeddedPostgres(open_folder / "data")
     server.start()

@@ -16,7 +16,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from signal import SIGINT, SIGQUIT
+from signal import SIGCONT, SIGINT, SIGQUIT
 from typing import IO
 
 from placet_server.embedded import binaries as binaries_module
@@ -112,11 +112,13 @@ class DataFolder:
         raise FolderInUse(self.path, next(iter(processes_of(self.data)), None))
 
     def signal_server(self, signal: int) -> None:
-        """Send a signal to the server's first process, if its pid file names one of this data."""
-        pid = self.server_pid()
-        if pid is not None and pid in processes_of(self.data):
+        """Send a signal to the server's first process, and wake all that are frozen, or none would hear it."""
+        first, process_ids = self.server_pid(), processes_of(self.data)
+        for pid in process_ids:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal)
+                if pid == first:
+                    os.kill(pid, signal)
+                os.kill(pid, SIGCONT)
 
     def server_pid(self) -> int | None:
         lines = self._pid_file()
