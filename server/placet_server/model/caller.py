@@ -14,7 +14,10 @@ class CallerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """An opaque handle to a provider credential that somebody else keeps. `expire_time_us`: microseconds since the epoch."""
+    """An opaque handle to a provider credential that somebody else keeps.
+
+    `expire_time_us`: microseconds since the epoch.
+    """
 
     handle: str
     issuer: str = ""

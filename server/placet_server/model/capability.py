@@ -37,7 +37,10 @@ class Presentation:
 
 @dataclass(frozen=True, kw_only=True)
 class Capability:
-    """Schemas are JSON Schema 2020-12 texts; the empty one allows any JSON. A version never changes its digest."""
+    """Schemas are JSON Schema 2020-12 texts; the empty one allows any JSON.
+
+    A version never changes its digest.
+    """
 
     name: str
     version: str

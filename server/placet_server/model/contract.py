@@ -14,9 +14,8 @@ PAYLOAD_BYTES_HARD_MAX = 3 * MIB
 class EffectClass(StrEnum):
     """Whether repeating is safe, from harmless to not.
 
-    READ changes nothing, IDEMPOTENT is deduplicated by the provider on our effect key, RECONCILABLE can be looked up
-    there, UNSAFE is none of these.
-    """
+    READ changes nothing, IDEMPOTENT is deduplicated by the provider on our effect key, RECONCILABLE can be
+    looked up there, UNSAFE is none of these."""
 
     READ = "READ"
     IDEMPOTENT = "IDEMPOTENT"
@@ -99,11 +98,11 @@ class DataRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """`contract_for` makes one from an effect class. What a contract may not say is decided by `check_manifest`.
+    """`contract_for` makes one from an effect class. What a contract may not say is decided by
+    `check_manifest`.
 
-    `attempts_max` counts tries and rescues of one action. `effect_marked`: the handler calls effect() before it touches
-    the provider; until then a stopped attempt counts as not done.
-    """
+    `attempts_max` counts tries and rescues of one action. `effect_marked`: the handler calls effect()
+    before it touches the provider; until then a stopped attempt counts as not done."""
 
     effect: EffectClass
     effect_key_ttl_seconds: float | None = None

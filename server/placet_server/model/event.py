@@ -8,7 +8,10 @@ from typing import Any
 
 
 class EventType(StrEnum):
-    """Stored names; on the wire with the prefix `placet.action.`. CHUNK and PROGRESS travel in a lane of their own."""
+    """Stored names; on the wire with the prefix `placet.action.`.
+
+    CHUNK and PROGRESS travel in a lane of their own.
+    """
 
     ADMITTED = "admitted"
     ATTEMPT_STARTED = "attempt_started"
@@ -24,13 +27,14 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """`sequence` is gap-free from 1 for events of the life, 0 for lane items, whose `number` counts within `attempt`.
+    """`sequence` is gap-free from 1 for events of the life, 0 for lane items, whose `number` counts within
+    `attempt`.
 
-    `body` by type: admitted {capability, version, durability}; attempt_started {attempt}; requeued {attempt, ready_time_us, cause};
-    effect_started {attempt}; effect_checkpointed {provider_operation}; cancel_requested {requester, reason};
-    ambiguous and settled {kind, reason, cause, effect, attempt, retry_advice, retry_delay_seconds, failure_code, message}, settled also
-    output_json when SUCCEEDED; progress {message, fraction}; chunk {text | json | base64}.
-    """
+    `body` by type: admitted {capability, version, durability}; attempt_started {attempt}; requeued
+    {attempt, ready_time_us, cause}; effect_started {attempt}; effect_checkpointed {provider_operation};
+    cancel_requested {requester, reason}; ambiguous and settled {kind, reason, cause, effect, attempt,
+    retry_advice, retry_delay_seconds, failure_code, message}, settled also output_json when SUCCEEDED;
+    progress {message, fraction}; chunk {text | json | base64}."""
 
     action_id: str
     type: EventType

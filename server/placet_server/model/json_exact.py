@@ -1,4 +1,6 @@
-"""The exact reading of JSON: the standard library's parser, a look at every node, and the place of what is refused."""
+"""The exact reading of JSON: the standard library's parser, a look at every node, and the place of what
+is refused.
+"""
 
 import json
 import re
@@ -29,7 +31,8 @@ _OPENING = ord("[")
 
 
 def read_exactly(text: str) -> tuple[Any, bool]:
-    """The value of a text whose depth is known to be in bounds, and whether only RFC 8785's own writer can write it.
+    """The value of a text whose depth is known to be in bounds, and whether only RFC 8785's own writer can
+    write it.
 
     Raises MalformedJson, JsonNotInteroperable.
     """
@@ -50,7 +53,8 @@ def read_exactly(text: str) -> tuple[Any, bool]:
 
 
 def check_value(value: object, depth_max: int) -> tuple[Any, bool]:
-    """The value as its canonical text would be read back, and whether only RFC 8785's own writer can write it.
+    """The value as its canonical text would be read back, and whether only RFC 8785's own writer can write
+    it.
 
     Raises JsonNotInteroperable.
     """
@@ -69,7 +73,8 @@ def raise_if_malformed(text: str) -> None:
 def is_deeper(text: str, depth_max: int) -> bool:
     """Whether arrays and objects are nested deeper, without reading the text."""
     brackets = _STRING.sub("", text).encode().translate(_ONE_KIND, _NOT_BRACKETS)
-    # Of balanced brackets each pass takes the innermost pairs away: as many passes as levels, at the speed of C.
+    # Of balanced brackets each pass takes the innermost pairs away: as many passes as levels, at the speed
+    # of C.
     left = brackets
     for _ in range(depth_max):
         before, left = left, left.replace(b"[]", b"")

@@ -1,9 +1,9 @@
 """JSON as it travels: strict I-JSON (RFC 7493) in, its RFC 8785 form out.
 
-A document is parsed once and replaced by its canonical text. Two paths give the same bytes or the same refusal: the
-fast one lets orjson do everything and is taken only when nothing in the text could make orjson differ from the
-standards; the exact one reads with the standard library, looks at every node, and names the place of what it refuses.
-"""
+A document is parsed once and replaced by its canonical text. Two paths give the same bytes or the same
+refusal: the fast one lets orjson do everything and is taken only when nothing in the text could make orjson
+differ from the standards; the exact one reads with the standard library, looks at every node, and names the
+place of what it refuses."""
 
 import re
 from dataclasses import dataclass
@@ -18,11 +18,12 @@ from placet_server.model.json_exact import check_value, is_deeper, raise_if_malf
 
 DEPTH_MAX = 64
 
-# What is left of a text when only numbers are looked at: their characters, quotes, one sign for all that precedes them.
+# What is left of a text when only numbers are looked at: their characters, quotes, one sign for all that
+# precedes them.
 _NUMERIC = bytes.maketrans(b",[E", b"::e")
 _NOT_NUMERIC = bytes(set(range(256)) - set(b'0123456789.-eE:,["'))
-# Numbers whose canonical form, or whose exactness, orjson does not decide as RFC 8785 does: 16 digits or more,
-# exponents, trailing .0, very small ones, -0. A match inside a string costs time, not truth.
+# Numbers whose canonical form, or whose exactness, orjson does not decide as RFC 8785 does: 16 digits or
+# more, exponents, trailing .0, very small ones, -0. A match inside a string costs time, not truth.
 _DOUBTFUL_NUMBER = re.compile(
     rb":[-0-9](?:[0-9.]{15}|[0-9]*(?:\.[0-9]+)?e|[0-9]*\.0+(?![0-9])|(?<=0)\.000|(?<=-)0(?:\.000|(?!\.)))"
 )
@@ -47,10 +48,9 @@ def canonicalize(
 ) -> CanonicalJson:
     """Parse strictly and return the canonical document.
 
-    Raises PayloadTooLarge (UTF-8 bytes of the input, and of the canonical text), MalformedJson, JsonNotInteroperable;
-    each names `field`. A number is refused unless
-    its shortest double has exactly the written value, and an integer also beyond ±(2^53 - 1). Sources: RFC 7493, 8785.
-    """
+    Raises PayloadTooLarge (UTF-8 bytes of the input, and of the canonical text), MalformedJson,
+    JsonNotInteroperable; each names `field`. A number is refused unless its shortest double has exactly the
+    written value, and an integer also beyond ±(2^53 - 1). Sources: RFC 7493, 8785."""
     try:
         return _canonical(text, bytes_max, depth_max)
     except (PayloadTooLarge, MalformedJson, JsonNotInteroperable) as error:
@@ -61,11 +61,11 @@ def canonicalize(
 def canonicalize_value(
     value: object, *, bytes_max: int, depth_max: int = DEPTH_MAX, field: str = "output_json"
 ) -> CanonicalJson:
-    """Return the canonical document of a Python value made of dict, list, tuple, str, int, float, bool and None.
+    """Return the canonical document of a Python value made of dict, list, tuple, str, int, float, bool and
+    None.
 
-    Raises JsonNotInteroperable for anything else, NaN, infinities, integers beyond ±(2^53 - 1), keys that are no
-    strings and excess depth; PayloadTooLarge by the canonical UTF-8 bytes.
-    """
+    Raises JsonNotInteroperable for anything else, NaN, infinities, integers beyond ±(2^53 - 1), keys that
+    are no strings and excess depth; PayloadTooLarge by the canonical UTF-8 bytes."""
     try:
         document = _emit(*check_value(value, depth_max))
         _check_size(document, bytes_max)

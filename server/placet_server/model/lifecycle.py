@@ -1,13 +1,16 @@
 """Every state of an action and every move between states, as one literal table.
 
-An action begins RUNNING: the row that records the intent is also the lease of the process that will act on it. From there one of three
-things is true at any time. It is *ready* (QUEUED): nobody acts, and acting is safe, because no earlier attempt can have taken effect or
-because the effect class says that repeating is safe. It is *leased* (RUNNING): one process may act and write. Or it is *unknown*
-(AMBIGUOUS): an effect may have happened and nobody may act; only a definite answer about that effect moves it. Everything else is an end.
+An action begins RUNNING: the row that records the intent is also the lease of the process that will act on
+it. From there one of three things is true at any time. It is *ready* (QUEUED): nobody acts, and acting is
+safe, because no earlier attempt can have taken effect or because the effect class says that repeating is
+safe. It is *leased* (RUNNING): one process may act and write. Or it is *unknown* (AMBIGUOUS): an effect may
+have happened and nobody may act; only a definite answer about that effect moves it. Everything else is an
+end.
 
-Two moves look odd and are meant. AMBIGUOUS → SUCCEEDED or FAILED is the late true answer of the attempt that was given up: its lease stays
-on the row for just that. QUEUED → AMBIGUOUS happens when an attempt that ended unknown was going to be repeated under the provider's
-deduplication, and then a cancel came or that deduplication ran out: closing it as CANCELLED would be a lie.
+Two moves look odd and are meant. AMBIGUOUS → SUCCEEDED or FAILED is the late true answer of the attempt
+that was given up: its lease stays on the row for just that. QUEUED → AMBIGUOUS happens when an attempt that
+ended unknown was going to be repeated under the provider's deduplication, and then a cancel came or that
+deduplication ran out: closing it as CANCELLED would be a lie.
 
 `tests/store` proves that the CHECK constraints of the actions table say the same.
 """

@@ -52,7 +52,9 @@ TEMPORARY_CATEGORIES = frozenset({FailureCategory.TEMPORARY, FailureCategory.RAT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """`reason` is an ErrorReason name without prefix, None for SUCCEEDED; `effect` is None for effect class READ."""
+    """`reason` is an ErrorReason name without prefix, None for SUCCEEDED; `effect` is None for effect
+    class READ.
+    """
 
     kind: OutcomeKind
     reason: str | None = None
