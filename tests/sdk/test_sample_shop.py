@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from placet.failure import Cancelled, Failure
-from placet.rehearsal import FakeContext, FakeSyncContext
+from placet.testing import FakeContext, FakeSyncContext
 from placet.sample import provider, shop
 
 ORDER = {"order": "A-1001", "amount": "19.90"}
