@@ -8,9 +8,9 @@ import re
 import subprocess
 
 import pytest
+
 from placet_server.embedded import binaries
 from placet_server.store.migrate import MIGRATIONS_FOLDER
-
 from tests.postgres import Database
 
 SNAPSHOT = MIGRATIONS_FOLDER.parent / "schema.sql"
