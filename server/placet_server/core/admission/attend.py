@@ -7,7 +7,7 @@ with the request in hand may claim it; the claim decides who."""
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from placet_server.core.admission.pipeline import Checked
 from placet_server.core.execution.run import start_run
@@ -95,7 +95,7 @@ async def _claim_run(kernel: Kernel, checked: Checked, action: Action) -> Run:
     tool = engine.handlers.find(action.capability, action.version)
     if tool is None:
         raise HandlerNotFound(capability=action.capability, version=action.version)
-    work = replace(work_of(checked), capability=resolved.capability, tool=tool)
+    work = work_of(checked)._replace(capability=resolved.capability, tool=tool)
     run = engine.new_run(work, action.action_id, action.on_caller_gone)
     start_run(engine, run, lambda: _claim(engine.journal, checked, action))
     return run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from placet_server.core.execution.judgement import StopCause
 from placet_server.model.action import Invocation, OnCallerGone
@@ -15,8 +15,7 @@ REPLY_MARGIN_SECONDS_MIN = 0.010
 REPLY_MARGIN_SECONDS_MAX = 0.250
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clocks:
+class Clocks(NamedTuple):
     """Seconds: for the attempt, with what it means when they are over, and for the caller's wait (None:
     no end).
     """

@@ -96,7 +96,7 @@ async def _run_and_tell(
         if announce is not None:
             announce(action_id)
 
-    told = replace(checked, call=replace(checked.call, on_admitted=tell))
+    told = checked._replace(call=replace(checked.call, on_admitted=tell))
     action, _ = await _enter(kernel, told, patience)
     return await attend(kernel, told, action, patience)
 

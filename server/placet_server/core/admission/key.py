@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 from placet_server.core.publication.outcome import outcome_of
 from placet_server.model.action import Action, Invocation, OnDuplicate
@@ -15,8 +15,7 @@ from placet_server.model.errors import DuplicateRefused, IdempotencyConflict
 from placet_server.model.lifecycle import TERMINAL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(NamedTuple):
     """`digest` is unique over tenant, capability, scope and text."""
 
     text: str
@@ -35,7 +34,7 @@ def bind_key(capability: Capability, caller: Caller, text: str) -> Key | None:
     if not text:
         return None
     subject = caller.subject if capability.contract.idempotency.scope is KeyScope.PRINCIPAL else ""
-    return Key(text=text, digest=key_digest(caller.tenant, capability.name, subject, text))
+    return Key(text, key_digest(caller.tenant, capability.name, subject, text))
 
 
 def key_digest(tenant: str, capability: str, subject: str, text: str) -> bytes:
@@ -43,7 +42,7 @@ def key_digest(tenant: str, capability: str, subject: str, text: str) -> bytes:
 
     `subject` is empty for keys of the whole tenant.
     """
-    parts = "".join(f"{len(part)}:{part}," for part in (tenant, capability, subject, text))
+    parts = f"{len(tenant)}:{tenant},{len(capability)}:{capability},{len(subject)}:{subject},{text}"
     return hashlib.sha256(parts.encode()).digest()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from placet.app import Tool
 from placet_server.core.admission.contract import Clocks, check_contract
@@ -34,8 +35,7 @@ class Call:
     trace: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class Checked(NamedTuple):
     """A call that every gate let pass."""
 
     call: Call

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from placet.app import Tool
 from placet_server.core.execution.judgement import StopCause
@@ -16,8 +16,7 @@ from placet_server.model.capability import Capability
 from placet_server.model.errors import PlacetError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(NamedTuple):
     """What an attempt needs beside the row.
 
     `deadline_cause` says what it means when `timeout_seconds` are over.
@@ -30,7 +29,7 @@ class Work:
     timeout_seconds: float
     deadline_cause: StopCause
     on_admitted: Callable[[str], None] | None = None
-    trace: Mapping[str, str] = field(default_factory=dict)
+    trace: Mapping[str, str] = MappingProxyType({})
 
 
 class Run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_lease_id
-from placet_server.core.publication.settle import Verdict, apply, event_of
+from placet_server.core.publication.settle import Verdict, event_of
 from placet_server.model.action import Action
 from placet_server.model.lifecycle import check_transition
 from placet_server.store import action as actions
@@ -13,7 +13,7 @@ from placet_server.store import action as actions
 async def close_queued(journal: Journal, action: Action, verdict: Verdict) -> bool:
     """False when the action has moved since it was read."""
     check_transition(action.state, verdict.state)
-    event_type, body = event_of(apply(action, verdict), verdict)
+    event_type, body = event_of(action, verdict)
     async with journal.pool.connection() as connection:
         done = await actions.close_queued(
             connection,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -18,8 +19,7 @@ from placet_server.store import action as actions
 from placet_server.store.batch import Advance, Written
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What an attempt came to. `core/execution/judgement.py` makes them."""
 
     state: ActionState
@@ -36,6 +36,22 @@ class Verdict:
     output_digest: str | None = None
     ready_delay_seconds: float = 0.0
 
+    def row(self, action: Action) -> dict[str, Any]:
+        """The members of the row that it changes."""
+        return {
+            "state": self.state,
+            "effect": self.effect if self.effect is not None else action.effect,
+            "effect_unknown": self.effect_unknown,
+            "reason": self.reason,
+            "cause": self.cause,
+            "message": self.message,
+            "failure_code": self.failure_code,
+            "failure_category": self.failure_category,
+            "retry_delay_seconds": self.retry_delay_seconds,
+            "key_released": self.key_released,
+            "output_json": self.output_json,
+        }
+
 
 async def settle(journal: Journal, action: Action, verdict: Verdict) -> Action | None:
     """The action as settled; None if it is not this lease's any more, or a cancel now forbids the verdict
@@ -44,30 +60,11 @@ async def settle(journal: Journal, action: Action, verdict: Verdict) -> Action |
     `action` is the row as its lease holder knows it. Not to be cancelled: run it in a task of its own.
     """
     check_transition(action.state, verdict.state)
-    settled = apply(action, verdict)
-    advance = _advance(action, settled, verdict)
-    written = await journal.writer.advance(advance)
+    written = await journal.writer.advance(_advance(action, verdict))
     if written is None:
         return await _read_back(journal, action, verdict)
     journal.hub.publish(action.action_id)
-    return _stamped(settled, written)
-
-
-def apply(action: Action, verdict: Verdict) -> Action:
-    """The row as the verdict leaves it, but for what only the store knows."""
-    return action.changed(
-        state=verdict.state,
-        effect=verdict.effect if verdict.effect is not None else action.effect,
-        effect_unknown=verdict.effect_unknown,
-        reason=verdict.reason,
-        cause=verdict.cause,
-        message=verdict.message,
-        failure_code=verdict.failure_code,
-        failure_category=verdict.failure_category,
-        retry_delay_seconds=verdict.retry_delay_seconds,
-        key_released=verdict.key_released,
-        output_json=verdict.output_json,
-    )
+    return _settled(action, verdict, written)
 
 
 async def _read_back(journal: Journal, action: Action, verdict: Verdict) -> Action | None:
@@ -90,69 +87,82 @@ async def read_for_sure(journal: Journal, tenant: str, action_id: str) -> Action
             await asyncio.sleep(journal.poll_seconds)
 
 
-def _stamped(settled: Action, written: Written) -> Action:
-    return settled.changed(
+def _settled(action: Action, verdict: Verdict, written: Written) -> Action:
+    """The row as the statement left it."""
+    return action.changed(
+        **verdict.row(action),
         sequence=written.sequence,
         receipt_digest=written.receipt,
-        settle_time_us=written.time_us if settled.state in TERMINAL else None,
-        ready_time_us=written.time_us if settled.state is ActionState.QUEUED else settled.ready_time_us,
+        settle_time_us=written.time_us if verdict.state in TERMINAL else None,
+        ready_time_us=written.time_us if verdict.state is ActionState.QUEUED else action.ready_time_us,
     )
 
 
-def _advance(action: Action, settled: Action, verdict: Verdict) -> Advance:
-    event_type, body = event_of(settled, verdict)
-    return Advance(
+def _advance(action: Action, verdict: Verdict) -> Advance:
+    event_type, body = event_of(action, verdict)
+    advance = Advance(
         tenant=action.requester.tenant,
         action_id=action.action_id,
         lease_id=action.lease_id or "",
         state=verdict.state.value,
-        effect=None if verdict.effect is None else verdict.effect.value,
+        effect=verdict.effect,
         effect_unknown=verdict.effect_unknown,
+        event_type=event_type,
+        event_body=body,
+    )
+    if verdict.state is ActionState.SUCCEEDED:
+        advance["output"] = verdict.output_json
+        return advance
+    advance |= Advance(
         reason=verdict.reason,
         cause=verdict.cause,
         message=verdict.message or None,
         failure_code=verdict.failure_code or None,
-        failure_category=None if verdict.failure_category is None else verdict.failure_category.value,
+        failure_category=verdict.failure_category,
         retry_delay_seconds=verdict.retry_delay_seconds,
         key_released=verdict.key_released,
-        output=verdict.output_json,
         ready_delay_seconds=verdict.ready_delay_seconds,
-        event_type=event_type.value,
-        event_body=body,
+    )
+    return advance
+
+
+def event_of(action: Action, verdict: Verdict) -> tuple[EventType, str]:
+    """The event that says the same as the row."""
+    if verdict.state is ActionState.SUCCEEDED:
+        return EventType.SETTLED, _success(action, verdict)
+    if verdict.state is ActionState.QUEUED:
+        return EventType.REQUEUED, _json(
+            {
+                "attempt": action.attempt,
+                "cause": verdict.cause,
+                "ready_delay_seconds": verdict.ready_delay_seconds,
+            }
+        )
+    outcome = outcome_of(action.changed(**verdict.row(action)))
+    body = {
+        "attempt": outcome.attempt,
+        "cause": verdict.cause,
+        "effect": outcome.effect,
+        "failure_category": verdict.failure_category,
+        "failure_code": verdict.failure_code,
+        "key_released": verdict.key_released,
+        "kind": outcome.kind,
+        "message": verdict.message,
+        "reason": verdict.reason,
+        "retry_advice": outcome.retry_advice,
+        "retry_delay_seconds": verdict.retry_delay_seconds,
+    }
+    return EventType.AMBIGUOUS if verdict.state is ActionState.AMBIGUOUS else EventType.SETTLED, _json(body)
+
+
+def _success(action: Action, verdict: Verdict) -> str:
+    """What `_json` would say, without a document: nothing in it needs escaping."""
+    effect = "null" if verdict.effect is None else f'"{verdict.effect.value}"'
+    return (
+        f'{{"attempt":{action.attempt},"effect":{effect},"kind":"SUCCEEDED",'
+        f'"output_digest":"{verdict.output_digest}","retry_advice":"NEVER"}}'
     )
 
 
-def event_of(settled: Action, verdict: Verdict) -> tuple[EventType, str]:
-    """The event that says the same as the row."""
-    if verdict.state is ActionState.QUEUED:
-        document: dict[str, object] = {
-            "attempt": settled.attempt,
-            "cause": verdict.cause,
-            "ready_delay_seconds": verdict.ready_delay_seconds,
-        }
-        return EventType.REQUEUED, _json(document)
-    kind = EventType.AMBIGUOUS if verdict.state is ActionState.AMBIGUOUS else EventType.SETTLED
-    outcome = outcome_of(settled)
-    body: dict[str, object] = {
-        "attempt": outcome.attempt,
-        "effect": outcome.effect,
-        "kind": outcome.kind,
-        "retry_advice": outcome.retry_advice,
-    }
-    if verdict.state is ActionState.SUCCEEDED:
-        body["output_digest"] = verdict.output_digest
-    else:
-        body |= {
-            "cause": verdict.cause,
-            "failure_category": verdict.failure_category,
-            "failure_code": verdict.failure_code,
-            "key_released": verdict.key_released,
-            "message": verdict.message,
-            "reason": verdict.reason,
-            "retry_delay_seconds": verdict.retry_delay_seconds,
-        }
-    return kind, _json(body)
-
-
-def _json(document: dict[str, object]) -> str:
+def _json(document: Mapping[str, object]) -> str:
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS).decode()
