@@ -61,7 +61,7 @@ async def execute_stream(kernel: Kernel, call: Call) -> AsyncIterator[Event | Id
         watcher = watch_action(kernel.journal, call.caller, action_id, "", until=running)
         async for item in watcher:
             yield item
-        action = await running
+        action = _action_or_raise(await running)
     finally:
         if not running.done():
             await kernel.engine.supervisor.stop([running])
@@ -87,7 +87,8 @@ def _patience(checked: Checked) -> Patience:
 
 async def _run_and_tell(
     kernel: Kernel, checked: Checked, patience: Patience, admitted: asyncio.Future[str]
-) -> Action:
+) -> Action | PlacetError:
+    """The error is the caller's, not a fault of the task, so it is returned."""
     announce = checked.call.on_admitted
 
     def tell(action_id: str) -> None:
@@ -97,16 +98,25 @@ async def _run_and_tell(
             announce(action_id)
 
     told = checked._replace(call=replace(checked.call, on_admitted=tell))
-    action, _ = await _enter(kernel, told, patience)
-    return await attend(kernel, told, action, patience)
+    try:
+        action, _ = await _enter(kernel, told, patience)
+        return await attend(kernel, told, action, patience)
+    except PlacetError as error:
+        return error
 
 
-async def _first(admitted: asyncio.Future[str], running: asyncio.Task[Action]) -> str:
+def _action_or_raise(result: Action | PlacetError) -> Action:
+    if isinstance(result, PlacetError):
+        raise result
+    return result
+
+
+async def _first(admitted: asyncio.Future[str], running: asyncio.Task[Action | PlacetError]) -> str:
     """The id as soon as there is one; raises what the admission raised."""
     await asyncio.wait((admitted, running), return_when=asyncio.FIRST_COMPLETED)
     if admitted.done():
         return admitted.result()
-    return running.result().action_id
+    return _action_or_raise(running.result()).action_id
 
 
 async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[Action, bool]:
