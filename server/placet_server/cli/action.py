@@ -1,0 +1,190 @@
+"""`placet ls`, `show` and `cancel`: actions that exist."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from placet_server.cli.complaint import Complaint
+from placet_server.cli.option import ActionId, Json, Labels, Target, labels_of, moment_of
+from placet_server.cli.output import pretty_json, print_document, print_facts, print_table, say
+
+if TYPE_CHECKING:
+    from placet import Client
+    from placet.v1.event_pb2 import ActionEvent
+
+HISTORY_SECONDS = 5.0
+PAGE_SIZE_MAX = 1000
+
+
+def ls(
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only in this state, e.g. ambiguous; may be given again.")
+    ] = None,
+    capability: Annotated[
+        list[str] | None, typer.Option(help="Only of this capability; may be given again.")
+    ] = None,
+    requester: Annotated[str, typer.Option(help="Only asked for by this subject.")] = "",
+    label: Labels = None,
+    since: Annotated[str, typer.Option(help="Only created since: 2h, or 2030-01-31T12:00:00Z.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many, newest first.")] = 50,
+    target: Target = None,
+    is_json: Json = False,
+) -> None:
+    """Actions, newest first.
+
+    \b
+    Examples:
+      placet ls
+      placet ls --state ambiguous --since 24h
+      placet ls --capability payments.refund --label team=billing --limit 5 --json
+    """
+    from placet_server.cli.document import document_of
+    from placet_server.cli.session import connect
+
+    with connect(target) as client:
+        actions = client.list(
+            states=_states(state or []),
+            capabilities=capability or (),
+            requester=requester,
+            labels=labels_of(label),
+            create_time_min=moment_of(since, "--since") if since else None,
+            page_size=min(limit, PAGE_SIZE_MAX),
+        )
+        found = [document_of(action) for action in islice(actions, limit)]
+    if is_json:
+        print_document({"actions": found})
+        return
+    columns = ("ACTION", "CREATED", "CAPABILITY", "STATE", "EFFECT", "TRY", "KEY")
+    print_table(columns, map(_row, found), empty="no such actions")
+
+
+def show(
+    action_id: ActionId,
+    events: Annotated[bool, typer.Option("--events", help="With what happened, in order.")] = False,
+    target: Target = None,
+    is_json: Json = False,
+) -> None:
+    """One action, and what became of its effect.
+
+    \b
+    Examples:
+      placet show 3f2a
+      placet show 3f2a91c4 --events
+      placet show 3f2a91c4 --json
+    """
+    from placet_server.cli.document import document_of
+    from placet_server.cli.session import connect, find_action
+
+    with connect(target) as client:
+        found = document_of(client.get(find_action(client, action_id)))
+        history = _history(client, found["action_id"]) if events else []
+    if is_json:
+        print_document({**found, "events": [document_of(event) for event in history]} if events else found)
+        return
+    print_action(found)
+    if events:
+        from placet_server.cli.event import line_of
+
+        say("\nevents")
+        for event in history:
+            say(f"  {line_of(event)}")
+
+
+def cancel(
+    action_id: ActionId,
+    reason: Annotated[str, typer.Option(help="Kept with the event.")] = "",
+    target: Target = None,
+    is_json: Json = False,
+) -> None:
+    """Ask an action to stop.
+
+    It is CANCELLED only once its handler has stopped; `placet watch` shows when.
+
+    \b
+    Examples:
+      placet cancel 3f2a
+      placet cancel 3f2a91c4 --reason "wrong order"
+    """
+    from placet_server.cli.document import document_of
+    from placet_server.cli.session import connect, find_action
+
+    with connect(target) as client:
+        found = document_of(client.cancel(find_action(client, action_id), reason))
+    if is_json:
+        print_document(found)
+        return
+    print_action(found)
+
+
+def print_action(found: dict[str, Any]) -> None:
+    """An action's document, for people."""
+    outcome = found["outcome"] or {}
+    facts = [
+        ("action", found["action_id"]),
+        ("capability", f"{found['capability']} {found['version']}"),
+        ("state", found["state"]),
+        ("reason", outcome.get("reason", "")),
+        ("message", outcome.get("message", "")),
+        ("failure code", outcome.get("failure_code", "")),
+        ("effect", outcome.get("effect", "")),
+        ("retry advice", outcome.get("retry_advice", "") if found["state"] != "SUCCEEDED" else ""),
+        ("attempt", f"{found['attempt']} of {found['attempts_max'] or '?'}"),
+        ("key", found["idempotency_key"]),
+        ("requester", (found["requester"] or {}).get("subject", "")),
+        ("labels", ", ".join(f"{name}={value}" for name, value in found["labels"].items())),
+        ("created", found["create_time"] or ""),
+        ("settled", found["settle_time"] or ""),
+        ("cancel asked", found["cancel_requested_time"] or ""),
+        ("provider operation", found["provider_operation"]),
+        ("keeps", found["durability"]),
+        ("predecessor", found["predecessor_id"]),
+        ("receipt", found["receipt_digest"]),
+    ]
+    print_facts(facts)
+    for what in ("input", "output"):
+        if found[what] is not None:
+            say(f"{what}  {pretty_json(found[what])}")
+
+
+def _states(words: list[str]) -> list[str]:
+    from placet.v1.action_pb2 import ActionState
+    from placet_server.cli.document import word
+
+    known = [word(ActionState.DESCRIPTOR, number) for number in ActionState.values() if number]
+    for said in words:
+        if said.upper() not in known:
+            raise Complaint(f"--state is {said!r}; say one of {', '.join(known).lower()}")
+    return words
+
+
+def _row(found: dict[str, Any]) -> tuple[str, ...]:
+    outcome = found["outcome"] or {}
+    return (
+        found["action_id"],
+        (found["create_time"] or "")[:19].replace("T", " "),
+        found["capability"],
+        found["state"],
+        outcome.get("effect", ""),
+        str(found["attempt"]),
+        found["idempotency_key"],
+    )
+
+
+def _history(client: Client, action_id: str) -> list[ActionEvent]:
+    """What is stored now: of an action that goes on, all up to the first live event or a moment without one."""
+    from placet.errors import TransportError
+
+    events: list[ActionEvent] = []
+    try:
+        with client.watch(action_id, timeout=HISTORY_SECONDS) as stream:
+            for event in stream:
+                if not event.replayed:
+                    break
+                events.append(event)
+    except TransportError as error:
+        if error.code != "DEADLINE_EXCEEDED":
+            raise
+    return events

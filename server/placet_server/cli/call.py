@@ -1,0 +1,126 @@
+"""`placet call`: run a capability."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from placet_server.cli.complaint import Complaint
+from placet_server.cli.exit_code import ExitCode
+from placet_server.cli.option import Json, Labels, Target, bytes_of_file, labels_of, seconds_of
+from placet_server.cli.output import pretty_json, print_document, say, warn
+
+if TYPE_CHECKING:
+    from placet import Client
+    from placet.requests import CallArguments
+
+
+def call(
+    capability: Annotated[str, typer.Argument(help="Its name, for example orders.lookup.")],
+    input_text: Annotated[
+        str, typer.Argument(metavar="JSON|@FILE|-", help="The input: JSON text, a file, or stdin.")
+    ] = "{}",
+    key: Annotated[
+        str | None,
+        typer.Option(help="Idempotency key: the same key again has the effect once. Default: a fresh one."),
+    ] = None,
+    version: Annotated[str, typer.Option(help="This version instead of the current one.")] = "",
+    timeout: Annotated[str, typer.Option(help="For the whole call, retries included: 30, 90s, 5m.")] = "60s",
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return once the action is stored; it goes on without you.")
+    ] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Show events as they come.")] = False,
+    label: Labels = None,
+    target: Target = None,
+    is_json: Json = False,
+) -> int:
+    """Run a capability to its end. The exit code says how it ended.
+
+    Lost replies and restarts of the server are bridged by sending the same request with the same key again.
+
+    \b
+    Examples:
+      placet call orders.lookup '{"order": "A-1001"}'
+      placet call payments.refund '{"order": "A-1001", "amount": "19.90"}' --key refund-A-1001
+      placet call reports.export --stream
+      placet call reports.export '{"pause_seconds": 5}' --detach --label team=billing
+      echo '{"order": "A-1001"}' | placet call orders.lookup - --json
+    """
+    from placet_server.cli.session import connect
+
+    if detach and stream:
+        raise Complaint("--detach and --stream exclude each other; `placet watch` shows a detached action")
+    payload = _payload(input_text)
+    seconds = seconds_of(timeout, "--timeout")
+    # Without --key the SDK makes one, and leaves it out for capabilities that take none.
+    options: CallArguments = {"version": version, "labels": labels_of(label), "key": key}
+    with connect(target) as client:
+        try:
+            run = _detached if detach else _streamed if stream else _called
+            return run(client, capability, payload, seconds, options, is_json)
+        except KeyboardInterrupt:
+            warn("interrupted: the server cancels the action unless somebody attaches to it again")
+            return ExitCode.INTERRUPTED
+        except ValueError as error:
+            raise Complaint(str(error)) from None
+
+
+def _called(
+    client: Client, capability: str, payload: bytes, seconds: float, options: CallArguments, is_json: bool
+) -> int:
+    from placet_server.cli.document import document_of
+
+    result = client.call(capability, payload, timeout=seconds, **options)
+    if is_json:
+        print_document({"action": document_of(result.action), "attached": result.attached})
+        return ExitCode.SUCCEEDED
+    say(pretty_json(result.output))
+    action = result.action
+    attached = ", known by its key: nothing ran again" if result.attached else ""
+    key = f", key {action.idempotency_key}" if action.idempotency_key else ""
+    warn(f"SUCCEEDED  action {result.action_id}, attempt {action.attempt}{key}{attached}")
+    return ExitCode.SUCCEEDED
+
+
+def _streamed(
+    client: Client, capability: str, payload: bytes, seconds: float, options: CallArguments, is_json: bool
+) -> int:
+    from placet_server.cli.watch import print_event
+
+    with client.stream(capability, payload, timeout=seconds, **options) as events:
+        for event in events:
+            print_event(event, is_json=is_json)
+    return ExitCode.SUCCEEDED
+
+
+def _detached(
+    client: Client, capability: str, payload: bytes, seconds: float, options: CallArguments, is_json: bool
+) -> int:
+    options["on_caller_gone"] = "detach"
+    with client.stream(capability, payload, timeout=seconds, **options) as events:
+        # The first event says that it is stored; what comes after is for whoever watches.
+        next(events, None)
+        action_id, cursor = events.action_id, events.cursor
+    if is_json:
+        print_document({"action_id": action_id, "cursor": cursor})
+        return ExitCode.SUCCEEDED
+    say(action_id)
+    warn(f"stored, and goes on without you: placet watch {action_id[:8]}")
+    return ExitCode.SUCCEEDED
+
+
+def _payload(text: str) -> bytes:
+    """JSON text as given: the server judges it. Raises Complaint for what is not even text."""
+    if text == "-":
+        payload = sys.stdin.buffer.read()
+    elif text.startswith("@"):
+        payload = bytes_of_file(text[1:], "the input")
+    else:
+        payload = text.encode("utf-8", "surrogateescape")
+    try:
+        payload.decode()
+    except UnicodeDecodeError as error:
+        raise Complaint(f"the input is not UTF-8 (byte {error.start})", ExitCode.REFUSED) from None
+    return payload

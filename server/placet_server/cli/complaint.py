@@ -1,0 +1,38 @@
+"""What a command cannot do, said to the person at the keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from placet_server.cli.exit_code import ExitCode
+
+INSTALL_COMMAND = "pip install 'placet[server,embedded]'"
+
+OWN_PACKAGES = frozenset({"placet", "placet_server", "buf"})
+
+
+class Complaint(Exception):
+    """Ends the command with this text on stderr and this exit code."""
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.USAGE, kind: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.kind = kind or code.name
+
+
+@contextmanager
+def server_extras() -> Iterator[None]:
+    """Around imports of the server: what the base install lacks becomes the command that installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in OWN_PACKAGES:
+            raise
+        raise Complaint(
+            f"this command runs a server, and {missing!r} is not installed: {INSTALL_COMMAND}",
+            ExitCode.UNAVAILABLE,
+            "EXTRAS_MISSING",
+        ) from None

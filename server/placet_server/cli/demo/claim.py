@@ -1,0 +1,35 @@
+"""What the demo claims, and whether it held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """`seen`: what was counted or answered, in words."""
+
+    text: str
+    held: bool
+    seen: str
+
+
+@dataclass(slots=True)
+class Claims:
+    """In the order in which they were made."""
+
+    made: list[Claim] = field(default_factory=list)
+
+    def add(self, text: str, *, seen: object, wanted: object) -> Claim:
+        """Held if what was seen is what was wanted."""
+        claim = Claim(text=text, held=seen == wanted, seen=_told(seen, wanted))
+        self.made.append(claim)
+        return claim
+
+    @property
+    def all_held(self) -> bool:
+        return bool(self.made) and all(claim.held for claim in self.made)
+
+
+def _told(seen: object, wanted: object) -> str:
+    return str(seen) if seen == wanted else f"{seen}, wanted {wanted}"

@@ -1,0 +1,45 @@
+"""The command `placet demo`."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from placet_server.cli.complaint import server_extras
+from placet_server.cli.exit_code import ExitCode
+from placet_server.cli.option import Json
+from placet_server.cli.output import print_document
+
+
+def demo(is_json: Json = False) -> int:
+    """Kill a server in the middle of payments, and count what happened.
+
+    Runs a server, a payment provider and a Postgres of its own in a temporary folder, and clears all away. Exit code 0
+    only if every claim held.
+
+    \b
+    Examples:
+      placet demo
+      placet demo --json | jq .claims
+    """
+    with server_extras():
+        from placet_server import app  # noqa: F401
+        from placet_server.cli.demo import story
+        from placet_server.cli.demo.stage import Stage
+        from placet_server.cli.demo.teller import Teller
+
+    begin = time.monotonic()
+    # An orderly end by either signal: everything is cleared away.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    teller = Teller(quiet=is_json)
+    with Stage() as stage:
+        claims = story.tell(stage, teller)
+        counts = stage.counts()
+    seconds = time.monotonic() - begin
+    teller.close(claims, seconds)
+    if is_json:
+        made = [{"claim": claim.text, "held": claim.held, "seen": claim.seen} for claim in claims.made]
+        print_document(
+            {"ok": claims.all_held, "seconds": round(seconds, 3), "claims": made, "provider": counts}
+        )
+    return ExitCode.SUCCEEDED if claims.all_held else ExitCode.FAILED

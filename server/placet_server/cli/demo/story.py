@@ -1,0 +1,194 @@
+"""The story, act by act. What is claimed is counted at the provider, never taken from our own word."""
+
+from __future__ import annotations
+
+import time
+
+from placet import Client
+from placet_server.cli.complaint import Complaint
+from placet_server.cli.demo.caller import Answer, Waiting, Wish, ask
+from placet_server.cli.demo.claim import Claims
+from placet_server.cli.demo.stage import POLL_SECONDS, Stage
+from placet_server.cli.demo.teller import Teller
+from placet_server.cli.exit_code import ExitCode
+
+BEGIN_SECONDS = 15.0
+ANSWER_SECONDS = 40.0
+
+REFUND = Wish(
+    effect="IDEMPOTENT",
+    capability="payments.refund",
+    input={"order": "A-1001", "amount": "19.90"},
+    key="refund-A-1001",
+)
+OTHER_INPUT = Wish(
+    effect="IDEMPOTENT",
+    capability="payments.refund",
+    input={"order": "A-1001", "amount": "199.00"},
+    key="refund-A-1001",
+)
+EXPORT = Wish(effect="READ", capability="reports.export", input={"pause_seconds": 0.5}, key="export-today")
+SECOND_REFUND = Wish(
+    effect="IDEMPOTENT",
+    capability="payments.refund",
+    input={"order": "A-1003", "amount": "7.50"},
+    key="refund-A-1003",
+)
+CHARGE = Wish(
+    effect="RECONCILABLE",
+    capability="payments.charge",
+    input={"order": "A-1002", "amount": "240.00"},
+    key="charge-A-1002",
+)
+MESSAGE = Wish(
+    effect="UNSAFE",
+    capability="messages.send",
+    input={"to": "bob@example.com", "text": "Your order is on its way."},
+    key="message-A-1002",
+)
+INTERRUPTED = (EXPORT, SECOND_REFUND, CHARGE, MESSAGE)
+REPEATABLE = ("READ", "IDEMPOTENT")
+# After the crash nothing may be added to this.
+COUNTS_AT_CRASH = {"refunds": 2, "charges": 1, "messages": 1}
+
+
+def tell(stage: Stage, teller: Teller) -> Claims:
+    """Raises Complaint if the stage fails; a claim that does not hold is no exception."""
+    claims = Claims()
+    teller.act("A server on an empty Postgres, and a payment provider that counts what it is made to do.")
+    teller.command("placet serve --app placet.sample.shop:app")
+    teller.outcome(f"ready on {stage.start_server()}")
+    client = stage.client()
+    first = _refund_once(stage, teller, claims, client)
+    callers = _crash(stage, teller, claims)
+    answers = _recover(stage, teller, claims, callers)
+    _repeat(stage, teller, claims, answers)
+    _look_back(teller, claims, stage.client(), first)
+    return claims
+
+
+def _refund_once(stage: Stage, teller: Teller, claims: Claims, client: Client) -> Answer:
+    teller.act("One key, one effect.")
+    first = _call(teller, client, REFUND)
+    claims.add("a refund is made once", seen=(first.kind, _count(stage, "refunds")), wanted=("SUCCEEDED", 1))
+    again = _call(teller, client, REFUND)
+    claims.add(
+        "the same key gives the same result, and no second effect",
+        seen=(again.output == first.output, again.action_id == first.action_id, _count(stage, "refunds")),
+        wanted=(True, True, 1),
+    )
+    other = _call(teller, client, OTHER_INPUT)
+    claims.add(
+        "other input under that key is refused",
+        seen=(other.reason, _count(stage, "refunds")),
+        wanted=("IDEMPOTENCY_CONFLICT", 1),
+    )
+    teller.aside(f"the provider counts {_told(stage.counts())}")
+    return first
+
+
+def _crash(stage: Stage, teller: Teller, claims: Claims) -> list[Waiting]:
+    teller.act("The provider does what it is told, but its answers are delayed. Four callers wait.")
+    stage.hold_answers()
+    callers = []
+    for wish in INTERRUPTED:
+        teller.command(f"{wish.command} &")
+        callers.append(Waiting(stage.client(), wish))
+    end = time.monotonic() + BEGIN_SECONDS
+    while stage.held() < 3 or not callers[0].wait_until_begun(0):
+        if time.monotonic() > end:
+            raise Complaint("the calls did not reach the provider in time", ExitCode.UNAVAILABLE)
+        time.sleep(POLL_SECONDS)
+    teller.act("Every effect has happened, no answer has arrived. Now the server dies.")
+    teller.command(f"kill -9 {stage.server_pid}")
+    stage.kill_server()
+    stage.release_answers()
+    counts = stage.counts()
+    teller.aside(f"the provider counts {_told(counts)}; nobody told the server")
+    claims.add("at the crash the effects had happened", seen=_told(counts), wanted=_told(COUNTS_AT_CRASH))
+    return callers
+
+
+def _recover(stage: Stage, teller: Teller, claims: Claims, callers: list[Waiting]) -> list[Answer]:
+    teller.act("It comes back on the same data. The callers still wait; their SDK sends the same keys again.")
+    teller.command("placet serve --app placet.sample.shop:app")
+    teller.outcome(f"ready on {stage.start_server()}")
+    answers = []
+    for caller in callers:
+        answer = caller.answer(ANSWER_SECONDS)
+        if answer is None:
+            raise Complaint(f"no answer to {caller.wish.command}", ExitCode.PENDING)
+        answers.append(answer)
+        teller.aside(f"{caller.wish.effect} {caller.wish.capability}, key {caller.wish.key}")
+        teller.outcome(answer.text)
+        _claim_ending(claims, caller.wish, answer)
+    teller.aside(f"the provider counts {_told(stage.counts())}")
+    counts = stage.counts()
+    claims.add("the crash cost no effect and added none", seen=_told(counts), wanted=_told(COUNTS_AT_CRASH))
+    return answers
+
+
+def _claim_ending(claims: Claims, wish: Wish, answer: Answer) -> None:
+    if wish.effect in REPEATABLE:
+        claims.add(
+            f"{wish.effect}: repeated under its key, and done",
+            seen=(answer.kind, answer.attempt > 1),
+            wanted=("SUCCEEDED", True),
+        )
+    else:
+        claims.add(
+            f"{wish.effect}: not repeated; said to be not known",
+            seen=(answer.kind, answer.effect, answer.attempt),
+            wanted=("AMBIGUOUS", "UNKNOWN", 1),
+        )
+
+
+def _repeat(stage: Stage, teller: Teller, claims: Claims, before: list[Answer]) -> None:
+    teller.act("Everybody asks again, with the same key.")
+    client = stage.client()
+    same = []
+    for wish, earlier in zip(INTERRUPTED, before, strict=True):
+        answer = _call(teller, client, wish)
+        same.append(
+            (answer.kind, answer.action_id, answer.output)
+            == (earlier.kind, earlier.action_id, earlier.output)
+        )
+    claims.add("asking again gives each the same answer", seen=same, wanted=[True] * len(INTERRUPTED))
+    counts = stage.counts()
+    teller.aside(f"the provider counts {_told(counts)}")
+    claims.add("asking again has no effect", seen=_told(counts), wanted=_told(COUNTS_AT_CRASH))
+
+
+def _look_back(teller: Teller, claims: Claims, client: Client, first: Answer) -> None:
+    teller.act("Nothing is lost, and what is not known is listed for whoever can find out.")
+    teller.command("placet ls --state ambiguous")
+    ambiguous = sorted(action.capability for action in client.list(states=["ambiguous"]))
+    teller.outcome("\n".join(ambiguous) or "no such actions")
+    claims.add(
+        "what is not known is listed, and nothing else",
+        seen=ambiguous,
+        wanted=sorted((CHARGE.capability, MESSAGE.capability)),
+    )
+    teller.command(f"placet show {first.action_id}")
+    kept = ask(client, REFUND)
+    teller.outcome(kept.text)
+    claims.add(
+        "what was answered before the crash still stands",
+        seen=(kept.action_id == first.action_id, kept.output == first.output),
+        wanted=(True, True),
+    )
+
+
+def _call(teller: Teller, client: Client, wish: Wish) -> Answer:
+    teller.command(wish.command)
+    answer = ask(client, wish)
+    teller.outcome(answer.text)
+    return answer
+
+
+def _count(stage: Stage, what: str) -> int:
+    return stage.counts()[what]
+
+
+def _told(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name if count != 1 else name[:-1]}" for name, count in counts.items())

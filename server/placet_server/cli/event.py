@@ -1,0 +1,56 @@
+"""Events of an action, one line each."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from placet.v1.event_pb2 import ActionEvent
+from placet_server.cli.document import document_of
+
+
+def line_of(event: ActionEvent) -> str:
+    """Time, sequence, what happened; unescaped."""
+    document = document_of(event)
+    kind = event.WhichOneof("event")
+    name = kind or event.type.removeprefix("placet.action.")
+    number = f"#{event.sequence}" if event.sequence else ""
+    said = _SAY[kind](document[kind]) if kind in _SAY else ""
+    return f"{(document['create_time'] or '')[:23]:<23}  {number:<4} {name:<19} {said}".rstrip()
+
+
+def _chunk(chunk: dict[str, Any]) -> str:
+    if "text" in chunk:
+        return str(chunk["text"])
+    return (
+        json.dumps(chunk["json"], ensure_ascii=False) if "json" in chunk else f"{len(chunk['binary'])} bytes"
+    )
+
+
+def _ending(settled: dict[str, Any]) -> str:
+    outcome = settled["outcome"] or {}
+    parts = [outcome.get("kind", ""), outcome.get("reason", "")]
+    parts += [f"effect {outcome['effect']}"] if outcome.get("effect") else []
+    parts += [outcome.get("failure_code", ""), outcome.get("message", "")]
+    if settled.get("output") is not None:
+        parts.append(json.dumps(settled["output"], ensure_ascii=False))
+    return "  ".join(part for part in parts if part)
+
+
+def _progress(progress: dict[str, Any]) -> str:
+    fraction = progress.get("fraction")
+    return str(progress["message"]) + ("" if fraction is None else f" ({fraction:.0%})")
+
+
+_SAY = {
+    "admitted": lambda it: f"{it['capability']} {it['version']}, kept {it['durability']}",
+    "attempt_started": lambda it: f"attempt {it['attempt']}; output of earlier ones is void",
+    "requeued": lambda it: f"attempt {it['attempt']} stopped ({it['cause']}) and may safely be repeated",
+    "progress": _progress,
+    "chunk": _chunk,
+    "effect_checkpointed": lambda it: str(it["provider_operation"]),
+    "effect_started": lambda it: "from here a stopped attempt may have taken effect",
+    "cancel_requested": lambda it: f"by {it['requester']} {it['reason']}".rstrip(),
+    "settled": _ending,
+    "ambiguous": _ending,
+}

@@ -1,0 +1,81 @@
+"""Errors of the SDK for people, and as documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from placet.errors import PlacetError, TransportError, UnavailableError
+
+VIOLATIONS_SHOWN_MAX = 16
+
+
+def text_of_error(error: PlacetError) -> str:
+    """What happened, what became of the effect, and what to do next."""
+    lines = [str(error)]
+    lines += [f"  {each.field or '(input)'}: {each.description}" for each in error.violations]
+    lines += [f"  {note}" for note in getattr(error, "__notes__", ())]
+    if error.failure_code:
+        lines.append(f"  failure code  {error.failure_code}")
+    if error.action_id:
+        lines.append(f"  action        {error.action_id}")
+    if error.effect:
+        lines.append(f"  effect        {error.effect}: {_EFFECTS[error.effect]}")
+    lines.append(f"  next          {advice_of(error)}")
+    return "\n".join(lines)
+
+
+def advice_of(error: PlacetError) -> str:
+    """Retry advice as a sentence."""
+    if isinstance(error, TransportError | UnavailableError) and not error.action_id:
+        return "is the server running? The same request with the same --key may be sent again at any time"
+    advice = _ADVICE.get(error.retry_advice, error.retry_advice)
+    delay = error.retry_delay_seconds
+    return f"{advice} (after {delay:g} s)" if delay else advice
+
+
+def document_of_error(error: PlacetError) -> dict[str, Any]:
+    """As --json prints it."""
+    outcome = error.outcome
+    return {
+        "kind": kind_of(error),
+        "reason": error.reason,
+        "code": error.code,
+        "message": error.message,
+        "action_id": error.action_id,
+        "attempt": outcome.attempt if outcome is not None else 0,
+        "effect": error.effect,
+        "retry_advice": error.retry_advice,
+        "retry_delay": error.retry_delay_seconds,
+        "failure_code": error.failure_code,
+        "metadata": dict(error.metadata),
+        "violations": [
+            {"field": each.field, "rule": each.rule, "description": each.description}
+            for each in error.violations
+        ],
+        "notes": list(getattr(error, "__notes__", ())),
+    }
+
+
+def kind_of(error: PlacetError) -> str:
+    """The outcome's kind, or the exit code's name where there is no outcome."""
+    from placet_server.cli.document import word
+    from placet_server.cli.exit_code import code_of_error
+
+    if error.outcome is not None and error.outcome.kind:
+        from placet.v1 import outcome_pb2
+
+        return word(outcome_pb2.OutcomeKind.DESCRIPTOR, error.outcome.kind)
+    return code_of_error(error).name
+
+
+_EFFECTS = {
+    "NOT_DONE": "it has certainly not happened",
+    "DONE": "it has certainly happened",
+    "UNKNOWN": "it may have happened; nobody knows yet",
+}
+_ADVICE = {
+    "NEVER": "repeating cannot help; change the request",
+    "SAME_KEY": "repeat it with the same --key",
+    "NEW_KEY": "a new attempt needs a new --key",
+    "AFTER_WAIT": "look again later (placet show, placet watch); repeating changes nothing until it is known",
+}

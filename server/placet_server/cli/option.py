@@ -1,0 +1,73 @@
+"""Options that several commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from placet_server.cli.complaint import Complaint
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        help="Server, host:port. Default: $PLACET_TARGET, else the token file of `placet dev`.",
+        show_default=False,
+    ),
+]
+ActionId = Annotated[str, typer.Argument(metavar="ID", help="Action id, or a unique beginning of it.")]
+AppReference = Annotated[
+    str, typer.Option("--app", metavar="MODULE:OBJECT", help="The app, or the name of its entry point.")
+]
+Labels = Annotated[
+    list[str] | None, typer.Option("--label", metavar="K=V", help="A label; may be given again.")
+]
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def seconds_of(text: str, option: str) -> float:
+    """A span such as 30, 500ms, 90s, 5m, 2h, 7d. Raises Complaint unless it is positive."""
+    found = _SPAN.fullmatch(text.strip())
+    seconds = float(found[1]) * _UNIT_SECONDS[found[2] or "s"] if found else 0.0
+    if not 0 < seconds < 1e9:
+        raise Complaint(f"{option} is {text!r}; say a span such as 30, 500ms, 90s, 5m, 2h or 7d")
+    return seconds
+
+
+def moment_of(text: str, option: str) -> datetime:
+    """A span before now, or a time such as 2030-01-31T12:00:00Z; without a zone it is local time."""
+    if _SPAN.fullmatch(text.strip()):
+        return datetime.now(UTC) - timedelta(seconds=seconds_of(text, option))
+    try:
+        return datetime.fromisoformat(text.strip()).astimezone(UTC)
+    except ValueError:
+        raise Complaint(
+            f"{option} is {text!r}; say a span such as 2h, or a time such as 2030-01-31T12:00:00Z"
+        ) from None
+
+
+def labels_of(texts: list[str] | None) -> dict[str, str]:
+    """Raises Complaint for what is not K=V, or two values for one K."""
+    labels: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise Complaint(f"--label is {text!r}; say --label name=value")
+        if labels.setdefault(name, value) != value:
+            raise Complaint(f"--label {name} is given twice, with two values")
+    return labels
+
+
+def bytes_of_file(path: str, what: str) -> bytes:
+    """Raises Complaint for a file that cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise Complaint(f"{what} {path}: {error.strerror or error}") from None

@@ -1,0 +1,198 @@
+"""`placet dev` and `placet serve`: a server in this process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from placet_server.cli.complaint import Complaint, server_extras
+from placet_server.cli.exit_code import ExitCode
+from placet_server.cli.option import Json
+from placet_server.cli.output import print_line, say
+
+if TYPE_CHECKING:
+    from placet_server.app import PlacetServer
+
+SAMPLE_APP = "placet.sample.shop:app"
+DEV_PORT = 7433
+DEV_HEALTH_PORT = 7434
+SAMPLE_COMMAND = """placet call orders.lookup '{"order": "A-1001"}'"""
+
+
+def dev(
+    app: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:OBJECT", help="Apps to load; may be given again. Default: a sample shop."
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = DEV_PORT,
+    health_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Default: 7434, or any free one with --port 0.", show_default=False
+        ),
+    ] = None,
+    data: Annotated[Path, typer.Option(help="Folder of the embedded Postgres: what is stored stays.")] = Path(
+        ".placet"
+    ),
+    is_json: Json = False,
+) -> int:
+    """A server on this machine, durable in ./.placet.
+
+    With an embedded Postgres, and a token file that the other commands find.
+
+    \b
+    Examples:
+      placet dev
+      placet dev --app shop:app
+      placet dev --port 0 --data /tmp/shop
+    """
+    apps = tuple(app or (SAMPLE_APP,))
+    free_if_port_is = 0 if port == 0 else DEV_HEALTH_PORT
+    fixed: dict[str, Any] = {
+        "dsn": "",
+        "ephemeral": False,
+        "data_dir": data,
+        "app": apps,
+        "identity_dev": True,
+        "token_file": data / "token",
+        "host": "127.0.0.1",
+        "port": port,
+        "health_host": "127.0.0.1",
+        "health_port": free_if_port_is if health_port is None else health_port,
+        "reflection": True,
+    }
+    if "PLACET_LOG_LEVEL" not in os.environ:
+        fixed["log_level"] = "warning"
+    hint = SAMPLE_COMMAND if apps == (SAMPLE_APP,) else "placet capabilities"
+    return _run(fixed, hint, is_json=is_json)
+
+
+def serve(
+    app: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE:OBJECT", help="Apps to load; may be given again.", show_envvar=True),
+    ] = None,
+    dsn: Annotated[str | None, typer.Option(help="Postgres 15+; better in $PLACET_DSN.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Instead: folder of an embedded Postgres.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address of the main port.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Main port; 0: any free one.")] = None,
+    health_host: Annotated[str | None, typer.Option(help="Address of the health port.")] = None,
+    health_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Health port; 0: any free one.")
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port of /metrics for Prometheus.")
+    ] = None,
+    reuse_port: Annotated[
+        bool | None,
+        typer.Option("--reuse-port/--no-reuse-port", help="Share the main port.", show_default=False),
+    ] = None,
+    auto_migrate: Annotated[
+        bool | None,
+        typer.Option("--migrate/--no-migrate", help="At start: migrate, or only check.", show_default=False),
+    ] = None,
+    settings: Annotated[
+        bool, typer.Option("--settings", help="List every PLACET_ variable, and end.")
+    ] = False,
+    until_stdin_ends: Annotated[bool, typer.Option("--until-stdin-ends", hidden=True)] = False,
+    is_json: Json = False,
+) -> int:
+    """A server for production.
+
+    It is set up by PLACET_ variables (--settings lists them); options here win over them.
+
+    SIGTERM drains; a second one cancels what still runs. Without a store or an identity source it does not start.
+
+    \b
+    Examples:
+      PLACET_DSN=postgresql://placet@db/placet PLACET_IDENTITY_MTLS=true placet serve --app shop:app
+      placet serve --port 7433 --health-port 7434 --no-migrate
+      placet serve --settings
+    """
+    if settings:
+        return _print_settings(is_json)
+    given: dict[str, Any] = {
+        "app": tuple(app) if app else None,
+        "dsn": dsn,
+        "data_dir": data,
+        "host": host,
+        "port": port,
+        "health_host": health_host,
+        "health_port": health_port,
+        "metrics_port": metrics_port,
+        "reuse_port": reuse_port,
+        "auto_migrate": auto_migrate,
+    }
+    if until_stdin_ends:
+        _end_with_stdin()
+    return _run({name: value for name, value in given.items() if value is not None}, "", is_json=is_json)
+
+
+def _run(overrides: dict[str, Any], hint: str, *, is_json: bool) -> int:
+    with server_extras():
+        from placet_server import app
+        from placet_server.config import ConfigRefused, load_config
+        from placet_server.model.errors import StoreUnavailable
+
+    def ready(server: PlacetServer) -> None:
+        document = {
+            "target": server.target,
+            "health_target": server.health_target,
+            "boot_id": server.kernel.boot_id,
+        }
+        if is_json:
+            print_line({"ready": document})
+        else:
+            say(f"ready on {server.target}" + (f"; try: {hint}" if hint else ""))
+
+    try:
+        return app.run(load_config(**overrides), ready)
+    except ConfigRefused as error:
+        raise Complaint(str(error), ExitCode.REFUSED, "CONFIG_REFUSED") from None
+    except StoreUnavailable as error:
+        raise Complaint(str(error), ExitCode.UNAVAILABLE, "STORE_UNAVAILABLE") from None
+
+
+def _print_settings(is_json: bool) -> int:
+    with server_extras():
+        from placet_server.config import Config
+    rows = [
+        (f"PLACET_{name.upper()}", field.description or "", _default(field.default))
+        for name, field in Config.model_fields.items()
+    ]
+    if is_json:
+        from placet_server.cli.output import print_document
+
+        print_document(
+            {"settings": [{"variable": row[0], "description": row[1], "default": row[2]} for row in rows]}
+        )
+    else:
+        from placet_server.cli.output import print_table
+
+        print_table(("VARIABLE", "MEANING", "DEFAULT"), rows, empty="")
+    return ExitCode.SUCCEEDED
+
+
+def _default(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _end_with_stdin() -> None:
+    """For a parent that may be killed: its end closes our stdin, and that ends us as SIGTERM would."""
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="placet-stdin", daemon=True).start()

@@ -1,0 +1,42 @@
+"""`placet whoami`."""
+
+from __future__ import annotations
+
+from placet_server.cli.option import Json, Target
+from placet_server.cli.output import print_document, print_facts
+
+
+def whoami(target: Target = None, is_json: Json = False) -> None:
+    """Who the server thinks you are.
+
+    Also what you may call, and what the server keeps.
+
+    \b
+    Examples:
+      placet whoami
+      placet whoami --target localhost:7433 --json
+    """
+    from placet_server.cli.document import document_of
+    from placet_server.cli.session import connect
+
+    with connect(target) as client:
+        answer, server = document_of(client.whoami()), document_of(client.server_info())
+    if is_json:
+        print_document({**answer, "server": server})
+        return
+    caller = answer["caller"]
+    print_facts(
+        [
+            ("subject", caller["subject"]),
+            ("tenant", caller["tenant"]),
+            ("kind", caller["kind"]),
+            ("roles", ", ".join(caller["roles"])),
+            ("scopes", ", ".join(caller["scopes"])),
+            ("known by", answer["identity_source"]),
+            ("may call", ", ".join(name.rpartition("/")[2] for name in answer["permitted_rpcs"])),
+            ("server", f"Placet {server['version']}, boot {server['boot_id']}"),
+            ("store", f"PostgreSQL {server['store_version']}, replication {server['replication']}"),
+            ("keeps", server["durability"]),
+            ("store time", server["store_time"] or ""),
+        ]
+    )
