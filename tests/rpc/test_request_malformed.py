@@ -1,0 +1,225 @@
+"""Bytes that are no request, requests out of bounds, calls to nowhere: each refused, typed, before any handler."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from placet.v1 import action_pb2, catalog_service_pb2
+from placet.v1 import runtime_service_pb2 as pb
+from tests.rpc.support import ACTION_ID, ALL_PATHS, Setup, bearer, refusal, send_bytes, serving
+
+PATHS_WITH_FIELDS = [path for path in ALL_PATHS if not path.endswith(("/GetCaller", "/GetServerInfo"))]
+
+
+def out_of_reach() -> tuple[Setup, list[str]]:
+    entered: list[str] = []
+
+    async def enter(rpc: Any) -> None:
+        entered.append(rpc.method.path)
+
+    return Setup(behaviour=enter), entered
+
+
+@pytest.mark.parametrize("path", ALL_PATHS)
+@pytest.mark.parametrize(
+    "raw",
+    [b"\xff\xff\xff", b"\x0a\xff", b"\x0a\x05abc", b"\x08" * 20 + b"\xff"],
+    ids=["tags", "length", "short", "mixed"],
+)
+async def test_garbage_is_malformed_on_every_rpc(path: str, raw: bytes) -> None:
+    setup, entered = out_of_reach()
+    async with serving(setup) as running:
+        refused = await refusal(send_bytes(running.channel, path, raw))
+    assert (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST") == (refused.code, refused.reason)
+    assert [] == entered
+
+
+async def test_no_random_bytes_make_a_fault_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    dice = random.Random(7)
+    async with serving() as running:
+        for _ in range(300):
+            raw = dice.randbytes(dice.randrange(60))
+            try:
+                await send_bytes(running.channel, dice.choice(ALL_PATHS), raw)
+            except grpc.aio.AioRpcError as error:
+                assert grpc.StatusCode.INVALID_ARGUMENT == error.code()  # noqa: PT017
+    assert [] == caplog.records
+
+
+INVOKE = "/placet.v1.RuntimeService/Execute"
+
+
+def execute(**invocation: Any) -> bytes:
+    return pb.ExecuteRequest(invocation=action_pb2.Invocation(**invocation)).SerializeToString()
+
+
+OPTIONS = action_pb2.InvocationOptions
+BROKEN: dict[str, tuple[str, bytes, str]] = {
+    "nothing": (INVOKE, b"", "invocation"),
+    "no capability": (INVOKE, execute(input_json="{}"), "invocation.capability"),
+    "capability too long": (INVOKE, execute(capability="a" * 129), "invocation.capability"),
+    "key too long": (
+        INVOKE,
+        execute(capability="a", options=OPTIONS(idempotency_key="k" * 257)),
+        "invocation.options.idempotency_key",
+    ),
+    "blank key": (
+        INVOKE,
+        execute(capability="a", options=OPTIONS(idempotency_key=" ")),
+        "invocation.options.idempotency_key",
+    ),
+    "zero timeout": (
+        INVOKE,
+        execute(capability="a", options=OPTIONS(timeout=Duration())),
+        "invocation.options.timeout",
+    ),
+    "too many labels": (
+        INVOKE,
+        execute(capability="a", options=OPTIONS(labels={str(n): "" for n in range(17)})),
+        "invocation.options.labels",
+    ),
+    "unknown enum number": (
+        INVOKE,
+        b"\x0a\x07\x0a\x01a\x22\x02\x20\x09",
+        "invocation.options.on_caller_gone",
+    ),
+    "no reference": ("/placet.v1.RuntimeService/GetAction", b"", "ref"),
+    "no uuid": (
+        "/placet.v1.RuntimeService/GetAction",
+        pb.GetActionRequest(action_id="x").SerializeToString(),
+        "action_id",
+    ),
+    "page too large": (
+        "/placet.v1.RuntimeService/ListActions",
+        pb.ListActionsRequest(page_size=1001).SerializeToString(),
+        "page_size",
+    ),
+    "negative page": (
+        "/placet.v1.RuntimeService/ListActions",
+        pb.ListActionsRequest(page_size=-1).SerializeToString(),
+        "page_size",
+    ),
+    "no manifest": ("/placet.v1.CatalogService/AdmitManifest", b"", "manifest"),
+    "wait too long": (
+        "/placet.v1.RuntimeService/WaitAction",
+        pb.WaitActionRequest(action_id=ACTION_ID, timeout=Duration(seconds=61)).SerializeToString(),
+        "timeout",
+    ),
+}
+
+
+@pytest.mark.parametrize(("path", "raw", "field"), BROKEN.values(), ids=BROKEN)
+async def test_a_request_out_of_its_bounds_is_told_where(path: str, raw: bytes, field: str) -> None:
+    setup, entered = out_of_reach()
+    async with serving(setup) as running:
+        refused = await refusal(send_bytes(running.channel, path, raw))
+    assert (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST") == (refused.code, refused.reason)
+    assert field in [violation.field for violation in refused.bad_requests[0].field_violations]
+    assert [] == entered
+
+
+async def test_text_that_is_not_utf8_is_malformed() -> None:
+    async with serving() as running:
+        refused = await refusal(send_bytes(running.channel, INVOKE, b"\x0a\x03\x0a\x01\xff"))
+    assert "MALFORMED_REQUEST" == refused.reason
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/placet.v1.RuntimeService/Nope",
+        "/placet.v1.Nope/Execute",
+        "/Execute",
+        "/",
+        "/a/b/c",
+        "/placet.v1.RuntimeService/",
+    ],
+)
+@pytest.mark.parametrize("shape", ["unary_unary", "unary_stream", "stream_unary", "stream_stream"])
+async def test_a_method_that_does_not_exist_is_unimplemented_for_calls_of_every_shape(
+    path: str, shape: str
+) -> None:
+    async def requests() -> Any:
+        yield b"x"
+
+    async def send(channel: grpc.aio.Channel) -> None:
+        method: Any = getattr(channel, shape)(path)
+        call = method(requests() if shape.startswith("stream") else b"x", metadata=(), timeout=5)
+        if shape.endswith("stream"):
+            async for _ in call:
+                pass
+        else:
+            await call
+
+    async with serving() as running:
+        refused = await refusal(send(running.channel))
+    assert (grpc.StatusCode.UNIMPLEMENTED, "UNKNOWN_METHOD") == (refused.code, refused.reason)
+    assert path == refused.infos[0].metadata["method"]
+
+
+async def test_a_method_name_of_eight_thousand_letters_is_still_answered() -> None:
+    async with serving() as running:
+        refused = await refusal(send_bytes(running.channel, "/x/" + "a" * 7000))
+    assert "UNKNOWN_METHOD" == refused.reason
+
+
+async def test_invented_names_make_no_metrics() -> None:
+    setup = Setup()
+    async with serving(setup) as running:
+        for number in range(20):
+            await refusal(send_bytes(running.channel, f"/x/{number}"))
+    assert [("unknown", "UNIMPLEMENTED")] == list(setup.metrics.rpcs.series)
+
+
+async def test_ten_megabytes_reach_the_layers_rather_than_break_the_transport() -> None:
+    setup, entered = out_of_reach()
+    async with serving(setup) as running:
+        await send_bytes(running.channel, INVOKE, execute(capability="a", input_json="x" * 10_000_000))
+    assert [INVOKE] == entered
+
+
+async def test_what_is_larger_than_the_transport_takes_ends_with_a_status_and_the_server_lives() -> None:
+    setup, entered = out_of_reach()
+    async with serving(setup) as running:
+        refused = await refusal(send_bytes(running.channel, INVOKE, b"x" * (21 * 2**20)))
+        await running.runtime.GetCaller(pb.GetCallerRequest(), metadata=bearer())
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED == refused.code
+    assert ["/placet.v1.RuntimeService/GetCaller"] == entered
+
+
+@pytest.mark.parametrize("size", [17_000, 100_000, 1_000_000])
+async def test_too_much_metadata_ends_with_a_status_and_the_server_lives(size: int) -> None:
+    setup, entered = out_of_reach()
+    async with serving(setup) as running:
+        metadata = (*bearer(), ("x-large", "a" * size))
+        refused = await refusal(
+            send_bytes(running.channel, INVOKE, execute(capability="a"), metadata=metadata)
+        )
+        await running.runtime.GetCaller(pb.GetCallerRequest(), metadata=bearer())
+    assert refused.code in (
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.INTERNAL,
+    )
+    assert ["/placet.v1.RuntimeService/GetCaller"] == entered
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 1e-9])
+async def test_a_deadline_that_is_over_ends_at_once(seconds: float) -> None:
+    async with serving() as running, asyncio.timeout(2):
+        refused = await refusal(send_bytes(running.channel, INVOKE, execute(capability="a"), seconds=seconds))
+    assert grpc.StatusCode.DEADLINE_EXCEEDED == refused.code
+
+
+async def test_messages_without_rules_are_not_searched_for_them() -> None:
+    from placet_server.rpc.validation import has_rules
+
+    assert not has_rules(pb.GetCallerRequest.DESCRIPTOR, set())
+    assert has_rules(pb.ExecuteRequest.DESCRIPTOR, set())
+    assert has_rules(catalog_service_pb2.AdmitManifestRequest.DESCRIPTOR, set())
