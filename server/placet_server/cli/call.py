@@ -78,7 +78,7 @@ def _called(
         return ExitCode.SUCCEEDED
     say(pretty_json(result.output))
     action = result.action
-    attached = ", known by its key: nothing ran again" if result.attached else ""
+    attached = ", joined by its key" if result.attached else ""
     key = f", key {action.idempotency_key}" if action.idempotency_key else ""
     warn(f"SUCCEEDED  action {result.action_id}, attempt {action.attempt}{key}{attached}")
     return ExitCode.SUCCEEDED

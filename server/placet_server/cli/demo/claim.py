@@ -20,16 +20,12 @@ class Claims:
 
     made: list[Claim] = field(default_factory=list)
 
-    def add(self, text: str, *, seen: object, wanted: object) -> Claim:
+    def add(self, text: str, *, seen: str, wanted: str) -> None:
         """Held if what was seen is what was wanted."""
-        claim = Claim(text=text, held=seen == wanted, seen=_told(seen, wanted))
-        self.made.append(claim)
-        return claim
+        held = seen == wanted
+        told = seen if held else f"{seen} (wanted: {wanted})"
+        self.made.append(Claim(text=text, held=held, seen=told))
 
     @property
     def all_held(self) -> bool:
         return bool(self.made) and all(claim.held for claim in self.made)
-
-
-def _told(seen: object, wanted: object) -> str:
-    return str(seen) if seen == wanted else f"{seen}, wanted {wanted}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 
-from placet_server.cli.complaint import server_extras
+from placet_server.cli.complaint import require_server_extras
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import Json
 from placet_server.cli.output import print_document
@@ -22,11 +22,10 @@ def demo(is_json: Json = False) -> int:
       placet demo
       placet demo --json | jq .claims
     """
-    with server_extras():
-        from placet_server import app  # noqa: F401
-        from placet_server.cli.demo import story
-        from placet_server.cli.demo.stage import Stage
-        from placet_server.cli.demo.teller import Teller
+    require_server_extras()
+    from placet_server.cli.demo import story
+    from placet_server.cli.demo.stage import Stage
+    from placet_server.cli.demo.teller import Teller
 
     begin = time.monotonic()
     # An orderly end by either signal: everything is cleared away.

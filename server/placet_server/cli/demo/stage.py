@@ -52,12 +52,12 @@ class Stage:
         with ExitStack() as stack:
             self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="placet-demo-")))
             self._log = stack.enter_context((self._folder / "server.log").open("wb"))
+            self._provider = _spawn([sys.executable, "-m", "placet.sample.provider"], _environment({}), None)
+            stack.callback(_end, self._provider)
             try:
                 self._postgres = stack.enter_context(EmbeddedPostgres())
             except EmbeddedError as error:
                 raise Complaint(str(error), ExitCode.UNAVAILABLE) from None
-            self._provider = _spawn([sys.executable, "-m", "placet.sample.provider"], _environment({}), None)
-            stack.callback(_end, self._provider)
             assert self._provider.stdout is not None
             port = self._provider.stdout.readline().decode().strip()
             self._provider_address = f"http://127.0.0.1:{port}"

@@ -6,7 +6,7 @@ import time
 
 from placet import Client
 from placet_server.cli.complaint import Complaint
-from placet_server.cli.demo.caller import Answer, Waiting, Wish, ask
+from placet_server.cli.demo.caller import Answer, Waiting, Wish, answer_of, ask
 from placet_server.cli.demo.claim import Claims
 from placet_server.cli.demo.stage import POLL_SECONDS, Stage
 from placet_server.cli.demo.teller import Teller
@@ -50,6 +50,7 @@ INTERRUPTED = (EXPORT, SECOND_REFUND, CHARGE, MESSAGE)
 REPEATABLE = ("READ", "IDEMPOTENT")
 # After the crash nothing may be added to this.
 COUNTS_AT_CRASH = {"refunds": 2, "charges": 1, "messages": 1}
+SAME = "same action and output"
 
 
 def tell(stage: Stage, teller: Teller) -> Claims:
@@ -70,18 +71,19 @@ def tell(stage: Stage, teller: Teller) -> Claims:
 def _refund_once(stage: Stage, teller: Teller, claims: Claims, client: Client) -> Answer:
     teller.act("One key, one effect.")
     first = _call(teller, client, REFUND)
-    claims.add("a refund is made once", seen=(first.kind, _count(stage, "refunds")), wanted=("SUCCEEDED", 1))
+    seen = f"{first.ending}, {_refunds(stage)}"
+    claims.add("a refund is made once", seen=seen, wanted="SUCCEEDED, 1 refund")
     again = _call(teller, client, REFUND)
     claims.add(
         "the same key gives the same result, and no second effect",
-        seen=(again.output == first.output, again.action_id == first.action_id, _count(stage, "refunds")),
-        wanted=(True, True, 1),
+        seen=f"{_compared(again, first)}, {_refunds(stage)}",
+        wanted=f"{SAME}, 1 refund",
     )
     other = _call(teller, client, OTHER_INPUT)
     claims.add(
         "other input under that key is refused",
-        seen=(other.reason, _count(stage, "refunds")),
-        wanted=("IDEMPOTENCY_CONFLICT", 1),
+        seen=f"{other.reason}, {_refunds(stage)}",
+        wanted="IDEMPOTENCY_CONFLICT, 1 refund",
     )
     teller.aside(f"the provider counts {_told(stage.counts())}")
     return first
@@ -129,31 +131,20 @@ def _recover(stage: Stage, teller: Teller, claims: Claims, callers: list[Waiting
 
 
 def _claim_ending(claims: Claims, wish: Wish, answer: Answer) -> None:
+    seen = f"{answer.ending}, attempt {answer.attempt}"
     if wish.effect in REPEATABLE:
-        claims.add(
-            f"{wish.effect}: repeated under its key, and done",
-            seen=(answer.kind, answer.attempt > 1),
-            wanted=("SUCCEEDED", True),
-        )
+        text, wanted = "repeated under its key, and done", "SUCCEEDED, attempt 2"
     else:
-        claims.add(
-            f"{wish.effect}: not repeated; said to be not known",
-            seen=(answer.kind, answer.effect, answer.attempt),
-            wanted=("AMBIGUOUS", "UNKNOWN", 1),
-        )
+        text, wanted = "not repeated, and said to be not known", "AMBIGUOUS, effect UNKNOWN, attempt 1"
+    claims.add(f"{wish.effect}: {text}", seen=seen, wanted=wanted)
 
 
 def _repeat(stage: Stage, teller: Teller, claims: Claims, before: list[Answer]) -> None:
     teller.act("Everybody asks again, with the same key.")
     client = stage.client()
-    same = []
-    for wish, earlier in zip(INTERRUPTED, before, strict=True):
-        answer = _call(teller, client, wish)
-        same.append(
-            (answer.kind, answer.action_id, answer.output)
-            == (earlier.kind, earlier.action_id, earlier.output)
-        )
-    claims.add("asking again gives each the same answer", seen=same, wanted=[True] * len(INTERRUPTED))
+    answers = [_call(teller, client, wish) for wish in INTERRUPTED]
+    other = [text for text in map(_compared, answers, before) if text != SAME]
+    claims.add("asking again gives each the same answer", seen="; ".join(other) or SAME, wanted=SAME)
     counts = stage.counts()
     teller.aside(f"the provider counts {_told(counts)}")
     claims.add("asking again has no effect", seen=_told(counts), wanted=_told(COUNTS_AT_CRASH))
@@ -162,21 +153,17 @@ def _repeat(stage: Stage, teller: Teller, claims: Claims, before: list[Answer]) 
 def _look_back(teller: Teller, claims: Claims, client: Client, first: Answer) -> None:
     teller.act("Nothing is lost, and what is not known is listed for whoever can find out.")
     teller.command("placet ls --state ambiguous")
-    ambiguous = sorted(action.capability for action in client.list(states=["ambiguous"]))
-    teller.outcome("\n".join(ambiguous) or "no such actions")
+    found = sorted((action.capability, action.action_id) for action in client.list(states=["ambiguous"]))
+    teller.outcome("\n".join(f"{action_id}  {name}" for name, action_id in found) or "no such actions")
     claims.add(
         "what is not known is listed, and nothing else",
-        seen=ambiguous,
-        wanted=sorted((CHARGE.capability, MESSAGE.capability)),
+        seen=", ".join(name for name, _ in found),
+        wanted=f"{MESSAGE.capability}, {CHARGE.capability}",
     )
     teller.command(f"placet show {first.action_id}")
-    kept = ask(client, REFUND)
+    kept = answer_of(client.get(first.action_id))
     teller.outcome(kept.text)
-    claims.add(
-        "what was answered before the crash still stands",
-        seen=(kept.action_id == first.action_id, kept.output == first.output),
-        wanted=(True, True),
-    )
+    claims.add("what was answered before the crash still stands", seen=_compared(kept, first), wanted=SAME)
 
 
 def _call(teller: Teller, client: Client, wish: Wish) -> Answer:
@@ -186,8 +173,15 @@ def _call(teller: Teller, client: Client, wish: Wish) -> Answer:
     return answer
 
 
-def _count(stage: Stage, what: str) -> int:
-    return stage.counts()[what]
+def _refunds(stage: Stage) -> str:
+    count = stage.counts()["refunds"]
+    return "1 refund" if count == 1 else f"{count} refunds"
+
+
+def _compared(answer: Answer, earlier: Answer) -> str:
+    if (answer.action_id, answer.kind, answer.output) == (earlier.action_id, earlier.kind, earlier.output):
+        return SAME
+    return f"{answer.ending}, action {answer.action_id}"
 
 
 def _told(counts: dict[str, int]) -> str:
