@@ -10,7 +10,8 @@ from typing import Any
 
 from placet.app import App
 from placet_server.core.admission.catalog import Catalog
-from placet_server.core.admission.execute import Call, Executed, execute
+from placet_server.core.admission.execute import Executed, execute
+from placet_server.core.admission.pipeline import Call
 from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.core.execution.threads import HandlerThreads
@@ -20,6 +21,7 @@ from placet_server.model.action import Action, Invocation
 from placet_server.model.caller import Caller
 from placet_server.model.durability import Durability, DurabilityClass, Replication
 from placet_server.rpc.convert.capability import manifest_of
+from placet_server.store import action as actions
 from placet_server.store import instance
 from placet_server.store.batch import BatchWriter
 from placet_server.store.clock import Clock, DatabaseClock
@@ -76,8 +78,9 @@ async def open_kernel(
     try:
         yield Kernel(catalog=catalog, engine=engine, durability=DURABILITY, lease_seconds=lease_seconds)
     finally:
+        # Nothing may be written any more before anything else learns of the end.
+        await engine.supervisor.stop([writing])
         await engine.supervisor.cancel_all()
-        writing.cancel()
         threads.close()
         await pool.close()
 
@@ -101,10 +104,37 @@ async def run(kernel: Kernel, capability: str, value: Any, key: str = "", **opti
     return await execute(kernel, call_of(capability, value, key, **options))
 
 
+async def declare_dead(kernel: Kernel) -> None:
+    """As a rescuer that has won the boot's lease does; what the boot runs goes on, unknowing."""
+    async with kernel.journal.pool.connection() as connection:
+        alive = [kernel.boot_id]
+        sql = "update instances set state = 'DEAD', dead_time = now() where boot_id = any ($1::uuid[])"
+        await connection.execute(sql, alive)
+
+
+async def states(kernel: Kernel, tenant: str = "acme") -> list[str]:
+    """Of all actions of a tenant, oldest first."""
+    async with kernel.journal.pool.connection() as connection:
+        rows = await connection.fetch(
+            "select state from actions where tenant = $1 order by action_id", tenant
+        )
+    return [row["state"] for row in rows]
+
+
+async def only_action(kernel: Kernel, tenant: str = "acme") -> Action:
+    """The one action there is."""
+    async with kernel.journal.pool.connection() as connection:
+        ids = await connection.fetch("select action_id from actions where tenant = $1", tenant)
+        assert 1 == len(ids)
+        action = await actions.get(connection, tenant, str(ids[0]["action_id"]), full=True)
+    assert action is not None
+    return action
+
+
 async def until(condition: Any, seconds: float = 5.0) -> None:
     """Waits for a condition that another task brings about."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 

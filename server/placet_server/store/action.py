@@ -66,16 +66,17 @@ async def list_page(
     *,
     before: str | None,
     floor: str | None,
-    below: str | None,
+    ceiling: str | None,
 ) -> Scan:
-    """`before` is the last id of the page before; `floor` ≤ id < `below` bounds the ids by prefix."""
+    """`before` is the last id of the page before; `floor` ≤ id ≤ `ceiling` bounds the ids by prefix."""
     page = SQL["list"]
     records = await connection.fetch(
         page.sql,
         *page.arguments(
             tenant=tenant,
-            before=min(before or ID_MAX, below or ID_MAX),
+            before=before or ID_MAX,
             floor=floor or ID_MIN,
+            ceiling=ceiling or ID_MAX,
             scan_max=SCAN_MAX,
             page_size=query.page_size,
             capabilities=list(query.capabilities),
@@ -95,21 +96,21 @@ async def list_page(
 
 async def claim(
     connection: Connection,
+    action: Action,
     *,
-    tenant: str,
-    action_id: str,
     lease_id: str,
     boot_id: str,
     timeout_seconds: float,
     now: datetime | None,
 ) -> Claimed | None:
-    """None: somebody else was faster, it is not ready yet, or it may not run any more."""
+    """None: it has moved since it was read, it is not ready yet, or it may not run any more."""
     query = SQL["claim"]
     record = await connection.fetchrow(
         query.sql,
         *query.arguments(
-            tenant=tenant,
-            action_id=action_id,
+            tenant=action.requester.tenant,
+            action_id=action.action_id,
+            sequence=action.sequence,
             lease_id=lease_id,
             boot_id=boot_id,
             timeout_seconds=timeout_seconds,

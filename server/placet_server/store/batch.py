@@ -20,8 +20,8 @@ before it believes that somebody else was faster.
 What failure means. If the store does not answer, admissions are given up with StoreUnavailable (their
 callers must hear soon; a row that was written all the same is found by `core/recovery/ownership.py`), while
 advances stay queued until they are written or the process ends: they are results. A batch that Postgres
-rejects is halved until the culprit stands alone, so that one bad item fails alone. No flush is ever
-cancelled by one of its callers."""
+rejects is halved until the culprit stands alone, so that one bad item fails alone and one locked row waits
+alone. No flush is ever cancelled by one of its callers."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ ITEMS_MAX = 256
 BYTES_MAX = 4 * 1024 * 1024
 ANSWER_SECONDS = 4.0
 RECONNECT_SECONDS_MAX = 1.0
+CONTENDED_SECONDS = 0.2
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +101,7 @@ class Advance(TypedDict, total=False):
     provider_operation: str | None
     provider_cursor: str | None
     ready_delay_seconds: float | None
+    sequence: int | None
     event_type: str
     event_body: str
 
@@ -147,6 +149,7 @@ class BatchWriter:
         self._lingers_to_skip = 0
         self._lingers_in_vain = 0
         self._closing = False
+        self._ended = False
 
     def admit(self, admission: Admission) -> asyncio.Future[Written | None]:
         """Raises StoreUnavailable through the future."""
@@ -166,6 +169,7 @@ class BatchWriter:
                 if self._queue:
                     await self._flush(self._take())
         finally:
+            self._ended = True
             self._fail_all(StoreUnavailable(detail="the writer has ended"))
             if self._connection is not None:
                 self._connection.terminate()
@@ -179,6 +183,9 @@ class BatchWriter:
         return asyncio.get_running_loop().create_future()
 
     def _put(self, item: _Item) -> asyncio.Future[Written | None]:
+        if self._ended:
+            _resolve_error(item, StoreUnavailable(detail="the writer has ended"))
+            return item.future
         self._queue.append(item)
         sleeper = self._sleeper
         if sleeper is not None and (
@@ -253,17 +260,17 @@ class BatchWriter:
             failure = classify(error, self._connection)
             if failure is Failure.UNAVAILABLE:
                 await self._store_away(batch, error)
+            elif len(batch) > 1:
+                middle = len(batch) // 2
+                await self._flush(batch[:middle])
+                await self._flush(batch[middle:])
             elif failure is Failure.CONTENDED:
-                self._queue.extendleft(reversed(batch))
-            elif len(batch) == 1:
+                self._set_aside(batch[0], error)
+            else:
                 _log.error(
                     "the store rejects an item", exc_info=error, extra={"action_id": batch[0].action_id}
                 )
                 _resolve_error(batch[0], error)
-            else:
-                middle = len(batch) // 2
-                await self._flush(batch[:middle])
-                await self._flush(batch[middle:])
 
     async def _send(self, batch: Sequence[_Item]) -> None:
         if not batch:
@@ -288,6 +295,13 @@ class BatchWriter:
             if not item.future.done():
                 item.future.set_result(written.get(item.action_id))
         self._observe(len(batch), loop.time() - begin)
+
+    def _set_aside(self, item: _Item, error: Exception) -> None:
+        """Somebody holds its row: an admission is given up, an advance tried again after the others."""
+        if item.is_admission:
+            _resolve_error(item, StoreUnavailable(detail=f"{type(error).__name__}: {error}"))
+        else:
+            asyncio.get_running_loop().call_later(CONTENDED_SECONDS, self._put, item)
 
     async def _store_away(self, batch: Sequence[_Item], error: Exception) -> None:
         """Admissions hear of it now; advances wait for the store to come back."""

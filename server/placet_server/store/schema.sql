@@ -60,23 +60,29 @@ CREATE TABLE public.actions (
     receipt_digest bytea NOT NULL,
     CONSTRAINT actions_attempt_check CHECK ((attempt >= 1)),
     CONSTRAINT actions_attempts_max_check CHECK ((attempts_max >= 1)),
+    CONSTRAINT actions_effect CHECK (((effect IS NULL) = (effect_class = 'READ'::text))),
     CONSTRAINT actions_effect_check CHECK ((effect = ANY (ARRAY['NOT_DONE'::text, 'DONE'::text, 'UNKNOWN'::text]))),
     CONSTRAINT actions_effect_class_check CHECK ((effect_class = ANY (ARRAY['READ'::text, 'IDEMPOTENT'::text, 'RECONCILABLE'::text, 'UNSAFE'::text]))),
     CONSTRAINT actions_lease CHECK (((state = 'QUEUED'::text) = (lease_id IS NULL))),
     CONSTRAINT actions_on_caller_gone_check CHECK ((on_caller_gone = ANY (ARRAY['CANCEL'::text, 'DETACH'::text]))),
     CONSTRAINT actions_output CHECK (((output IS NOT NULL) = (state = 'SUCCEEDED'::text))),
-    CONSTRAINT actions_read_has_no_effect CHECK (((effect_class <> 'READ'::text) OR ((effect IS NULL) AND (NOT effect_unknown)))),
+    CONSTRAINT actions_read_has_no_effect CHECK (((effect_class <> 'READ'::text) OR (NOT (effect_unknown OR effect_begun)))),
     CONSTRAINT actions_ready CHECK (((state <> 'QUEUED'::text) OR (ready_time IS NOT NULL))),
     CONSTRAINT actions_reason CHECK (((reason IS NOT NULL) = (state = ANY (ARRAY['FAILED'::text, 'CANCELLED'::text, 'EXHAUSTED'::text, 'AMBIGUOUS'::text])))),
     CONSTRAINT actions_settled CHECK (((settle_time IS NOT NULL) = (state = ANY (ARRAY['SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text, 'EXHAUSTED'::text])))),
     CONSTRAINT actions_state_check CHECK ((state = ANY (ARRAY['QUEUED'::text, 'RUNNING'::text, 'AMBIGUOUS'::text, 'SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text, 'EXHAUSTED'::text]))),
     CONSTRAINT actions_truth CHECK (
 CASE state
-    WHEN 'AMBIGUOUS'::text THEN (effect = 'UNKNOWN'::text)
-    WHEN 'CANCELLED'::text THEN (effect IS DISTINCT FROM 'UNKNOWN'::text)
-    WHEN 'EXHAUSTED'::text THEN (effect IS DISTINCT FROM 'UNKNOWN'::text)
-    WHEN 'FAILED'::text THEN (effect IS DISTINCT FROM 'UNKNOWN'::text)
-    WHEN 'SUCCEEDED'::text THEN ((effect = 'DONE'::text) = (effect_class <> 'READ'::text))
+    WHEN 'AMBIGUOUS'::text THEN ((effect = 'UNKNOWN'::text) AND effect_unknown)
+    WHEN 'CANCELLED'::text THEN ((effect IS DISTINCT FROM 'UNKNOWN'::text) AND (effect IS DISTINCT FROM 'DONE'::text) AND (NOT effect_unknown))
+    WHEN 'EXHAUSTED'::text THEN ((effect IS DISTINCT FROM 'UNKNOWN'::text) AND (effect IS DISTINCT FROM 'DONE'::text) AND (NOT effect_unknown))
+    WHEN 'FAILED'::text THEN ((effect IS DISTINCT FROM 'UNKNOWN'::text) AND (NOT effect_unknown))
+    WHEN 'SUCCEEDED'::text THEN ((NOT (effect IS DISTINCT FROM
+    CASE
+        WHEN (effect_class <> 'READ'::text) THEN 'DONE'::text
+        ELSE NULL::text
+    END)) AND (NOT effect_unknown))
+    WHEN 'QUEUED'::text THEN ((NOT effect_unknown) OR (effect = 'UNKNOWN'::text))
     ELSE true
 END)
 )

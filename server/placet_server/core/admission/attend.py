@@ -7,16 +7,19 @@ with the request in hand may claim it; the claim decides who."""
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from placet_server.core.admission.contract import Clocks, clocks_for
 from placet_server.core.admission.pipeline import Checked
 from placet_server.core.execution.run import start_run
 from placet_server.core.execution.runs import Run, Work
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_lease_id
+from placet_server.core.publication.read import now_us
 from placet_server.model.action import Action
-from placet_server.model.errors import Draining, HandlerNotFound
+from placet_server.model.capability import Capability
+from placet_server.model.errors import DeadlineExceeded, Draining, HandlerNotFound
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store import action as actions
@@ -58,16 +61,18 @@ async def attend(kernel: Kernel, checked: Checked, action: Action, patience: Pat
         action.state not in TERMINAL and action.state is not ActionState.AMBIGUOUS and not patience.is_over()
     ):
         run = engine.runs.get(action.action_id)
-        if run is not None:
-            answer = await wait_attached(run, patience)
-            action = answer or await _read(engine.journal, action)
-            if answer is not None and answer.state is ActionState.RUNNING:
+        if run is None and action.state is ActionState.QUEUED and await _is_ready(engine.journal, action):
+            try:
+                run = await _claim_run(kernel, checked, action, patience)
+            except DeadlineExceeded:
                 return action
-        elif action.state is ActionState.QUEUED and _is_ready(action, await _now_us(engine.journal)):
-            answer = await wait_attached(await _claim_run(kernel, checked, action), patience)
-            action = answer or await _news(engine.journal, action, patience)
-        else:
+        if run is None:
             action = await _news(engine.journal, action, patience)
+            continue
+        answer = await wait_attached(run, patience)
+        if not run.is_finished:
+            return answer or action
+        action = answer or await _after(engine.journal, action, patience)
     return action
 
 
@@ -86,8 +91,11 @@ async def wait_attached(run: Run, patience: Patience) -> Action | None:
     return answer
 
 
-async def _claim_run(kernel: Kernel, checked: Checked, action: Action) -> Run:
-    """Runs the pinned version, which may not be the current one any more."""
+async def _claim_run(kernel: Kernel, checked: Checked, action: Action, patience: Patience) -> Run:
+    """Runs the pinned version, which may not be the current one any more; or joins who was faster here.
+
+    Raises DeadlineExceeded if the caller's deadline leaves no time for it.
+    """
     engine = kernel.engine
     if kernel.is_draining:
         raise Draining()
@@ -95,20 +103,37 @@ async def _claim_run(kernel: Kernel, checked: Checked, action: Action) -> Run:
     tool = engine.handlers.find(action.capability, action.version)
     if tool is None:
         raise HandlerNotFound(capability=action.capability, version=action.version)
-    work = work_of(checked)._replace(capability=resolved.capability, tool=tool)
+    # From here to the start nothing is awaited: a process never runs an action twice at a time.
+    faster = engine.runs.get(action.action_id)
+    if faster is not None:
+        return faster
+    clocks = _clocks_left(checked, resolved.capability, action, patience)
+    work = work_of(checked)._replace(
+        capability=resolved.capability,
+        tool=tool,
+        timeout_seconds=clocks.attempt_seconds,
+        deadline_cause=clocks.attempt_cause,
+    )
     run = engine.new_run(work, action.action_id, action.on_caller_gone)
-    start_run(engine, run, lambda: _claim(engine.journal, checked, action))
+    start_run(engine, run, lambda: _claim(engine.journal, action, clocks.attempt_seconds))
     return run
 
 
-async def _claim(journal: Journal, checked: Checked, action: Action) -> Action | None:
+def _clocks_left(checked: Checked, capability: Capability, action: Action, patience: Patience) -> Clocks:
+    """A later attempt has what the caller's deadline still leaves."""
+    invocation = replace(checked.call.invocation, on_caller_gone=action.on_caller_gone)
+    whole, left = checked.clocks.wait_seconds, patience.left_seconds()
+    if whole is None or left is None or checked.call.time_left_seconds is None:
+        return clocks_for(capability, invocation, None)
+    return clocks_for(capability, invocation, checked.call.time_left_seconds - (whole - left))
+
+
+async def _claim(journal: Journal, action: Action, timeout_seconds: float) -> Action | None:
     lease_id = new_lease_id()
-    timeout_seconds = checked.clocks.attempt_seconds
     async with journal.pool.connection() as connection:
         claimed = await actions.claim(
             connection,
-            tenant=action.requester.tenant,
-            action_id=action.action_id,
+            action,
             lease_id=lease_id,
             boot_id=journal.boot_id,
             timeout_seconds=timeout_seconds,
@@ -143,16 +168,17 @@ async def _news(journal: Journal, action: Action, patience: Patience) -> Action:
     return await _read(journal, action)
 
 
+async def _after(journal: Journal, action: Action, patience: Patience) -> Action:
+    """The action as somebody else has moved it meanwhile; otherwise its next news."""
+    stored = await _read(journal, action)
+    return stored if stored.sequence != action.sequence else await _news(journal, action, patience)
+
+
 async def _read(journal: Journal, action: Action) -> Action:
     async with journal.pool.connection() as connection:
         stored = await actions.get(connection, action.requester.tenant, action.action_id, full=True)
     return action if stored is None else stored
 
 
-async def _now_us(journal: Journal) -> int:
-    async with journal.pool.connection() as connection:
-        return await actions.store_time_us(connection, journal.clock.now())
-
-
-def _is_ready(action: Action, now_us: int) -> bool:
-    return action.ready_time_us is None or action.ready_time_us <= now_us
+async def _is_ready(journal: Journal, action: Action) -> bool:
+    return action.ready_time_us is None or action.ready_time_us <= await now_us(journal)

@@ -8,7 +8,13 @@ from placet_server.core.execution.judgement import StopCause
 from placet_server.model.action import Invocation, OnCallerGone
 from placet_server.model.capability import Capability
 from placet_server.model.contract import KeyRequirement
-from placet_server.model.errors import ContractViolation, DeadlineExceeded, IdempotencyKeyRequired
+from placet_server.model.errors import (
+    ContractViolation,
+    DeadlineExceeded,
+    FieldViolation,
+    IdempotencyKeyRequired,
+    MalformedRequest,
+)
 
 REPLY_MARGIN_SHARE = 0.1
 REPLY_MARGIN_SECONDS_MIN = 0.010
@@ -26,7 +32,8 @@ class Clocks(NamedTuple):
 
 
 def check_contract(capability: Capability, invocation: Invocation, time_left_seconds: float | None) -> Clocks:
-    """Raises ContractViolation, IdempotencyKeyRequired, DeadlineExceeded."""
+    """Raises MalformedRequest, ContractViolation, IdempotencyKeyRequired, DeadlineExceeded."""
+    _check_text(invocation)
     requirement = capability.contract.idempotency.requirement
     key = invocation.idempotency_key
     if requirement is KeyRequirement.REQUIRED and not key:
@@ -38,6 +45,20 @@ def check_contract(capability: Capability, invocation: Invocation, time_left_sec
             detail="it takes no idempotency_key.",
         )
     return clocks_for(capability, invocation, time_left_seconds)
+
+
+def _check_text(invocation: Invocation) -> None:
+    """The store holds no NUL in text."""
+    if "\x00" in invocation.idempotency_key:
+        raise _malformed("invocation.idempotency_key")
+    if any("\x00" in key or "\x00" in value for key, value in invocation.labels.items()):
+        raise _malformed("invocation.labels")
+
+
+def _malformed(field: str) -> MalformedRequest:
+    return MalformedRequest(
+        violations=(FieldViolation(field=field, rule="text", description="has a NUL character"),)
+    )
 
 
 def clocks_for(capability: Capability, invocation: Invocation, time_left_seconds: float | None) -> Clocks:

@@ -161,6 +161,6 @@ async def _start(
     run = engine.new_run(work_of(checked), action_id, checked.call.invocation.on_caller_gone)
     start_run(engine, run, lambda: reserve(engine.journal, checked, action_id, predecessor))
     answer = await wait_attached(run, patience)
-    if answer is None and run.action is not None:
-        return run.action
-    return answer
+    if answer is None and not run.is_finished:
+        raise WaitExpired(state="UNKNOWN")
+    return answer or run.action

@@ -8,5 +8,6 @@ invoke      entering the handler: inline, or in a thread that cannot be stopped
 context     what the handler is given
 judgement   how an attempt ended, and what that means: pure
 cancel      somebody asks to stop
+watched     a watcher who keeps a run wanted
 supervisor  the only place that starts tasks
 """

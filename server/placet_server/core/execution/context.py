@@ -7,12 +7,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import json
+import re
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from placet.context import CallerInfo, Context, Json, SyncContext
 from placet.failure import Cancelled
+from placet_server.core.execution.judgement import StopCause
 from placet_server.core.execution.runs import Run
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lane import Lane
@@ -22,6 +24,9 @@ from placet_server.store.batch import Advance
 
 OPERATION_LENGTH_MAX = 256
 CURSOR_BYTES_MAX = 64 * 1024
+
+# What Postgres or UTF-8 cannot hold.
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 T = TypeVar("T")
 
@@ -40,7 +45,9 @@ class Attempt:
         self.action = action
         self.effect_key = f"placet-{action.action_id}"
         self._begin = asyncio.get_running_loop().time()
-        self.deadline = self._begin + run.work.timeout_seconds
+        # The caller's deadline counts from the call, the attempt's own limit from when it was acquired.
+        is_callers = run.work.deadline_cause is StopCause.DEADLINE_EXCEEDED
+        self.deadline = (run.begin if is_callers else self._begin) + run.work.timeout_seconds
         self.effect_begun = action.effect_begun
         self._journal = journal
         self._marking = asyncio.Lock()
@@ -63,13 +70,22 @@ class Attempt:
         return self.effect_key
 
     async def checkpoint(self, operation: str, cursor: Json) -> None:
+        """Whoever can name the provider's operation has touched the provider. Raises ValueError."""
+        if UNSTORABLE.search(operation):
+            raise ValueError("operation has a NUL or a lone surrogate")
         if not 0 < len(operation) <= OPERATION_LENGTH_MAX:
             raise ValueError(f"operation has 1 to {OPERATION_LENGTH_MAX} characters, not {len(operation)}")
         text = None if cursor is None else canonicalize_value(cursor, bytes_max=CURSOR_BYTES_MAX).text
         body = json.dumps({"provider_operation": operation}, ensure_ascii=False)
+        touches = True if self.action.effect_class != "READ" else None
         await self._advance(
-            EventType.EFFECT_CHECKPOINTED, body, provider_operation=operation, provider_cursor=text
+            EventType.EFFECT_CHECKPOINTED,
+            body,
+            effect_begun=touches,
+            provider_operation=operation,
+            provider_cursor=text,
         )
+        self.effect_begun = self.effect_begun or touches is True
 
     def time_left(self) -> float:
         return max(0.0, self.deadline - asyncio.get_running_loop().time())

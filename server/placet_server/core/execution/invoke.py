@@ -6,16 +6,19 @@ import asyncio
 import logging
 from typing import Any
 
-from placet.failure import Cancelled, Failure
-from placet_server.core.execution.context import AsyncStanding, Attempt, LeaseLost, ThreadStanding
+from placet.failure import CODE_LENGTH_MAX, Cancelled, Failure
+from placet_server.core.execution.context import UNSTORABLE, AsyncStanding, Attempt, LeaseLost, ThreadStanding
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.judgement import Ending, Failed, Raised, Returned, ReturnedBadly, Stopped
+from placet_server.core.execution.runs import Run
 from placet_server.model.capability import Capability
 from placet_server.model.errors import JsonNotInteroperable, MalformedJson, PayloadTooLarge
 from placet_server.model.json_text import canonicalize_value
 from placet_server.model.outcome import EffectState, FailureCategory
 
 MESSAGE_LENGTH_MAX = 4096
+PATH_LENGTH_MAX = 1024
+RETRY_DELAY_SECONDS_MAX = 86_400.0
 
 _log = logging.getLogger(__name__)
 
@@ -23,19 +26,23 @@ _log = logging.getLogger(__name__)
 async def invoke(engine: Engine, attempt: Attempt) -> Ending:
     """Runs the handler to its end and never raises, but for LeaseLost. Belongs to the run's own task."""
     run = attempt.run
-    timer = engine.timers.call_later(run.work.timeout_seconds, run.stop, run.work.deadline_cause)
+    left_seconds = attempt.time_left()
+    timer = engine.timers.call_later(left_seconds, _time_out, engine, run)
     try:
+        if left_seconds <= 0:
+            run.stop(run.work.deadline_cause)
         if run.stop_cause is not None:
-            return Stopped(cause=run.stop_cause)
+            return Stopped(cause=run.stop_cause, entered=False)
+        run.handler_was_entered = True
         value = await (_call_inline(attempt) if run.work.tool.is_async else _call_in_thread(engine, attempt))
         return read_output(run.work.capability, value)
     except Failure as failure:
         return _declared(failure)
-    except LeaseLost:
+    except (LeaseLost, GeneratorExit):
         raise
     except (asyncio.CancelledError, Cancelled):
         return _stopped_or_raised(attempt, None)
-    except Exception as error:
+    except BaseException as error:
         return _stopped_or_raised(attempt, error)
     finally:
         timer.cancel()
@@ -47,12 +54,12 @@ def read_output(capability: Capability, value: Any) -> Ending:
     try:
         output = canonicalize_value(value, bytes_max=capability.contract.limits.output_bytes_max)
     except (JsonNotInteroperable, MalformedJson) as error:
-        return ReturnedBadly(path=getattr(error, "path", ""), message=error.text())
+        return _returned_badly(getattr(error, "path", ""), error.text())
     except PayloadTooLarge as error:
-        return ReturnedBadly(path="", message=error.text())
+        return _returned_badly("", error.text())
     violations = capability.compiled_output.violations(output.value)
     if violations:
-        return ReturnedBadly(path=violations[0].path, message=violations[0].message)
+        return _returned_badly(violations[0].path, violations[0].message)
     return Returned(output_json=output.text, output_digest=output.digest.hex())
 
 
@@ -73,7 +80,7 @@ async def _call_in_thread(engine: Engine, attempt: Attempt) -> Any:
     tell = engine.supervisor.start(_pass_on(run.cancelled, context))
     try:
         tool, value = run.work.tool, run.work.input_value
-        return await engine.threads.call(lambda: tool.call(context, value), run.work.timeout_seconds)
+        return await engine.threads.call(lambda: tool.call(context, value), attempt.time_left())
     finally:
         tell.cancel()
 
@@ -83,17 +90,33 @@ async def _pass_on(cancelled: asyncio.Event, context: ThreadStanding) -> None:
     context.stopped.set()
 
 
-def _declared(failure: Failure) -> Ending:
-    return Failed(
-        code=failure.code,
-        message=failure.message[:MESSAGE_LENGTH_MAX],
-        category=FailureCategory(failure.category.upper()),
-        effect=EffectState(failure.effect.upper()),
-        retry_delay_seconds=failure.retry_delay_seconds,
+def _time_out(engine: Engine, run: Run) -> None:
+    run.stop(run.work.deadline_cause)
+    run.answer_within(engine.settings.cancel_grace_seconds)
+
+
+def _returned_badly(path: str, message: str) -> ReturnedBadly:
+    return ReturnedBadly(
+        path=_storable(path, PATH_LENGTH_MAX), message=_storable(message, MESSAGE_LENGTH_MAX)
     )
 
 
-def _stopped_or_raised(attempt: Attempt, error: Exception | None) -> Ending:
+def _storable(text: str, length_max: int) -> str:
+    return UNSTORABLE.sub("\ufffd", text[:length_max])
+
+
+def _declared(failure: Failure) -> Ending:
+    delay = failure.retry_delay_seconds
+    return Failed(
+        code=_storable(failure.code, CODE_LENGTH_MAX),
+        message=_storable(failure.message, MESSAGE_LENGTH_MAX),
+        category=FailureCategory(failure.category.upper()),
+        effect=EffectState(failure.effect.upper()),
+        retry_delay_seconds=None if delay is None else max(0.0, min(RETRY_DELAY_SECONDS_MAX, delay)),
+    )
+
+
+def _stopped_or_raised(attempt: Attempt, error: BaseException | None) -> Ending:
     """An error after somebody asked to stop is the stop's; a cancellation that nobody asked for is the
     handler's own fault.
     """

@@ -21,6 +21,7 @@ from placet_server.model.outcome import TEMPORARY_CATEGORIES, EffectState, Failu
 RETRY_DELAY_SECONDS = 0.1
 RETRY_DELAY_SECONDS_MAX = 5.0
 UNDECLARED_ERROR = "undeclared_error"
+EFFECT_KEY_EXPIRED = "EFFECT_KEY_EXPIRED"
 
 
 class StopCause(StrEnum):
@@ -71,16 +72,25 @@ class Raised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """The attempt was stopped from outside."""
+    """The attempt was stopped from outside. `entered`: the handler may have begun."""
 
     cause: StopCause
+    entered: bool = True
 
 
 Ending = Returned | ReturnedBadly | Failed | Raised | Stopped
 
+UNWANTED = frozenset({StopCause.CANCELLED_BY_CALLER, StopCause.DEADLINE_EXCEEDED})
+# A shutdown or a lost reply is no fault of the action and costs no attempt.
+BLAMELESS = frozenset({StopCause.SHUTDOWN, StopCause.NEVER_STARTED})
 
-def judge(action: Action, ending: Ending, *, now_us: int) -> Verdict:
-    """`action` is the running row as its lease holder, or its rescuer, knows it."""
+
+def judge(action: Action, ending: Ending, *, now_us: int, stop: StopCause | None = None) -> Verdict:
+    """`action` is the running row as its lease holder, or its rescuer, knows it.
+
+    `stop`: why the handler was asked to stop, if it was, whatever it then did.
+    """
+    unwanted = _unwanted(action, stop)
     match ending:
         case Returned():
             return Verdict(
@@ -98,11 +108,11 @@ def judge(action: Action, ending: Ending, *, now_us: int) -> Verdict:
                 message=ending.message,
             )
         case Failed():
-            return _failed(action, ending, now_us)
+            return _failed(action, ending, now_us, unwanted)
         case Raised():
-            return _raised(action, now_us)
+            return _raised(action, now_us, unwanted)
         case Stopped():
-            return _stopped(action, ending.cause, now_us)
+            return _stopped(action, ending, now_us)
         case _:
             assert_never(ending)
 
@@ -111,12 +121,11 @@ def cancel_queued(action: Action) -> Verdict:
     """A ready action that is not wanted any longer, or that it is not safe to repeat any longer."""
     if action.effect_unknown:
         cancelled = action.cancel_requested_time_us is not None
-        cause = StopCause.CANCELLED_BY_CALLER if cancelled else StopCause.INSTANCE_LOST
-        return _ambiguous(cause)
+        return _ambiguous(StopCause.CANCELLED_BY_CALLER if cancelled else EFFECT_KEY_EXPIRED)
     return _closed(action, ActionState.CANCELLED, StopCause.CANCELLED_BY_CALLER)
 
 
-def _failed(action: Action, failed: Failed, now_us: int) -> Verdict:
+def _failed(action: Action, failed: Failed, now_us: int, unwanted: StopCause | None) -> Verdict:
     temporary = failed.category in TEMPORARY_CATEGORIES
     if failed.effect is EffectState.DONE:
         return _failure(action, failed, effect=EffectState.DONE, key_released=False)
@@ -124,13 +133,17 @@ def _failed(action: Action, failed: Failed, now_us: int) -> Verdict:
     if untouched or failed.effect is EffectState.NOT_DONE:
         says_nothing_of_earlier = action.effect_unknown and (temporary or untouched)
         if not says_nothing_of_earlier:
+            if temporary and unwanted is not None:
+                return _closed(action, ActionState.CANCELLED, unwanted)
             return _failure(action, failed, effect=EffectState.NOT_DONE, key_released=temporary)
+    if unwanted is not None:
+        return _ambiguous("HANDLER_FAILED", failed.message)
     return _unanswered(
         action, "HANDLER_FAILED", now_us, message=failed.message, delay_seconds=failed.retry_delay_seconds
     )
 
 
-def _raised(action: Action, now_us: int) -> Verdict:
+def _raised(action: Action, now_us: int, unwanted: StopCause | None) -> Verdict:
     if _is_certainly_not_done(action):
         undeclared = Failed(
             code=UNDECLARED_ERROR,
@@ -139,29 +152,35 @@ def _raised(action: Action, now_us: int) -> Verdict:
             effect=EffectState.NOT_DONE,
         )
         return _failure(action, undeclared, effect=EffectState.NOT_DONE, key_released=False)
-    return _unanswered(action, UNDECLARED_ERROR.upper(), now_us)
+    cause = UNDECLARED_ERROR.upper()
+    return _unanswered(action, cause, now_us) if unwanted is None else _ambiguous(cause)
 
 
-def _stopped(action: Action, cause: StopCause, now_us: int) -> Verdict:
-    if action.cancel_requested_time_us is not None and cause is not StopCause.DEADLINE_EXCEEDED:
-        cause = StopCause.CANCELLED_BY_CALLER
-    wanted = cause not in (StopCause.CANCELLED_BY_CALLER, StopCause.DEADLINE_EXCEEDED)
-    never_started = cause is StopCause.NEVER_STARTED and not action.effect_unknown
-    if never_started or _is_certainly_not_done(action):
+def _stopped(action: Action, stopped: Stopped, now_us: int) -> Verdict:
+    cause = _unwanted(action, stopped.cause) or stopped.cause
+    wanted = cause not in UNWANTED
+    if not stopped.entered:
+        action = action.changed(effect_begun=False)
+    if _is_certainly_not_done(action):
         if wanted and cause is not StopCause.TIMEOUT and _can_be_resent(action):
             return _again_or_exhausted(action, cause)
         return _closed(action, ActionState.CANCELLED, cause)
     if not wanted:
         return _ambiguous(cause)
-    return _unanswered(action, cause.value, now_us)
+    blameless = not stopped.entered and cause in BLAMELESS
+    return _unanswered(action, cause.value, now_us, blameless=blameless)
+
+
+def _unwanted(action: Action, stop: StopCause | None) -> StopCause | None:
+    """Why nobody wants the action any more, if that is so."""
+    if action.cancel_requested_time_us is not None and stop is not StopCause.DEADLINE_EXCEEDED:
+        return StopCause.CANCELLED_BY_CALLER
+    return stop if stop in UNWANTED else None
 
 
 def _again_or_exhausted(action: Action, cause: StopCause) -> Verdict:
-    """Nothing has happened: ready again, at no risk.
-
-    A shutdown or a lost reply is no fault of the action and costs no attempt.
-    """
-    blameless = cause in (StopCause.SHUTDOWN, StopCause.NEVER_STARTED)
+    """Nothing has happened: ready again, at no risk."""
+    blameless = cause in BLAMELESS
     if not blameless and action.attempt >= action.attempts_max:
         return _closed(action, ActionState.EXHAUSTED, cause)
     return Verdict(
@@ -174,19 +193,25 @@ def _again_or_exhausted(action: Action, cause: StopCause) -> Verdict:
 
 
 def _unanswered(
-    action: Action, cause: str, now_us: int, *, message: str = "", delay_seconds: float | None = None
+    action: Action,
+    cause: str,
+    now_us: int,
+    *,
+    message: str = "",
+    delay_seconds: float | None = None,
+    blameless: bool = False,
 ) -> Verdict:
     """The provider may have been touched and nobody knows more: again where that is safe, else AMBIGUOUS."""
     repeatable = (
         action.effect_class == "IDEMPOTENT"
         and action.effect_key_expire_time_us is not None
         and now_us < action.effect_key_expire_time_us
-        and action.attempt < action.attempts_max
+        and (blameless or action.attempt < action.attempts_max)
         and action.cancel_requested_time_us is None
     )
     if not repeatable:
         return _ambiguous(cause, message)
-    delay = _backoff_seconds(action.attempt)
+    delay = 0.0 if blameless else _backoff_seconds(action.attempt)
     return Verdict(
         state=ActionState.QUEUED,
         effect=EffectState.UNKNOWN,

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from placet_server.core.execution.context import Attempt, LeaseLost
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.invoke import invoke
-from placet_server.core.execution.judgement import Ending, judge
+from placet_server.core.execution.judgement import Ending, Raised, judge
 from placet_server.core.execution.runs import Run
 from placet_server.core.publication.settle import read_for_sure, settle
 from placet_server.model.action import Action
@@ -41,6 +41,7 @@ def start_run(engine: Engine, run: Run, acquire: Acquire) -> None:
 
 async def _live(engine: Engine, run: Run, acquire: Acquire) -> None:
     begin = time.monotonic()
+    settled: Action | None = None
     try:
         action = run.action = await acquire()
         if action is None:
@@ -58,13 +59,15 @@ async def _live(engine: Engine, run: Run, acquire: Acquire) -> None:
     except BaseException as fault:
         # The row stays as it is: what is running in the store but not in memory is found by its owner, or
         # by its rescuer.
-        run.finish(run.action, None)
+        run.finish(run.action, fault if run.action is None and isinstance(fault, Exception) else None)
         if not isinstance(fault, asyncio.CancelledError):
             _log.error("a run failed", exc_info=fault, extra={"action_id": run.action_id})
         raise
     finally:
         engine.journal.writer.in_flight -= 1
         engine.runs.remove(run)
+        if settled is None and run.handler_was_entered and run.action is not None:
+            engine.runs.abandoned.add(run.action.lease_id or "")
         if not run.work.tool.is_async:
             engine.threads.release()
 
@@ -75,22 +78,42 @@ async def _attempt(engine: Engine, run: Run, action: Action) -> Action:
         if attempt.effect_begun:
             engine.journal.boundary.reached("before_provider_call", action.capability)
         ending = await invoke(engine, attempt)
-        await attempt.lane.drain()
+        await _drain(attempt)
     except LeaseLost:
         return await _as_stored(engine, action)
     engine.journal.boundary.reached("provider_response_received", action.capability)
     return await _settle(engine, run, attempt, ending)
 
 
+async def _drain(attempt: Attempt) -> None:
+    """Whatever is wrong with what the handler said must not keep its result from being written."""
+    try:
+        await attempt.lane.drain()
+    except Exception:
+        _log.exception("the lane was not stored whole", extra={"action_id": attempt.action.action_id})
+
+
 async def _settle(engine: Engine, run: Run, attempt: Attempt, ending: Ending) -> Action:
+    """What the store rejects for good is settled as what it then is: an ending without an answer."""
+    try:
+        return await _judge_and_settle(engine, run, attempt, ending)
+    except PlacetError:
+        raise
+    except Exception:
+        _log.exception("an ending cannot be stored", extra={"action_id": run.action_id})
+        return await _judge_and_settle(engine, run, attempt, Raised())
+
+
+async def _judge_and_settle(engine: Engine, run: Run, attempt: Attempt, ending: Ending) -> Action:
     """Judged on what was known at the start, and again if a cancel or a rescue came between."""
-    known = _as_known(run, attempt)
-    settled = await settle(engine.journal, known, judge(known, ending, now_us=attempt.now_us()))
+    known, stop = _as_known(run, attempt), run.stop_cause
+    settled = await settle(engine.journal, known, judge(known, ending, now_us=attempt.now_us(), stop=stop))
     if settled is not None:
         return settled
     stored = await _as_stored(engine, known)
     if stored.state is ActionState.RUNNING and stored.lease_id == known.lease_id:
-        settled = await settle(engine.journal, stored, judge(stored, ending, now_us=attempt.now_us()))
+        verdict = judge(stored, ending, now_us=attempt.now_us(), stop=stop)
+        settled = await settle(engine.journal, stored, verdict)
         return settled or await _as_stored(engine, known)
     return stored
 

@@ -13,7 +13,6 @@ from placet_server.core.execution.timers import Timer, TimerWheel
 from placet_server.model.action import Action, OnCallerGone
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
-from placet_server.model.errors import PlacetError
 
 
 class Work(NamedTuple):
@@ -54,14 +53,21 @@ class Run:
         self.task: asyncio.Task[Any] | None = None
         self.stop_cause: StopCause | None = None
         self.handler_is_cancellable = False
+        self.handler_was_entered = False
+        self.begin = asyncio.get_running_loop().time()
         self.cancelled = asyncio.Event()
         self._on_caller_gone = on_caller_gone
         self._timers = timers
         self._grace_seconds = grace_seconds
-        self._waiters: list[asyncio.Future[Action | None]] = []
+        self._waiters: set[asyncio.Future[Action | None]] = set()
         self._callers = 0
         self._grace: Timer | None = None
-        self._answer: tuple[Action | None, PlacetError | None] | None = None
+        self._answer: tuple[Action | None, Exception | None] | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Its verdict is durable, or nothing more will be known of it here."""
+        return self._answer is not None
 
     def stop(self, cause: StopCause) -> None:
         """Ask the handler to stop, once; the first cause counts."""
@@ -76,11 +82,12 @@ class Run:
         """The answer, or after so many seconds the action as it is known. Raises what acquiring raised."""
         if self._answer is None:
             waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
+            self._waiters.add(waiter)
             timer = None if seconds is None else self._timers.call_later(seconds, self._expire, waiter)
             try:
                 await waiter
             finally:
+                self._waiters.discard(waiter)
                 if timer is not None:
                     timer.cancel()
         if self._answer is None:
@@ -94,13 +101,12 @@ class Run:
         """Whoever waits is told how it stands now."""
         for waiter in self._waiters:
             self._expire(waiter)
-        self._waiters.clear()
 
     def answer_within(self, seconds: float) -> None:
         """Callers are not kept waiting for a handler that does not stop: they are told how it stands."""
         self._timers.call_later(seconds, self.expire_waiters)
 
-    def finish(self, action: Action | None, error: PlacetError | None = None) -> None:
+    def finish(self, action: Action | None, error: Exception | None = None) -> None:
         self._answer = (action, error)
         if self._grace is not None:
             self._grace.cancel()
@@ -135,12 +141,17 @@ class Run:
 
 
 class Runs:
-    """By action id: at most one run of an action in a process."""
+    """By action id: at most one run of an action in a process.
+
+    `abandoned` are the leases of runs that ended by a fault after their handler was entered.
+    """
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
+        self.abandoned: set[str] = set()
 
     def add(self, run: Run) -> None:
+        assert run.action_id not in self._runs
         self._runs[run.action_id] = run
 
     def remove(self, run: Run) -> None:

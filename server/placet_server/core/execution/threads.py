@@ -46,7 +46,7 @@ class HandlerThreads:
         ticket = self._next_ticket = self._next_ticket + 1
         self._deadlines[ticket] = time.monotonic() + time_left_seconds + self._overdue_grace_seconds
         context = contextvars.copy_context()
-        future = asyncio.get_running_loop().run_in_executor(self._executor, lambda: context.run(function))
+        future = asyncio.get_running_loop().run_in_executor(self._executor, context.run, _guarded(function))
         future.add_done_callback(lambda _: self._deadlines.pop(ticket, None))
         return future
 
@@ -60,3 +60,15 @@ class HandlerThreads:
     def close(self) -> None:
         """Without waiting: the process ends."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _guarded(function: Callable[[], Any]) -> Callable[[], Any]:
+    """A future cannot carry StopIteration: it would never be done."""
+
+    def call() -> Any:
+        try:
+            return function()
+        except StopIteration as stop:
+            raise RuntimeError("a handler raised StopIteration") from stop
+
+    return call

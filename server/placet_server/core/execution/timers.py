@@ -1,6 +1,7 @@
 """Deadlines by the thousand: a timer of its own for each call would cost more than most calls' other bookkeeping.
 
-Deadlines far away share a tick of the wheel and may fire up to one tick late; near ones get an exact timer.
+Deadlines far away share a tick of the wheel and may fire up to one tick early, never late; near ones get an
+exact timer.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class TimerWheel:
         if seconds < EXACT_BELOW_SECONDS:
             timer.start_exactly(loop, seconds)
             return timer
-        number = int((loop.time() + seconds) / TICK_SECONDS) + 1
+        number = int((loop.time() + seconds) / TICK_SECONDS)
         tick = self._ticks.get(number)
         if tick is None:
             tick = self._ticks[number] = {}
@@ -64,10 +65,10 @@ class TimerWheel:
         return timer
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._next = loop.call_later(TICK_SECONDS, self._turn, loop)
+        self._next = loop.call_at((int(loop.time() / TICK_SECONDS) + 1) * TICK_SECONDS, self._turn, loop)
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = int(loop.time() / TICK_SECONDS)
+        now = int(loop.time() / TICK_SECONDS + 0.1)
         for number in [number for number in self._ticks if number <= now]:
             due = self._ticks.pop(number)
             while due:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from placet_server.model.action import Action
 from placet_server.model.errors import FieldViolation, MalformedRequest
 
-_TEXT = re.compile(r"1\.([0-9a-f]{32})\.(\d{1,18})\.(\d{1,9})\.(\d{1,18})")
+_TEXT = re.compile(r"1\.([0-9a-f]{32})\.([0-9]{1,18})\.([0-9]{1,9})\.([0-9]{1,18})")
 
 
 class Position(NamedTuple):

@@ -66,21 +66,31 @@ class Lane:
         )
         self._buffer.append(item)
         self._buffer_bytes += len(body)
-        if not self._writing.locked() or self._buffer_bytes > BUFFER_BYTES_MAX:
+        if self._buffer_bytes > BUFFER_BYTES_MAX:
             await self._write()
+        elif not self._writing.locked():
+            await self.drain()
 
     async def _write(self) -> None:
         async with self._writing:
             items, self._buffer = self._buffer[:BATCH_ITEMS_MAX], self._buffer[BATCH_ITEMS_MAX:]
             self._buffer_bytes = sum(len(item["body"]) for item in self._buffer)
-            while items:
-                try:
-                    async with self._journal.pool.connection() as connection:
-                        await events.insert_lane_items(connection, items, self._journal.clock.now())
-                    break
-                except StoreUnavailable:
-                    await asyncio.sleep(self._journal.poll_seconds)
+            try:
+                await self._insert(items)
+            except asyncio.CancelledError:
+                # Said is said: the next write, at the latest the one before settling, repeats these.
+                self._buffer = items + self._buffer
+                raise
         self._journal.hub.publish(self._action_id)
+
+    async def _insert(self, items: list[LaneItem]) -> None:
+        while items:
+            try:
+                async with self._journal.pool.connection() as connection:
+                    await events.insert_lane_items(connection, items, self._journal.clock.now())
+                return
+            except StoreUnavailable:
+                await asyncio.sleep(self._journal.poll_seconds)
 
 
 def chunk_body(data: Any) -> str:

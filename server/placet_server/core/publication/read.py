@@ -11,7 +11,7 @@ from dataclasses import replace
 from placet_server.core.publication.journal import Journal
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
-from placet_server.model.errors import NotFound
+from placet_server.model.errors import FieldViolation, MalformedRequest, NotFound
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.query import PAGE_SIZE_MAX, ActionPage, ActionQuery
 from placet_server.store import action as actions
@@ -39,13 +39,20 @@ async def get_action_by_digests(journal: Journal, caller: Caller, digests: list[
 async def list_actions(journal: Journal, caller: Caller, query: ActionQuery) -> ActionPage:
     """Newest first.
 
-    A page costs a bounded scan, so it may be short, even empty, and still have a next one.
+    A page costs a bounded scan, so it may be short, even empty, and still have a next one. Raises
+    MalformedRequest for text that no action can have.
     """
-    floor, below = _bounds(query.action_id_prefix)
+    _check_text(query)
+    floor, ceiling = _bounds(query.action_id_prefix)
     bounded = replace(query, page_size=min(query.page_size, PAGE_SIZE_MAX))
     async with journal.pool.connection() as connection:
         scan = await actions.list_page(
-            connection, caller.tenant, bounded, before=query.after_action_id or None, floor=floor, below=below
+            connection,
+            caller.tenant,
+            bounded,
+            before=query.after_action_id or None,
+            floor=floor,
+            ceiling=ceiling,
         )
     return ActionPage(actions=scan.actions, next_after_action_id=scan.last_scanned or "")
 
@@ -72,8 +79,15 @@ async def now_us(journal: Journal) -> int:
         return await actions.store_time_us(connection, journal.clock.now())
 
 
+def _check_text(query: ActionQuery) -> None:
+    texts = (query.requester, *query.capabilities, *query.labels, *query.labels.values())
+    if any("\x00" in text for text in texts):
+        violation = FieldViolation(field="filter", rule="text", description="has a NUL character")
+        raise MalformedRequest(violations=(violation,))
+
+
 def _bounds(prefix: str) -> tuple[str | None, str | None]:
-    """The ids that begin so: from the first, to before the last's successor."""
+    """The ids that begin so: the first and the last there can be."""
     if not prefix:
         return None, None
     digits = prefix.replace("-", "")

@@ -53,14 +53,20 @@ class Verdict(NamedTuple):
         }
 
 
-async def settle(journal: Journal, action: Action, verdict: Verdict) -> Action | None:
+async def settle(
+    journal: Journal, action: Action, verdict: Verdict, *, as_read: bool = False
+) -> Action | None:
     """The action as settled; None if it is not this lease's any more, or a cancel now forbids the verdict
     to try again.
 
-    `action` is the row as its lease holder knows it. Not to be cancelled: run it in a task of its own.
+    `action` is the row as its lease holder knows it. `as_read`: by somebody else than the lease holder, so only
+    if the row has not moved since it was read. Not to be cancelled: run it in a task of its own.
     """
     check_transition(action.state, verdict.state)
-    written = await journal.writer.advance(_advance(action, verdict))
+    advance = _advance(action, verdict)
+    if as_read:
+        advance["sequence"] = action.sequence
+    written = await journal.writer.advance(advance)
     if written is None:
         return await _read_back(journal, action, verdict)
     journal.hub.publish(action.action_id)

@@ -42,7 +42,7 @@ async def watch_action(
     """
     position = decode(action_id, after_cursor)
     action = await get_action(journal, caller, action_id, full=False)
-    if position.sequence > action.sequence:
+    if position.sequence > action.sequence or position.attempt > action.attempt:
         raise CursorExpired(oldest_cursor=encode(action_id, Position()))
     known_sequence, loop = action.sequence, asyncio.get_running_loop()
     spoke = loop.time()
@@ -93,12 +93,15 @@ async def _read(
     life = [s for s in stored if s.sequence]
     lane = [s for s in stored if not s.sequence]
     lane_is_whole = len(lane) < PAGE_MAX
-    return _merge(life, lane, lane_is_whole), len(life) == PAGE_MAX or not lane_is_whole
+    life_is_whole = len(life) < PAGE_MAX
+    return _merge(life, lane, life_is_whole, lane_is_whole), not (life_is_whole and lane_is_whole)
 
 
-def _merge(life: list[StoredEvent], lane: list[StoredEvent], lane_is_whole: bool) -> list[StoredEvent]:
-    """Lane items before the event that ends their attempt; such an event only once the lane is read to
-    its end.
+def _merge(
+    life: list[StoredEvent], lane: list[StoredEvent], life_is_whole: bool, lane_is_whole: bool
+) -> list[StoredEvent]:
+    """Lane items after the event that begins their attempt and before the one that ends it; such an event
+    only once the lane is read to its end.
     """
     merged: list[StoredEvent] = []
     waiting = list(lane)
@@ -112,7 +115,7 @@ def _merge(life: list[StoredEvent], lane: list[StoredEvent], lane_is_whole: bool
             if not waiting and not lane_is_whole:
                 return merged
         merged.append(event)
-    return merged + waiting
+    return merged + waiting if life_is_whole else merged
 
 
 def _after(position: Position, stored: StoredEvent) -> Position:

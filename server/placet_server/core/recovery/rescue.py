@@ -1,7 +1,8 @@
 """Running actions of dead boots, and ready ones that nobody may run any more.
 
-The rescuer writes under the dead attempt's own lease. So whatever the old attempt still manages to settle
-wins if it comes first, two rescuers cannot both take one action, and no fence but the one is needed."""
+The rescuer writes under the dead attempt's own lease, and only onto the row as it read it. So whatever the
+old attempt still manages to write (a result, or the mark that it is about to touch the provider) wins if it
+comes first, two rescuers cannot both take one action, and no fence but the one is needed."""
 
 from __future__ import annotations
 
@@ -58,7 +59,10 @@ async def rescue(journal: Journal) -> Rescued:
     now = await now_us(journal)
     verdicts = [judge(action, Stopped(cause=StopCause.INSTANCE_LOST), now_us=now) for action in lost]
     settled = await asyncio.gather(
-        *(settle(journal, action, verdict) for action, verdict in zip(lost, verdicts, strict=True))
+        *(
+            settle(journal, action, verdict, as_read=True)
+            for action, verdict in zip(lost, verdicts, strict=True)
+        )
     )
     return _count([action.state for action in settled if action is not None])
 

@@ -69,15 +69,17 @@ create table actions (
     constraint actions_reason check ((reason is not null) = (state in ('FAILED', 'CANCELLED', 'EXHAUSTED', 'AMBIGUOUS'))),
     constraint actions_truth check (
         case state
-            when 'AMBIGUOUS' then effect = 'UNKNOWN'
-            when 'CANCELLED' then effect is distinct from 'UNKNOWN'
-            when 'EXHAUSTED' then effect is distinct from 'UNKNOWN'
-            when 'FAILED' then effect is distinct from 'UNKNOWN'
-            when 'SUCCEEDED' then (effect = 'DONE') = (effect_class <> 'READ')
+            when 'AMBIGUOUS' then effect = 'UNKNOWN' and effect_unknown
+            when 'CANCELLED' then effect is distinct from 'UNKNOWN' and effect is distinct from 'DONE' and not effect_unknown
+            when 'EXHAUSTED' then effect is distinct from 'UNKNOWN' and effect is distinct from 'DONE' and not effect_unknown
+            when 'FAILED' then effect is distinct from 'UNKNOWN' and not effect_unknown
+            when 'SUCCEEDED' then effect is not distinct from case when effect_class <> 'READ' then 'DONE' end and not effect_unknown
+            when 'QUEUED' then not effect_unknown or effect = 'UNKNOWN'
             else true
         end
     ),
-    constraint actions_read_has_no_effect check (effect_class <> 'READ' or (effect is null and not effect_unknown))
+    constraint actions_effect check ((effect is null) = (effect_class = 'READ')),
+    constraint actions_read_has_no_effect check (effect_class <> 'READ' or not (effect_unknown or effect_begun))
 ) with (fillfactor = 70, autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 
 create unique index actions_key on actions (key_digest) where key_digest is not null;

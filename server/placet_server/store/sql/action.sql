@@ -47,10 +47,13 @@ advance as materialized (
         tenant text, action_id uuid, lease_id uuid, state text, effect text, effect_begun boolean, effect_unknown boolean,
         reason text, cause text, message text, failure_code text, failure_category text, retry_delay_seconds double precision,
         key_released boolean, output text, provider_operation text, provider_cursor text, ready_delay_seconds double precision,
-        event_type text, event_body text
-    )
+        sequence bigint, event_type text, event_body text
+    )    -- Always true, and estimated at one row in two hundred: so the planner takes this for a single row, and finds each action by its
+    -- primary key even when the table looks empty to it. Without it the plan made then reads the whole table at every flush.
+    where num_nonnulls(r.tenant, r.action_id, r.lease_id) = 3
 ),
--- The fence: the lease must be the row's. A given-up row takes only a definite answer. A cancel that came meanwhile forbids to try again.
+-- The fence: the lease must be the row's, and for who does not hold it the row must not have moved since it was read. A given-up row takes
+-- only a definite answer. A cancel that came meanwhile forbids to try again.
 -- `state || ''` keeps the planner off the partial index on state, which it would read whole.
 advanced as (
     update actions as a
@@ -77,6 +80,7 @@ advanced as (
     where a.tenant = r.tenant
       and a.action_id = r.action_id
       and a.lease_id = r.lease_id
+      and (r.sequence is null or a.sequence = r.sequence)
       and ((a.state || '') = 'RUNNING' or ((a.state || '') = 'AMBIGUOUS' and r.state in ('SUCCEEDED', 'FAILED', 'CANCELLED')))
       and not (r.state = 'QUEUED' and a.cancel_requested_time is not null)
     returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, r.event_type, r.event_body
@@ -116,7 +120,7 @@ with scanned as materialized (
     from action_summaries
     where tenant = :tenant
       and action_id < :before
-      and action_id >= :floor
+      and action_id between :floor and :ceiling
     order by action_id desc
     limit :scan_max
 ),
@@ -138,7 +142,7 @@ left join matching as m on true
 order by m.action_id desc
 
 -- name: claim
--- Acquire a ready action for a further attempt, with its event.
+-- Acquire a ready action, as it was read, for a further attempt, with its event.
 with clock as materialized (
     select coalesce(:now::timestamptz, statement_timestamp()) as at
 ),
@@ -157,6 +161,7 @@ claimed as (
     where a.tenant = :tenant
       and a.action_id = :action_id
       and (a.state || '') = 'QUEUED'
+      and a.sequence = :sequence
       and a.ready_time <= c.at
       and a.cancel_requested_time is null
       and not (a.effect_unknown and a.effect_key_expire_time <= c.at)
