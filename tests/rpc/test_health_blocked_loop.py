@@ -41,9 +41,7 @@ def statuses(port: int, service: str, until: int, seconds: float = 5.0) -> list[
     seen: list[Any] = []
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub: Any = HealthStub(channel)
-        for answer in stub.Watch(
-            health_pb2.HealthCheckRequest(service=service), timeout=seconds
-        ):
+        for answer in stub.Watch(health_pb2.HealthCheckRequest(service=service), timeout=seconds):
             seen.append(answer.status)
             if answer.status == until:
                 return seen
