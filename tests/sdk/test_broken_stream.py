@@ -46,8 +46,8 @@ async def _stream(connect: Connect, script: Script, **options: Any) -> tuple[lis
 async def test_a_whole_stream_delivers_its_events_and_output(connect: Connect) -> None:
     script = Script(ExecuteStream=[[admitted(), chunk(1), event(0), chunk(2), settled()]])
     events, stream, error = await _stream(connect, script)
-    assert _cursors(events) == ["s1", "n1", "n2", "s2"]
-    assert (stream.output, stream.action_id, stream.cursor, error) == ({"orders": 3}, ACTION_ID, "s2", None)
+    assert ["s1", "n1", "n2", "s2"] == _cursors(events)
+    assert ({"orders": 3}, ACTION_ID, "s2", None) == (stream.output, stream.action_id, stream.cursor, error)
 
 
 @pytest.mark.parametrize("code", [Code.UNAVAILABLE, Code.INTERNAL, Code.UNKNOWN])
@@ -57,10 +57,10 @@ async def test_a_stream_that_broke_goes_on_after_its_newest_cursor(connect: Conn
         WatchAction=[[break_off(code)], [chunk(2), break_off(code)], [chunk(3), settled()]],
     )
     events, stream, error = await _stream(connect, script)
-    assert _cursors(events) == ["s1", "n1", "n2", "n3", "s2"]
-    assert (stream.output, error) == ({"orders": 3}, None)
+    assert ["s1", "n1", "n2", "n3", "s2"] == _cursors(events)
+    assert ({"orders": 3}, None) == (stream.output, error)
     asked = [(request.action_id, request.after_cursor) for request in script.named("WatchAction")]
-    assert asked == [(ACTION_ID, "n1"), (ACTION_ID, "n1"), (ACTION_ID, "n2")]
+    assert [(ACTION_ID, "n1"), (ACTION_ID, "n1"), (ACTION_ID, "n2")] == asked
 
 
 async def test_a_stream_that_broke_before_its_first_event_is_sent_again_under_its_key(
@@ -68,9 +68,9 @@ async def test_a_stream_that_broke_before_its_first_event_is_sent_again_under_it
 ) -> None:
     script = Script(ExecuteStream=[[break_off(Code.UNAVAILABLE)], [admitted(), settled()]])
     events, _, error = await _stream(connect, script)
-    assert (_cursors(events), error) == (["s1", "s2"], None)
+    assert (["s1", "s2"], None) == (_cursors(events), error)
     keys = {request.invocation.options.idempotency_key for request in script.named("ExecuteStream")}
-    assert len(keys) == 1
+    assert 1 == len(keys)
 
 
 async def test_what_was_delivered_is_not_delivered_twice(connect: Connect) -> None:
@@ -79,7 +79,7 @@ async def test_what_was_delivered_is_not_delivered_twice(connect: Connect) -> No
         WatchAction=[[admitted(), chunk(1), chunk(2), settled()]],
     )
     events, _, _ = await _stream(connect, script)
-    assert _cursors(events) == ["s1", "n1", "n2", "s2"]
+    assert ["s1", "n1", "n2", "s2"] == _cursors(events)
 
 
 async def test_work_that_waits_to_be_repeated_is_sent_again_because_watching_runs_nothing(
@@ -95,8 +95,8 @@ async def test_work_that_waits_to_be_repeated_is_sent_again_because_watching_run
         WatchAction=[[requeued, hang]],
     )
     events, _, error = await _stream(connect, script)
-    assert (_cursors(events), error) == (["s1", "n1", "s2", "s3", "n1", "s4"], None)
-    assert [name for name, _ in script.requests] == ["ExecuteStream", "WatchAction", "ExecuteStream"]
+    assert (["s1", "n1", "s2", "s3", "n1", "s4"], None) == (_cursors(events), error)
+    assert ["ExecuteStream", "WatchAction", "ExecuteStream"] == [name for name, _ in script.requests]
 
 
 async def test_a_failure_raises_after_its_last_event_with_all_the_status_says(connect: Connect) -> None:
@@ -105,19 +105,19 @@ async def test_a_failure_raises_after_its_last_event_with_all_the_status_says(co
     )
     script = Script(ExecuteStream=[[admitted(), settled(2, FAILED), status]])
     events, _, error = await _stream(connect, script)
-    assert _cursors(events) == ["s1", "s2"]
-    assert (type(error), error.failure_code, error.action_id) == (
+    assert ["s1", "s2"] == _cursors(events)
+    assert (
         errors.FailedError,
         "card_declined",
         ACTION_ID,
-    )
+    ) == (type(error), error.failure_code, error.action_id)
 
 
 async def test_a_status_lost_after_the_last_event_is_known_from_the_event(connect: Connect) -> None:
     script = Script(ExecuteStream=[[admitted(), settled(2, FAILED), break_off(Code.UNAVAILABLE)]])
     _, _, error = await _stream(connect, script)
     assert type(error) is errors.FailedError
-    assert script.named("WatchAction") == []
+    assert [] == script.named("WatchAction")
 
 
 async def test_a_reattached_stream_ends_when_the_effect_is_ambiguous(connect: Connect) -> None:
@@ -127,7 +127,7 @@ async def test_a_reattached_stream_ends_when_the_effect_is_ambiguous(connect: Co
         WatchAction=[[ambiguous, hang]],
     )
     events, _, error = await _stream(connect, script)
-    assert (_cursors(events), type(error)) == (["s1", "s2"], errors.AmbiguousError)
+    assert (["s1", "s2"], errors.AmbiguousError) == (_cursors(events), type(error))
 
 
 async def test_an_ambiguity_that_was_resolved_before_the_stream_is_not_the_end(connect: Connect) -> None:
@@ -138,7 +138,7 @@ async def test_an_ambiguity_that_was_resolved_before_the_stream_is_not_the_end(c
         WatchAction=[[ambiguous, settled(3)]],
     )
     events, _, error = await _stream(connect, script)
-    assert (_cursors(events), error) == (["s1", "s2", "s3"], None)
+    assert (["s1", "s2", "s3"], None) == (_cursors(events), error)
 
 
 async def test_an_old_ambiguity_with_nothing_after_it_ends_at_the_idle_checkpoint(connect: Connect) -> None:
@@ -155,7 +155,7 @@ async def test_an_old_ambiguity_with_nothing_after_it_ends_at_the_idle_checkpoin
 async def test_a_stream_out_of_time_asks_what_became_of_its_action(connect: Connect) -> None:
     script = Script(ExecuteStream=[[admitted(), hang]], GetAction=[found(succeeded('{"orders":3}'))])
     events, stream, error = await _stream(connect, script, timeout=0.5)
-    assert (_cursors(events), stream.output, error) == (["s1"], {"orders": 3}, None)
+    assert (["s1"], {"orders": 3}, None) == (_cursors(events), stream.output, error)
 
 
 async def test_a_watcher_is_told_the_ending_by_its_event_and_renewed_until_then(connect: Connect) -> None:
@@ -165,7 +165,7 @@ async def test_a_watcher_is_told_the_ending_by_its_event_and_renewed_until_then(
     )
     async with serving(script) as target:
         events, _, error = await connect(target).events("watch", ACTION_ID)
-    assert (_cursors(events), error) == (["s1", "s2", "s3"], None)
+    assert (["s1", "s2", "s3"], None) == (_cursors(events), error)
 
 
 async def test_leaving_a_stream_early_tells_the_server() -> None:
@@ -173,7 +173,7 @@ async def test_leaving_a_stream_early_tells_the_server() -> None:
     async with serving(script) as target:
         both = Both("async", target)
         async with both.client.stream("reports.export", {}) as stream:
-            assert (await anext(stream)).cursor == "s1"
+            assert "s1" == (await anext(stream)).cursor
         await asyncio.wait_for(script.ended.wait(), 5)
         await both.close()
 
@@ -183,7 +183,7 @@ async def test_leaving_a_blocking_stream_early_tells_the_server() -> None:
     async with serving(script) as target:
         both = Both("blocking", target)
         stream = both.client.stream("reports.export", {})
-        assert (await asyncio.to_thread(next, stream)).cursor == "s1"
+        assert "s1" == (await asyncio.to_thread(next, stream)).cursor
         await asyncio.to_thread(stream.close)
         await asyncio.wait_for(script.ended.wait(), 5)
         await both.close()

@@ -168,7 +168,7 @@ def test_an_app_is_loaded_from_the_working_folder(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     app = placet.load_app("corner_shop:app")
-    assert (app.name, app.manifest().local.app) == ("corner", "corner_shop:app")
+    assert ("corner", "corner_shop:app") == (app.name, app.manifest().local.app)
     sys.modules.pop("corner_shop")
 
 
@@ -198,4 +198,4 @@ def test_a_lambda_or_method_is_a_tool_as_well() -> None:
 
     app = placet.App("desk")
     app.tool("desk.look", "read")(Desk().look)
-    assert asyncio.run(app.tools[0].call(None, {"order": "A"})) == "A"
+    assert "A" == asyncio.run(app.tools[0].call(None, {"order": "A"}))

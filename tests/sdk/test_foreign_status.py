@@ -27,7 +27,7 @@ def test_every_reason_of_the_contract_has_a_class_of_its_kind(reason: str) -> No
     error = _read(details(reason, code=Code.ABORTED))
     assert type(error) is not errors.PlacetError
     assert type(error) is not errors.TransportError
-    assert (error.reason, error.code) == (reason, "ABORTED")
+    assert (reason, "ABORTED") == (error.reason, error.code)
 
 
 def test_the_client_knows_no_reason_that_the_contract_does_not_have() -> None:
@@ -46,10 +46,10 @@ def test_all_details_arrive() -> None:
     )
     error = _read(trailer)
     assert isinstance(error, errors.FailedError)
-    assert (error.message, str(error)) == ("text", "HANDLER_FAILED: text")
-    assert (error.action_id, error.effect, error.retry_advice) == (ACTION_ID, "DONE", "NEW_KEY")
-    assert (error.retry_delay_seconds, error.violations) == (0.25, (violation,))
-    assert (error.failure_code, error.outcome) == ("card_declined", ending)
+    assert ("text", "HANDLER_FAILED: text") == (error.message, str(error))
+    assert (ACTION_ID, "DONE", "NEW_KEY") == (error.action_id, error.effect, error.retry_advice)
+    assert (0.25, (violation,)) == (error.retry_delay_seconds, error.violations)
+    assert ("card_declined", ending) == (error.failure_code, error.outcome)
 
 
 def test_retry_info_counts_where_no_action_exists() -> None:
@@ -57,7 +57,7 @@ def test_retry_info_counts_where_no_action_exists() -> None:
         details("OVERLOADED", code=Code.RESOURCE_EXHAUSTED, retry_delay_seconds=0.5), "RESOURCE_EXHAUSTED"
     )
     assert isinstance(error, errors.UnavailableError)
-    assert (error.retry_delay_seconds, error.retry_advice, error.action_id) == (0.5, "SAME_KEY", "")
+    assert (0.5, "SAME_KEY", "") == (error.retry_delay_seconds, error.retry_advice, error.action_id)
 
 
 def test_a_conflict_names_the_action_that_holds_the_key() -> None:
@@ -94,7 +94,7 @@ def test_a_reason_younger_than_the_client_is_read_by_kind_then_by_code(
 def test_a_status_of_a_stranger_leaves_the_outcome_unknown(code: str) -> None:
     error = _read(details("NOT_FOUND", code=grpc.StatusCode[code], domain="proxy.example.com"), code)
     assert isinstance(error, errors.TransportError)
-    assert (error.reason, error.code, error.effect, error.retry_advice) == ("", code, "UNKNOWN", "SAME_KEY")
+    assert ("", code, "UNKNOWN", "SAME_KEY") == (error.reason, error.code, error.effect, error.retry_advice)
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_ascii_trailers_stand_in_for_lost_details() -> None:
     ]
     error = status.error_of_status("UNKNOWN", "text", trailers)
     assert isinstance(error, errors.AmbiguousError)
-    assert (error.reason, error.action_id) == ("EFFECT_AMBIGUOUS", ACTION_ID)
+    assert ("EFFECT_AMBIGUOUS", ACTION_ID) == (error.reason, error.action_id)
 
 
 def test_a_stored_outcome_raises_as_its_status_would() -> None:
     assert status.error_of_outcome(outcome_pb2.Outcome(kind=outcome_pb2.OUTCOME_KIND_SUCCEEDED)) is None
     late = status.error_of_outcome(outcome("CANCELLED", "DEADLINE_EXCEEDED"))
     assert isinstance(late, errors.ActionCancelled)
-    assert (late.code, late.action_id, late.effect) == ("DEADLINE_EXCEEDED", ACTION_ID, "NOT_DONE")
+    assert ("DEADLINE_EXCEEDED", ACTION_ID, "NOT_DONE") == (late.code, late.action_id, late.effect)

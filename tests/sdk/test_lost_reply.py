@@ -36,9 +36,9 @@ async def test_a_lost_reply_is_asked_for_again_under_the_same_key(connect: Conne
     script = Script(Execute=[break_off(Code.UNAVAILABLE), break_off(Code.INTERNAL), succeed(attached=True)])
     async with serving(script) as target:
         result = await connect(target).ask("call", "payments.refund", {"order": "A-1001"})
-    assert (result.output, result.action_id, result.attached) == ({"refund": "re_1"}, ACTION_ID, True)
-    assert len(script.named("Execute")) == 3
-    assert len(_keys(script)) == 1
+    assert ({"refund": "re_1"}, ACTION_ID, True) == (result.output, result.action_id, result.attached)
+    assert 3 == len(script.named("Execute"))
+    assert 1 == len(_keys(script))
     assert "" not in _keys(script)
 
 
@@ -48,16 +48,16 @@ async def test_two_calls_without_a_key_get_two_keys(connect: Connect) -> None:
         both = connect(target)
         await both.ask("call", "payments.refund", {})
         await both.ask("call", "payments.refund", {})
-    assert len(_keys(script)) == 2
+    assert 2 == len(_keys(script))
 
 
 async def test_a_foreign_status_is_not_believed_before_the_key_was_looked_up(connect: Connect) -> None:
     script = Script(Execute=[break_off(Code.PERMISSION_DENIED)], GetAction=[found(succeeded())])
     async with serving(script) as target:
         result = await connect(target).ask("call", "payments.refund", {}, key="k1")
-    assert result.output == {"refund": "re_1"}
+    assert {"refund": "re_1"} == result.output
     asked = script.named("GetAction")[0].key
-    assert (asked.capability, asked.idempotency_key) == ("payments.refund", "k1")
+    assert ("payments.refund", "k1") == (asked.capability, asked.idempotency_key)
 
 
 async def test_a_foreign_status_whose_key_is_unknown_says_that_the_outcome_is_not_known(
@@ -68,8 +68,8 @@ async def test_a_foreign_status_whose_key_is_unknown_says_that_the_outcome_is_no
     async with serving(script) as target:
         with pytest.raises(errors.TransportError) as caught:
             await connect(target).ask("call", "payments.refund", {}, key="k1")
-    assert caught.value.code == "PERMISSION_DENIED"
-    assert caught.value.effect == "UNKNOWN"
+    assert "PERMISSION_DENIED" == caught.value.code
+    assert "UNKNOWN" == caught.value.effect
     assert "the outcome is not known" in str(caught.value)
     assert "No action is stored under key 'k1'" in caught.value.__notes__[0]
 
@@ -83,7 +83,7 @@ async def test_a_looked_up_action_that_failed_raises_its_own_ending(connect: Con
     async with serving(script) as target:
         with pytest.raises(errors.AmbiguousError) as caught:
             await connect(target).ask("call", "payments.refund", {})
-    assert (caught.value.effect, caught.value.retry_advice) == ("UNKNOWN", "AFTER_WAIT")
+    assert ("UNKNOWN", "AFTER_WAIT") == (caught.value.effect, caught.value.retry_advice)
     assert caught.value.action_id == ACTION_ID
 
 
@@ -120,7 +120,7 @@ async def test_advice_same_key_is_followed_and_its_delay_kept(connect: Connect) 
         began = asyncio.get_running_loop().time()
         await both.ask("call", "payments.refund", {})
         took = asyncio.get_running_loop().time() - began
-    assert len(script.named("Execute")) == 3
+    assert 3 == len(script.named("Execute"))
     assert took >= 0.2
 
 
@@ -132,7 +132,18 @@ async def test_any_other_advice_is_the_callers_to_follow(connect: Connect, advic
         with pytest.raises(errors.FailedError) as caught:
             await connect(target).ask("call", "payments.refund", {})
     assert caught.value.retry_advice == advice
-    assert len(script.named("Execute")) == 1
+    assert 1 == len(script.named("Execute"))
+
+
+async def test_a_wait_that_ended_at_the_deadline_is_not_begun_again_in_its_last_moments(
+    connect: Connect,
+) -> None:
+    ending = outcome("PENDING", "WAIT_EXPIRED", advice="SAME_KEY")
+    script = Script(Execute=[refuse(Code.DEADLINE_EXCEEDED, "WAIT_EXPIRED", outcome=ending)])
+    async with serving(script) as target:
+        with pytest.raises(errors.PendingError) as caught:
+            await connect(target).ask("call", "payments.refund", {}, timeout=0.5)
+    assert (ACTION_ID, 1) == (caught.value.action_id, len(script.named("Execute")))
 
 
 async def test_a_recorded_failure_is_not_repeated_for_ever(connect: Connect) -> None:
@@ -141,7 +152,7 @@ async def test_a_recorded_failure_is_not_repeated_for_ever(connect: Connect) -> 
     async with serving(script) as target:
         with pytest.raises(errors.FailedError):
             await connect(target).ask("call", "payments.refund", {})
-    assert len(script.named("Execute")) == 4
+    assert 4 == len(script.named("Execute"))
 
 
 async def test_a_capability_without_keys_is_called_without_one_and_remembered(connect: Connect) -> None:
@@ -156,7 +167,7 @@ async def test_a_capability_without_keys_is_called_without_one_and_remembered(co
         await both.ask("call", "orders.lookup", {})
         await both.ask("call", "orders.lookup", {})
     keys = [request.invocation.options.idempotency_key for request in script.named("Execute")]
-    assert [bool(key) for key in keys] == [True, False, False]
+    assert [True, False, False] == [bool(key) for key in keys]
 
 
 async def test_a_given_key_is_never_dropped(connect: Connect) -> None:
@@ -167,7 +178,7 @@ async def test_a_given_key_is_never_dropped(connect: Connect) -> None:
     async with serving(script) as target:
         with pytest.raises(errors.InvalidRequestError):
             await connect(target).ask("call", "orders.lookup", {}, key="mine")
-    assert len(script.named("Execute")) == 1
+    assert 1 == len(script.named("Execute"))
 
 
 async def test_cancelling_the_task_that_awaits_cancels_the_call_at_the_server() -> None:
@@ -196,4 +207,4 @@ async def test_the_token_goes_with_every_call_and_a_function_is_asked_each_time(
         both.client._token = lambda: next(tokens)
         await both.ask("call", "payments.refund", {})
         await both.ask("call", "payments.refund", {})
-    assert seen == ["Bearer one", "Bearer two"]
+    assert ["Bearer one", "Bearer two"] == seen

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from placet.failure import Cancelled, Failure
-from placet.testing import FakeContext, FakeSyncContext
 from placet.sample import provider, shop
+from placet.testing import FakeContext, FakeSyncContext
 
 ORDER = {"order": "A-1001", "amount": "19.90"}
 
@@ -42,14 +42,14 @@ async def test_a_refund_repeated_under_its_effect_key_happens_once(base: str) ->
     first = await shop.refund(context, **ORDER)
     again = await shop.refund(FakeContext(effect_key=context.effect_key, attempt=2), **ORDER)
     assert first == again
-    assert context.said.effects == 1
-    assert _ask(f"{base}/counts")["refunds"] == 1
+    assert 1 == context.said.effects
+    assert 1 == _ask(f"{base}/counts")["refunds"]
 
 
 async def test_a_charge_is_checkpointed_before_it_is_sent_and_can_be_looked_up(base: str) -> None:
     context = FakeContext()
     charged = await shop.charge(context, **ORDER)
-    assert context.said.checkpoints == [(context.effect_key, None)]
+    assert [(context.effect_key, None)] == context.said.checkpoints
     assert _ask(f"{base}/charges?reference={context.effect_key}")["charge"] == charged.charge
 
 
@@ -57,7 +57,7 @@ def test_a_message_sent_twice_is_two_messages(base: str) -> None:
     message = shop.Message(to="alice@example.com", text="hello")
     for _ in range(2):
         shop.send(FakeSyncContext(), message)
-    assert _ask(f"{base}/counts") == {"refunds": 0, "charges": 0, "messages": 2}
+    assert {"refunds": 0, "charges": 0, "messages": 2} == _ask(f"{base}/counts")
 
 
 async def test_without_a_provider_the_shop_keeps_its_own_books(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,14 +70,14 @@ async def test_an_unknown_order_is_a_failure_that_did_nothing() -> None:
     context = FakeContext()
     with pytest.raises(Failure) as caught:
         await shop.refund(context, order="A-9", amount="1.00")
-    assert (caught.value.code, caught.value.effect, context.said.effects) == ("no_such_order", "not_done", 0)
+    assert ("no_such_order", "not_done", 0) == (caught.value.code, caught.value.effect, context.said.effects)
 
 
 async def test_the_export_sends_every_order_as_a_chunk() -> None:
     context = FakeContext()
-    assert await shop.export(context) == {"orders": 3}
+    assert {"orders": 3} == await shop.export(context)
     assert [chunk["order"] for chunk in context.said.chunks if isinstance(chunk, dict)] == list(shop.ORDERS)
-    assert [fraction for _, fraction in context.said.progress][-1] == 1.0
+    assert 1.0 == [fraction for _, fraction in context.said.progress][-1]
 
 
 @pytest.mark.parametrize(("phase", "happened"), [("before", 0), ("after", 1)])
@@ -92,7 +92,7 @@ async def test_an_effect_is_held_in_flight_on_either_side_of_happening(
     assert (await asyncio.to_thread(_ask, f"{base}/counts"))["refunds"] == happened
     await asyncio.to_thread(_ask, f"{base}/release", {})
     await refunding
-    assert _ask(f"{base}/counts")["refunds"] == 1
+    assert 1 == _ask(f"{base}/counts")["refunds"]
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ async def test_an_effect_is_held_in_flight_on_either_side_of_happening(
 def test_the_provider_refuses_what_it_does_not_understand(base: str, page: str, body: Any) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         _ask(f"{base}/{page}", body)
-    assert caught.value.code == 400
-    assert set(_ask(f"{base}/counts").values()) == {0}
+    assert 400 == caught.value.code
+    assert {0} == set(_ask(f"{base}/counts").values())
 
 
 def test_the_provider_process_prints_its_port_and_ends_with_its_owner() -> None:
@@ -111,14 +111,14 @@ def test_the_provider_process_prints_its_port_and_ends_with_its_owner() -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         port = int(process.stdout.readline())
-        assert _ask(f"http://127.0.0.1:{port}/counts") == {"refunds": 0, "charges": 0, "messages": 0}
+        assert {"refunds": 0, "charges": 0, "messages": 0} == _ask(f"http://127.0.0.1:{port}/counts")
         process.stdin.close()
-        assert process.wait(5) == 0
+        assert 0 == process.wait(5)
 
 
 def test_contexts_of_a_rehearsal_remember_a_cancel() -> None:
     context = FakeSyncContext(seconds=0.0)
-    assert (context.cancelled, context.time_left(), context.wait_cancelled(0.0)) == (False, 0.0, False)
+    assert (False, 0.0, False) == (context.cancelled, context.time_left(), context.wait_cancelled(0.0))
     context.cancel()
     assert context.wait_cancelled()
     with pytest.raises(Cancelled):

@@ -61,7 +61,7 @@ def test_parameters_become_an_object_that_allows_nothing_else() -> None:
     def handler(order: str, amount: Annotated[str, Field(pattern="^[0-9]+$")], copy: int = 2) -> None:
         pass
 
-    assert _input(_tool(handler)) == {
+    assert {
         "type": "object",
         "additionalProperties": False,
         "required": ["order", "amount"],
@@ -70,11 +70,11 @@ def test_parameters_become_an_object_that_allows_nothing_else() -> None:
             "amount": {"type": "string", "pattern": "^[0-9]+$"},
             "copy": {"type": "integer", "default": 2},
         },
-    }
+    } == _input(_tool(handler))
 
 
 def test_no_parameters_become_the_empty_object() -> None:
-    assert _input(_tool(lambda: None)) == {"type": "object", "additionalProperties": False, "properties": {}}
+    assert {"type": "object", "additionalProperties": False, "properties": {}} == _input(_tool(lambda: None))
 
 
 def test_a_model_is_the_whole_input_and_refers_only_within_itself() -> None:
@@ -82,9 +82,9 @@ def test_a_model_is_the_whole_input_and_refers_only_within_itself() -> None:
         return order
 
     schema = _input(_tool(handler))
-    assert schema["properties"]["lines"]["items"] == {"$ref": "#/$defs/Line"}
+    assert {"$ref": "#/$defs/Line"} == schema["properties"]["lines"]["items"]
     assert schema["$defs"]["Line"]["additionalProperties"] is False
-    assert _output(_tool(handler))["required"] == ["lines"]
+    assert ["lines"] == _output(_tool(handler))["required"]
 
 
 @pytest.mark.parametrize(("annotation", "name"), [(Point, "x"), (Row, "y")])
@@ -101,8 +101,8 @@ def test_two_models_are_members() -> None:
         return a.x + b.x
 
     tool = _tool(handler)
-    assert list(_input(tool)["properties"]) == ["a", "b"]
-    assert tool.call(None, {"a": {"x": 1}, "b": {"x": 2}}) == 3
+    assert ["a", "b"] == list(_input(tool)["properties"])
+    assert 3 == tool.call(None, {"a": {"x": 1}, "b": {"x": 2}})
 
 
 def test_parameter_names_may_be_anything_python_allows() -> None:
@@ -112,7 +112,7 @@ def test_parameter_names_may_be_anything_python_allows() -> None:
     value = {"schema": "a", "copy": "b", "_hidden": "c", "model_fields": "d"}
     tool = _tool(handler)
     assert sorted(_input(tool)["required"]) == sorted(value)
-    assert tool.call(None, value) == "abcd"
+    assert "abcd" == tool.call(None, value)
 
 
 def test_a_strict_model_takes_what_json_can_say() -> None:
@@ -121,7 +121,7 @@ def test_a_strict_model_takes_what_json_can_say() -> None:
         return order
 
     output = _tool(handler).call(None, {"lines": [{"sku": "s", "due": "2026-01-02"}]})
-    assert output == {"lines": [{"sku": "s", "due": "2026-01-02", "colour": "red"}], "note": None}
+    assert {"lines": [{"sku": "s", "due": "2026-01-02", "colour": "red"}], "note": None} == output
 
 
 def test_an_input_that_the_types_refuse_is_a_failure_that_did_nothing_and_shows_no_values() -> None:
@@ -130,12 +130,12 @@ def test_an_input_that_the_types_refuse_is_a_failure_that_did_nothing_and_shows_
 
     with pytest.raises(Failure) as caught:
         _tool(handler).call(None, {"pin": "12345"})
-    assert (caught.value.code, caught.value.category, caught.value.effect) == (
+    assert (
         "invalid_input",
         "invalid",
         "not_done",
-    )
-    assert caught.value.message == "/pin: String should have at most 2 characters"
+    ) == (caught.value.code, caught.value.category, caught.value.effect)
+    assert "/pin: String should have at most 2 characters" == caught.value.message
 
 
 def test_a_given_schema_wins_and_hands_the_value_over_whole() -> None:
@@ -143,8 +143,8 @@ def test_a_given_schema_wins_and_hands_the_value_over_whole() -> None:
         return value
 
     tool = _tool(handler, input_schema={"type": "array"}, output_schema={"type": "array"})
-    assert (_input(tool), _output(tool)) == ({"type": "array"}, {"type": "array"})
-    assert tool.call(None, [1]) == [1]
+    assert ({"type": "array"}, {"type": "array"}) == (_input(tool), _output(tool))
+    assert [1] == tool.call(None, [1])
 
 
 def test_outputs_are_written_as_their_annotation_says_and_anything_goes_without_one() -> None:
@@ -154,9 +154,9 @@ def test_outputs_are_written_as_their_annotation_says_and_anything_goes_without_
     def unsaid():  # type: ignore[no-untyped-def]
         return {"point": Point(x=1), "at": date(2026, 1, 2)}
 
-    assert _tool(said).call(None, {}) == {"amount": "1.10"}
-    assert _tool(unsaid).capability.output_schema_json == ""
-    assert _tool(unsaid).call(None, {}) == {"point": {"x": 1}, "at": "2026-01-02"}
+    assert {"amount": "1.10"} == _tool(said).call(None, {})
+    assert "" == _tool(unsaid).capability.output_schema_json
+    assert {"point": {"x": 1}, "at": "2026-01-02"} == _tool(unsaid).call(None, {})
 
 
 def test_an_output_that_is_not_json_goes_on_to_the_gate_that_refuses_it() -> None:
@@ -174,9 +174,9 @@ async def test_the_context_is_handed_over_by_annotation_in_any_place() -> None:
 
     marker = object()
     tool = _tool(handler)
-    assert (tool.is_async, tool.wants_context) == (True, True)
-    assert list(_input(tool)["properties"]) == ["order"]
-    assert await tool.call(marker, {"order": "A"}) == ["A", True]
+    assert (True, True) == (tool.is_async, tool.wants_context)
+    assert ["order"] == list(_input(tool)["properties"])
+    assert ["A", True] == await tool.call(marker, {"order": "A"})
 
 
 def test_two_words_make_a_contract() -> None:
@@ -186,12 +186,12 @@ def test_two_words_make_a_contract() -> None:
     contract = _tool(handler, effect="idempotent").capability.contract
     assert contract.effect == capability_pb2.EFFECT_CLASS_IDEMPOTENT
     assert contract.effect_key_ttl.ToTimedelta() == timedelta(hours=24)
-    assert (contract.cancellable, contract.streaming, contract.HasField("no_approval")) == (
+    assert (
         True,
         False,
         False,
-    )
-    assert _tool(handler).capability.presentation.description == "Does it."
+    ) == (contract.cancellable, contract.streaming, contract.HasField("no_approval"))
+    assert "Does it." == _tool(handler).capability.presentation.description
     assert not _tool(lambda: None).cancellable
 
 
@@ -220,6 +220,6 @@ def test_every_word_reaches_the_contract() -> None:
     assert contract.idempotency.ttl.ToTimedelta() == timedelta(days=1)
     assert contract.idempotency.scope == capability_pb2.KEY_SCOPE_TENANT
     assert list(contract.hazards) == [capability_pb2.HAZARD_FINANCIAL, capability_pb2.HAZARD_DELETE]
-    assert (contract.credentials.required, list(contract.credentials.issuers)) == (True, ["bank"])
-    assert (contract.retry.attempts_max, contract.no_approval.reason) == (5, "tested")
-    assert list(contract.data.sensitive_paths) == ["/card/number"]
+    assert (True, ["bank"]) == (contract.credentials.required, list(contract.credentials.issuers))
+    assert (5, "tested") == (contract.retry.attempts_max, contract.no_approval.reason)
+    assert ["/card/number"] == list(contract.data.sensitive_paths)

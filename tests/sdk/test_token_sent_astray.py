@@ -23,28 +23,28 @@ def test_the_nearest_token_file_upward_is_found(tmp_path: Path) -> None:
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     address = find_address(environment={}, folder=below)
-    assert (address.target, address.token, address.tls) == ("127.0.0.1:7433", "secret", None)
+    assert ("127.0.0.1:7433", "secret", None) == (address.target, address.token, address.tls)
 
 
 def test_a_named_token_file_wins_over_the_nearest(tmp_path: Path) -> None:
     _token_file(tmp_path)
     named = _token_file(tmp_path / "other", "127.0.0.1:1", "other")
     address = find_address(environment={"PLACET_TOKEN_FILE": str(named)}, folder=tmp_path)
-    assert (address.target, address.token) == ("127.0.0.1:1", "other")
+    assert ("127.0.0.1:1", "other") == (address.target, address.token)
 
 
 def test_arguments_win_over_the_environment_and_that_over_files(tmp_path: Path) -> None:
     _token_file(tmp_path)
     environment = {"PLACET_TARGET": "127.0.0.1:2", "PLACET_TOKEN": "two"}
-    assert find_address(environment=environment, folder=tmp_path).token == "two"
+    assert "two" == find_address(environment=environment, folder=tmp_path).token
     address = find_address("127.0.0.1:3", "three", environment=environment, folder=tmp_path)
-    assert (address.target, address.token) == ("127.0.0.1:3", "three")
+    assert ("127.0.0.1:3", "three") == (address.target, address.token)
 
 
 def test_a_files_token_goes_to_that_files_server_alone(tmp_path: Path) -> None:
     _token_file(tmp_path)
-    assert find_address("127.0.0.1:9", environment={}, folder=tmp_path).token == ""
-    assert find_address("127.0.0.1:7433", environment={}, folder=tmp_path).token == "secret"
+    assert "" == find_address("127.0.0.1:9", environment={}, folder=tmp_path).token
+    assert "secret" == find_address("127.0.0.1:7433", environment={}, folder=tmp_path).token
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from placet.errors import SAME_KEY, PlacetError, TransportError
+from placet.errors import SAME_KEY, PendingError, PlacetError, TransportError
 
 # A lost reply, a lost connection, a server that is not there. Other foreign codes will not change by asking again.
 RESENT_CODES = frozenset({"UNAVAILABLE", "INTERNAL", "UNKNOWN"})
+
+# The server answers a little before the deadline: what is left then is no time to wait again.
+PENDING_SECONDS_MIN = 1.0
 
 RESERVE_SHARE = 0.1
 RESERVE_SECONDS_MAX = 1.0
@@ -35,6 +38,8 @@ class RetryPolicy:
             if error.code not in RESENT_CODES:
                 return None
         elif error.retry_advice != SAME_KEY or (error.action_id and sent >= self.attempts_max):
+            return None
+        if isinstance(error, PendingError) and seconds_left < PENDING_SECONDS_MIN:
             return None
         pause = max(self.backoff_seconds(sent), error.retry_delay_seconds or 0.0)
         return pause if pause < seconds_left else None

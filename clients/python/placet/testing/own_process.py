@@ -53,7 +53,7 @@ class Process(Address):
         result_persisted.
         """
         token_file = self._folder / "token"
-        token_file.unlink(missing_ok=True)
+        before = _stamp(token_file)
         environment = self._environment | {"PLACET_TOKEN_FILE": str(token_file)}
         if kill_at:
             environment |= {"PLACET_TEST_BOUNDARIES": "1", "PLACET_KILL_AT": kill_at}
@@ -67,7 +67,7 @@ class Process(Address):
                 stdout=log,
                 stderr=log,
             )
-        await self._read_token(token_file)
+        await self._read_token(token_file, before)
 
     def log(self) -> str:
         return (self._folder / "log").read_text(errors="replace")
@@ -95,10 +95,10 @@ class Process(Address):
         if self._running().returncode is None:
             self._running().send_signal(signal.SIGCONT)
 
-    async def _read_token(self, path: Path) -> None:
-        """The server writes it once it listens."""
+    async def _read_token(self, path: Path, before: tuple[int, int]) -> None:
+        """The server writes it anew once it listens; the token stays the same from start to start."""
         async with asyncio.timeout(READY_SECONDS):
-            while not os.path.exists(path):  # noqa: ASYNC240
+            while _stamp(path) == before:
                 if self._running().returncode is not None:
                     raise RuntimeError(f"the server ended before it was ready:\n{self.log()}")
                 await asyncio.sleep(0.02)
@@ -140,3 +140,12 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Differs after every replacement."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return (0, 0)
+    return (found.st_ino, found.st_mtime_ns)
