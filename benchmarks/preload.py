@@ -1,0 +1,62 @@
+"""Fill a database with settled actions, by copies of one that the server made itself."""
+
+from __future__ import annotations
+
+import asyncpg
+
+BATCH = 100_000
+# Older than anything that the run writes, in the form that the server gives its ids.
+_ID = (
+    "(substr(t.h, 1, 8) || '-' || substr(t.h, 9, 4) || '-7' || substr(t.r, 1, 3)"
+    " || '-8' || substr(t.r, 4, 3) || '-' || substr(t.r, 7, 12))::uuid"
+)
+_TIME = "now() - make_interval(secs => ($1::bigint - t.n) / 1000.0 + 3600)"
+_OF_ACTION = {
+    "action_id": _ID,
+    "lease_id": "gen_random_uuid()",
+    "idempotency_key": "'preloaded-' || t.n",
+    "key_digest": "sha256(convert_to('preloaded-' || t.n, 'UTF8'))",
+    "create_time": _TIME,
+    "start_time": _TIME,
+    "settle_time": _TIME,
+    "deadline": f"{_TIME} + interval '60 seconds'",
+}
+_OF_EVENT = {"action_id": _ID, "create_time": _TIME}
+_NUMBERS = """
+    (select n, md5(n::text) as r,
+        lpad(to_hex((extract(epoch from now() - interval '1 hour') * 1000)::bigint - $1::bigint + n), 12, '0') as h
+     from generate_series($2::bigint, $3::bigint) as n) as t
+"""
+
+
+async def preload(dsn: str, count: int) -> None:
+    """The database holds at least one settled action already."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        model = await connection.fetchval(
+            "select action_id from actions where settle_time is not null limit 1"
+        )
+        for first in range(1, count + 1, BATCH):
+            last = min(first + BATCH - 1, count)
+            for table, replaced in (("actions", _OF_ACTION), ("events", _OF_EVENT)):
+                await connection.execute(
+                    await _copy(connection, table, replaced), count, first, last, model, timeout=600
+                )
+        await connection.execute("vacuum analyze", timeout=600)
+        await connection.execute("checkpoint", timeout=600)
+    finally:
+        await connection.close()
+
+
+async def _copy(connection: asyncpg.Connection[asyncpg.Record], table: str, replaced: dict[str, str]) -> str:
+    rows = await connection.fetch(
+        "select attname from pg_attribute where attrelid = $1::regclass and attnum > 0"
+        " and not attisdropped and attgenerated = '' order by attnum",
+        table,
+    )
+    columns = [row["attname"] for row in rows]
+    values = [replaced.get(column, f"m.{column}") for column in columns]
+    return (
+        f"insert into {table} ({', '.join(columns)}) select {', '.join(values)}"
+        f" from {_NUMBERS} cross join (select * from {table} where action_id = $4::uuid) as m"
+    )
