@@ -36,10 +36,10 @@ from placet_server.rpc.validation import Validation
 from placet_server.store.clock import Clock, DatabaseClock
 from placet_server.store.health import probe_store
 from placet_server.telemetry import logs
+from placet_server.telemetry.environment import ProtocolRefused, wanted
 from placet_server.telemetry.exposition import MetricsPort
 from placet_server.telemetry.metric import Metrics
 from placet_server.telemetry.observer import CountingObserver
-from placet_server.telemetry.otlp import MetricsSender, ProtocolRefused, tracer_provider, wanted
 from placet_server.telemetry.tracing import Tracing
 
 log = logging.getLogger("placet.server")
@@ -172,6 +172,10 @@ class PlacetServer:
             traces, metrics = wanted("TRACES"), wanted("METRICS")
         except ProtocolRefused as error:
             raise ConfigRefused(str(error)) from error
+        if not (traces or metrics):
+            return None
+        from placet_server.telemetry.otlp import MetricsSender, tracer_provider
+
         if metrics:
             sender = MetricsSender(self._metrics)
             sender.start()

@@ -19,9 +19,10 @@ from opentelemetry.trace import StatusCode, get_current_span
 from placet.v1 import runtime_service_pb2 as pb
 from placet_server.model.errors import NotFound
 from placet_server.telemetry import logs
+from placet_server.telemetry.environment import ProtocolRefused, wanted
 from placet_server.telemetry.exposition import MetricsPort, exposition
 from placet_server.telemetry.metric import Metrics
-from placet_server.telemetry.otlp import MetricsSender, ProtocolRefused, wanted
+from placet_server.telemetry.otlp import MetricsSender
 from placet_server.telemetry.tracing import Tracing
 from tests.rpc.support import Setup, bearer, refusal, send_bytes, serving
 

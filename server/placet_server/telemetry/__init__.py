@@ -1,5 +1,5 @@
 """What the server says of itself.
 
 `metric` counts in plain ints, `exposition` serves them to Prometheus, `otlp` sends them and the traces away;
-`tracing` makes spans of sampled calls; `logs` writes lines.
+`tracing` makes spans of sampled calls; `logs` writes lines; `environment` reads the OTEL_* variables.
 """

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import random
 
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, format_trace_id
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider, format_trace_id
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 # Codes that mean a fault on the server's side, by the OpenTelemetry conventions for gRPC servers.

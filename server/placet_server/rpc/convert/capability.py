@@ -128,7 +128,7 @@ def _contract_of(message: pb.Contract) -> Contract:
         hazards=frozenset(HAZARD_MEMBER[number] for number in message.hazards),
         risk=RISK_MEMBER.get(message.risk, Risk.LOW),
         idempotency=_idempotency_of(message.idempotency, effect),
-        attempts_max=message.retry.attempts_max or attempts_max_default(effect),
+        attempts_max=message.retry.attempts_max or attempts_max_default(effect, marked=message.effect_marked),
         limits=_limits_of(message.limits),
         no_approval_reason=message.no_approval.reason if message.HasField("no_approval") else None,
         credentials=CredentialRule(

@@ -8,11 +8,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
-import httpx
 import jwt
 
 from placet_server.model.errors import Unauthenticated
+
+if TYPE_CHECKING:
+    from httpx import AsyncClient
 
 log = logging.getLogger("placet.identity")
 
@@ -77,6 +80,8 @@ def from_file(path: Path) -> Read:
 
 def from_url(url: str, *, timeout_seconds: float = 5.0) -> Read:
     """No redirects, no proxies from the environment, bounded in time and size."""
+    # Half a second of import that only this source needs.
+    import httpx
 
     async def read() -> bytes:
         try:
@@ -88,7 +93,7 @@ def from_url(url: str, *, timeout_seconds: float = 5.0) -> Read:
     return read
 
 
-async def _fetch(client: httpx.AsyncClient, url: str) -> bytes:
+async def _fetch(client: AsyncClient, url: str) -> bytes:
     async with client.stream("GET", url, headers={"accept": "application/json"}) as response:
         if response.status_code != 200:
             raise KeySetUnavailable(f"{url}: status {response.status_code}")

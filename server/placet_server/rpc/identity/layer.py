@@ -10,8 +10,7 @@ from typing import Any
 from placet_server.model.caller import Caller
 from placet_server.model.errors import Unauthenticated
 from placet_server.rpc.call import Method, Next, Rpc
-from placet_server.rpc.identity.mtls import MtlsCertificates
-from placet_server.rpc.identity.source import Known, TokenSource
+from placet_server.rpc.identity.source import CertificateSource, Known, TokenSource
 
 DECISION_SECONDS = 60.0
 DECISIONS_MAX = 10_000
@@ -43,7 +42,7 @@ class DecisionCache:
 class Identity:
     """A bearer token decides if there is one, also when it does not hold; else the client certificate."""
 
-    def __init__(self, tokens: Sequence[TokenSource], certificates: MtlsCertificates | None = None) -> None:
+    def __init__(self, tokens: Sequence[TokenSource], certificates: CertificateSource | None = None) -> None:
         self._tokens = tuple(tokens)
         self._certificates = certificates
         self._cache = DecisionCache()

@@ -34,10 +34,10 @@ class MtlsCertificates:
         """The peer's certificate, PEM. None on a connection without one."""
         return next(iter(auth_context.get("x509_pem_cert", ())), None)
 
-    def establish(self, pem: bytes) -> Known:
+    def establish(self, certificate: bytes) -> Known:
         """Raises Unauthenticated."""
-        certificate = x509.load_pem_x509_certificate(pem)
-        tenant, subject = self._spiffe(certificate) if self._rule.trust_domain else _by_name(certificate)
+        read = x509.load_pem_x509_certificate(certificate)
+        tenant, subject = self._spiffe(read) if self._rule.trust_domain else _by_name(read)
         caller = Caller(
             tenant=check_tenant(tenant),
             subject=check_subject(subject),
@@ -45,7 +45,7 @@ class MtlsCertificates:
             scopes=self._rule.scopes,
             identity_source="mtls",
         )
-        return Known(caller=caller, expire_time=certificate.not_valid_after_utc.timestamp())
+        return Known(caller=caller, expire_time=read.not_valid_after_utc.timestamp())
 
     def _spiffe(self, certificate: x509.Certificate) -> tuple[str, str]:
         try:

@@ -1,15 +1,11 @@
-"""The sources of identity that the configuration names."""
+"""The sources of identity that the configuration names. Those that it does not name are not even imported."""
 
 from __future__ import annotations
 
 from placet_server.config import Config, ConfigRefused
-from placet_server.rpc.identity.claim import ClaimMapping
 from placet_server.rpc.identity.dev_token import DevToken
-from placet_server.rpc.identity.jwks import KeySet, KeySetUnavailable, from_file, from_url
-from placet_server.rpc.identity.jwt import JwtRule, JwtTokens
 from placet_server.rpc.identity.layer import Identity
-from placet_server.rpc.identity.mtls import MtlsCertificates, MtlsRule
-from placet_server.rpc.identity.source import TokenSource
+from placet_server.rpc.identity.source import CertificateSource, TokenSource
 
 
 async def open_identity(config: Config, dev_token: str) -> Identity:
@@ -19,14 +15,38 @@ async def open_identity(config: Config, dev_token: str) -> Identity:
     if config.identity_dev:
         tokens.append(DevToken(dev_token, tenant=config.dev_tenant, subject=config.dev_subject))
     if config.jwt_issuer:
-        tokens.append(JwtTokens(_rule(config), await _keys(config)))
+        tokens.append(await _jwt_tokens(config))
     return Identity(tokens, _certificates(config) if config.identity_mtls else None)
 
 
-async def _keys(config: Config) -> KeySet:
-    file, url = config.jwt_jwks_file, config.jwt_jwks_url
+async def _jwt_tokens(config: Config) -> TokenSource:
+    from placet_server.rpc.identity.claim import ClaimMapping
+    from placet_server.rpc.identity.jwks import KeySet, KeySetUnavailable, from_file, from_url
+    from placet_server.rpc.identity.jwt import JwtRule, JwtTokens
+
+    mapping = ClaimMapping(
+        tenant=config.jwt_claim_tenant,
+        tenant_fixed=config.jwt_tenant,
+        subject=config.jwt_claim_subject,
+        kind=config.jwt_claim_kind,
+        kind_default=config.jwt_kind,
+        roles=config.jwt_claim_roles,
+        scopes=config.jwt_claim_scopes,
+        scopes_default=config.jwt_scopes,
+        credential_handle=config.jwt_claim_credential,
+        credential_issuer=config.jwt_claim_credential_issuer,
+        credential_scopes=config.jwt_claim_credential_scopes,
+    )
+    rule = JwtRule(
+        issuer=config.jwt_issuer,
+        audience=config.jwt_audience,
+        algorithms=config.jwt_algorithms,
+        leeway_seconds=config.jwt_leeway_seconds,
+        mapping=mapping,
+    )
+    file = config.jwt_jwks_file
     keys = KeySet(
-        from_url(url) if file is None else from_file(file),
+        from_url(config.jwt_jwks_url) if file is None else from_file(file),
         refresh_seconds=config.jwt_refresh_seconds,
         refresh_seconds_min=config.jwt_refresh_seconds_min,
     )
@@ -34,32 +54,12 @@ async def _keys(config: Config) -> KeySet:
         await keys.load()
     except KeySetUnavailable as error:
         raise ConfigRefused(f"the issuer's keys cannot be read: {error}") from error
-    return keys
+    return JwtTokens(rule, keys)
 
 
-def _rule(config: Config) -> JwtRule:
-    return JwtRule(
-        issuer=config.jwt_issuer,
-        audience=config.jwt_audience,
-        algorithms=config.jwt_algorithms,
-        leeway_seconds=config.jwt_leeway_seconds,
-        mapping=ClaimMapping(
-            tenant=config.jwt_claim_tenant,
-            tenant_fixed=config.jwt_tenant,
-            subject=config.jwt_claim_subject,
-            kind=config.jwt_claim_kind,
-            kind_default=config.jwt_kind,
-            roles=config.jwt_claim_roles,
-            scopes=config.jwt_claim_scopes,
-            scopes_default=config.jwt_scopes,
-            credential_handle=config.jwt_claim_credential,
-            credential_issuer=config.jwt_claim_credential_issuer,
-            credential_scopes=config.jwt_claim_credential_scopes,
-        ),
-    )
+def _certificates(config: Config) -> CertificateSource:
+    from placet_server.rpc.identity.mtls import MtlsCertificates, MtlsRule
 
-
-def _certificates(config: Config) -> MtlsCertificates:
     rule = MtlsRule(
         trust_domain=config.mtls_trust_domain, kind=config.mtls_kind, scopes=frozenset(config.mtls_scopes)
     )

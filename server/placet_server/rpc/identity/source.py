@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +30,16 @@ class TokenSource(Protocol):
 
     async def establish(self, token: str) -> Known | None:
         """None if the token is not of this source. Raises Unauthenticated if it is and does not hold."""
+
+
+class CertificateSource(Protocol):
+    """Turns what TLS knows of its peer into a caller."""
+
+    def evidence(self, auth_context: Mapping[str, Iterable[bytes]]) -> bytes | None:
+        """The peer's certificate; None on a connection without one."""
+
+    def establish(self, certificate: bytes) -> Known:
+        """Raises Unauthenticated."""
 
 
 def check_tenant(tenant: object) -> str:
