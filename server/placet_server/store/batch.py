@@ -29,6 +29,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, TypedDict
 
 import orjson
@@ -281,7 +282,10 @@ class BatchWriter:
         if connection is None or connection.is_closed():
             connection = self._connection = await self._connect()
         admissions = [item.document for item in batch if item.is_admission]
-        advances = [item.document for item in batch if not item.is_admission]
+        # In the order of their ids: two writers that meet on the same rows must not lock them crosswise.
+        advances = sorted(
+            (item.document for item in batch if not item.is_admission), key=itemgetter("action_id")
+        )
         records = await connection.fetch(
             FLUSH.sql,
             self._clock.now(),
