@@ -88,7 +88,7 @@ class Load:
         end = sample()
         report = self._line(process)
         if process.wait(self._seconds_max()) != 0:
-            raise self._failure(process)
+            raise self._failure(process, "the load generator failed")
         return begin, end, json.loads(report)
 
     def _connect(self, process: subprocess.Popen[str]) -> None:
@@ -124,8 +124,9 @@ class Load:
         return self._plan.warmup_seconds + self._plan.measured_seconds + _SLACK_SECONDS
 
     def _expect(self, process: subprocess.Popen[str], word: str) -> None:
-        if self._line(process) != word:
-            raise self._failure(process)
+        line = self._line(process)
+        if line != word:
+            raise self._failure(process, f"the load generator said {line!r} instead of {word!r}")
 
     def _line(self, process: subprocess.Popen[str]) -> str:
         assert process.stdout is not None
@@ -135,11 +136,11 @@ class Load:
         assert process.stdin is not None
         process.stdin.write(f"{word}\n")
 
-    def _failure(self, process: subprocess.Popen[str]) -> LoadFailed:
+    def _failure(self, process: subprocess.Popen[str], problem: str) -> LoadFailed:
         process.kill()
         assert process.stderr is not None
         logs = "\n".join(child.log() for child in self._contender.children)
-        return LoadFailed(f"{self._contender.name}: {process.stderr.read()}\n{logs}")
+        return LoadFailed(f"{self._contender.name}: {problem}\n{process.stderr.read()}\n{logs}")
 
 
 def h2load_rate(contender: Contender, case: Case, plan: Plan, folder: Path) -> float:

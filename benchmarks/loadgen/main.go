@@ -106,10 +106,14 @@ func (l *load) connect(count int) []*connection {
 }
 
 func (l *load) run(opened []*connection, calls int) {
-	begin := time.AfterFunc(time.Duration(l.warmup), func() { fmt.Println("begin") })
-	end := time.AfterFunc(time.Duration(l.end), func() { fmt.Println("end") })
-	defer begin.Stop()
-	defer end.Stop()
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		time.Sleep(time.Duration(l.warmup - l.now()))
+		fmt.Println("begin")
+		time.Sleep(time.Duration(l.end - l.now()))
+		fmt.Println("end")
+	}()
 	done := make(chan error)
 	for number, c := range opened {
 		depth := calls / len(opened)
@@ -121,6 +125,8 @@ func (l *load) run(opened []*connection, calls int) {
 	for range opened {
 		must(<-done)
 	}
+	// The last call may end as soon as the time does.
+	<-told
 }
 
 // writeKey makes the key unique among the calls of this load; whoever drives us makes it unique among loads.
