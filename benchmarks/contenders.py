@@ -61,7 +61,8 @@ class Contender:
             child = Child(self._command(), self._environment(number), self.folder / f"log-{number}")
             self.children.append(child)
             # One after the other: the first one migrates.
-            child.wait_until_listening(self.port.number)
+            for port in self._ports(number):
+                child.wait_until_listening(port)
 
     def stop(self) -> None:
         for child in self.children:
@@ -84,6 +85,10 @@ class Contender:
         return [
             f"{self.name}: a server has ended\n{child.log()}" for child in self.children if not child.alive()
         ]
+
+    def _ports(self, number: int) -> list[int]:
+        """Where a process listens once it is ready."""
+        return [self.port.number]
 
     def _command(self) -> list[str]:
         raise NotImplementedError
@@ -151,6 +156,9 @@ class Placet(Contender):
 
     async def problems(self) -> list[str]:
         return [*await super().problems(), *await self._store_problems("actions")]
+
+    def _ports(self, number: int) -> list[int]:
+        return [*super()._ports(number), self._metrics_ports[number]]
 
     def _command(self) -> list[str]:
         return [sys.executable, "-c", _PLACET]
