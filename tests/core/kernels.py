@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from placet.app import App
@@ -100,8 +101,17 @@ def call_of(
     return Call(caller=caller, invocation=invocation, time_left_seconds=time_left_seconds)
 
 
-async def run(kernel: Kernel, capability: str, value: Any, key: str = "", **options: Any) -> Executed:
-    return await execute(kernel, call_of(capability, value, key, **options))
+async def run(
+    kernel: Kernel,
+    capability: str,
+    value: Any,
+    key: str = "",
+    *,
+    on_admitted: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Executed:
+    call = replace(call_of(capability, value, key, **options), on_admitted=on_admitted)
+    return await execute(kernel, call)
 
 
 async def declare_dead(kernel: Kernel) -> None:

@@ -60,6 +60,7 @@ class Run:
         self._timers = timers
         self._grace_seconds = grace_seconds
         self._waiters: set[asyncio.Future[Action | None]] = set()
+        self._is_overdue = False
         self._callers = 0
         self._grace: Timer | None = None
         self._answer: tuple[Action | None, Exception | None] | None = None
@@ -79,8 +80,11 @@ class Run:
             self.task.cancel()
 
     async def wait(self, seconds: float | None) -> Action | None:
-        """The answer, or after so many seconds the action as it is known. Raises what acquiring raised."""
-        if self._answer is None:
+        """The answer; or the action as it is known, after so many seconds or once nobody is kept waiting.
+
+        Raises what acquiring raised.
+        """
+        if self._answer is None and not self._is_overdue:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.add(waiter)
             timer = None if seconds is None else self._timers.call_later(seconds, self._expire, waiter)
@@ -103,8 +107,8 @@ class Run:
             self._expire(waiter)
 
     def answer_within(self, seconds: float) -> None:
-        """Callers are not kept waiting for a handler that does not stop: they are told how it stands."""
-        self._timers.call_later(seconds, self.expire_waiters)
+        """Nobody is kept waiting longer for a handler that does not stop: all are told how it stands."""
+        self._timers.call_later(seconds, self._be_overdue)
 
     def finish(self, action: Action | None, error: Exception | None = None) -> None:
         self._answer = (action, error)
@@ -134,6 +138,10 @@ class Run:
             self._grace = self._timers.call_later(
                 self._grace_seconds, self.stop, StopCause.CANCELLED_BY_CALLER
             )
+
+    def _be_overdue(self) -> None:
+        self._is_overdue = True
+        self.expire_waiters()
 
     def _expire(self, waiter: asyncio.Future[Action | None]) -> None:
         if not waiter.done():
