@@ -123,8 +123,9 @@ def key_requirement_default(effect: EffectClass) -> KeyRequirement:
     return KeyRequirement.OPTIONAL if effect is EffectClass.READ else KeyRequirement.REQUIRED
 
 
-def attempts_max_default(effect: EffectClass) -> int:
-    return 3 if effect in (EffectClass.READ, EffectClass.IDEMPOTENT) else 1
+def attempts_max_default(effect: EffectClass, *, marked: bool = False) -> int:
+    """A marked effect may have several tries whatever its class: what has begun is never repeated."""
+    return 3 if marked or effect in (EffectClass.READ, EffectClass.IDEMPOTENT) else 1
 
 
 def contract_for(effect: EffectClass) -> Contract:

@@ -862,7 +862,7 @@ func (x *IdempotencyRule) GetTtl() *durationpb.Duration {
 // Tries that one action may have.
 type RetryRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// First try and rescues together; 0: the default of the effect class (READ and IDEMPOTENT 3, otherwise 1).
+	// First try and rescues together; 0: the default (3 for READ, for IDEMPOTENT and for marked effects, otherwise 1).
 	AttemptsMax   int32 `protobuf:"varint,1,opt,name=attempts_max,json=attemptsMax,proto3" json:"attempts_max,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

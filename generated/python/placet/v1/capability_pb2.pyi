@@ -458,7 +458,7 @@ class RetryRule(_message.Message):
 
     ATTEMPTS_MAX_FIELD_NUMBER: _builtins.int
     attempts_max: _builtins.int
-    """First try and rescues together; 0: the default of the effect class (READ and IDEMPOTENT 3, otherwise 1)."""
+    """First try and rescues together; 0: the default (3 for READ, for IDEMPOTENT and for marked effects, otherwise 1)."""
     def __init__(
         self,
         *,

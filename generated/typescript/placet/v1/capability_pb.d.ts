@@ -309,7 +309,7 @@ export declare const IdempotencyRuleSchema: GenMessage<IdempotencyRule>;
  */
 export declare type RetryRule = Message<"placet.v1.RetryRule"> & {
   /**
-   * First try and rescues together; 0: the default of the effect class (READ and IDEMPOTENT 3, otherwise 1).
+   * First try and rescues together; 0: the default (3 for READ, for IDEMPOTENT and for marked effects, otherwise 1).
    *
    * @generated from field: int32 attempts_max = 1;
    */

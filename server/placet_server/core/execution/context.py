@@ -65,8 +65,7 @@ class Attempt:
             if not self.effect_begun and self.action.effect_class != "READ":
                 body = f'{{"attempt":{self.action.attempt}}}'
                 await self._advance(EventType.EFFECT_STARTED, body, effect_begun=True)
-                self.effect_begun = True
-                self._journal.boundary.reached("before_provider_call", self.action.capability)
+                self._note_begun()
         return self.effect_key
 
     async def checkpoint(self, operation: str, cursor: Json) -> None:
@@ -85,7 +84,8 @@ class Attempt:
             provider_operation=operation,
             provider_cursor=text,
         )
-        self.effect_begun = self.effect_begun or touches is True
+        if touches:
+            self._note_begun()
 
     def time_left(self) -> float:
         return max(0.0, self.deadline - asyncio.get_running_loop().time())
@@ -96,6 +96,11 @@ class Attempt:
         """
         span = asyncio.get_running_loop().time() - self._begin
         return (self.action.start_time_us or 0) + int(span * 1_000_000)
+
+    def _note_begun(self) -> None:
+        if not self.effect_begun:
+            self.effect_begun = True
+            self._journal.boundary.reached("before_provider_call", self.action.capability)
 
     async def _advance(
         self,
