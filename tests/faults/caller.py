@@ -1,0 +1,155 @@
+"""A caller that sends once and takes what comes: no retries, no look-up, so that every answer is seen as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from placet import requests
+from placet.errors import NotFoundError, PlacetError
+from placet.requests import CallArguments, CallOptions
+from placet.status import error_of_rpc
+from placet.v1 import action_pb2, error_reason_pb2, outcome_pb2, runtime_service_pb2
+from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
+from placet_server.store import event as events
+from placet_server.store.session import connect
+from tests.faults.processes import POLL_SECONDS, WAIT_SECONDS, Server
+
+TENANT = "dev"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Of one Execute: an action, or an error."""
+
+    action: action_pb2.Action | None = None
+    attached: bool = False
+    error: PlacetError | None = None
+    seconds: float = 0.0
+
+    @property
+    def word(self) -> str:
+        """SUCCEEDED, the reason of the refusal or ending, or the transport's code in lower case."""
+        if self.error is None:
+            return "SUCCEEDED"
+        return self.error.reason or self.error.code.lower()
+
+    @property
+    def output(self) -> str:
+        assert self.action is not None, repr(self.error)
+        return self.action.output_json
+
+
+class Caller:
+    """Of one server. Close it; it does not survive the server's port."""
+
+    def __init__(self, server: Server) -> None:
+        options = [
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.enable_retries", 0),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        self._channel = grpc.aio.insecure_channel(server.target, options)
+        self._stub = RuntimeServiceStub(self._channel)
+        self._metadata = (("authorization", f"Bearer {server.token}"),)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def execute(
+        self,
+        capability: str,
+        input: Any,
+        key: str,
+        *,
+        seconds: float = 30.0,
+        on_action_id: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> Answer:
+        arguments: CallArguments = {"key": key, **options}  # type: ignore[typeddict-item]
+        request = requests.prepare_call(capability, input, CallOptions(**arguments)).execute_request()
+        begin = time.monotonic()
+        call = self._stub.Execute(request, timeout=seconds, metadata=self._metadata)
+        try:
+            if on_action_id is not None:
+                first = dict(await call.initial_metadata())
+                on_action_id(str(first.get("placet-action-id", "")))
+            response = await call
+        except grpc.aio.AioRpcError as error:
+            return Answer(error=error_of_rpc(error), seconds=time.monotonic() - begin)
+        return Answer(action=response.action, attached=response.attached, seconds=time.monotonic() - begin)
+
+    async def get(self, action_id: str) -> action_pb2.Action:
+        return await self._get(requests.get_request(action_id))
+
+    async def by_key(self, capability: str, key: str) -> action_pb2.Action | None:
+        """None: no action holds it."""
+        try:
+            return await self._get(requests.get_by_key_request(capability, key))
+        except NotFoundError:
+            return None
+
+    async def info(self) -> runtime_service_pb2.GetServerInfoResponse:
+        request = runtime_service_pb2.GetServerInfoRequest()
+        return await self._stub.GetServerInfo(request, timeout=5, metadata=self._metadata)
+
+    async def until(self, capability: str, key: str, *states: str) -> action_pb2.Action:
+        """The action once it is in one of these states."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            action = await self.by_key(capability, key)
+            if action is not None and state_of(action) in states:
+                return action
+            assert time.monotonic() < deadline, f"never {states}: {action}"
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _get(self, request: Any) -> action_pb2.Action:
+        try:
+            response = await self._stub.GetAction(request, timeout=5, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise error_of_rpc(error) from None
+        action: action_pb2.Action = response.action
+        return action
+
+
+def state_of(action: action_pb2.Action) -> str:
+    return action_pb2.ActionState.Name(action.state).removeprefix("ACTION_STATE_")
+
+
+def effect_of(action: action_pb2.Action) -> str:
+    """ "-" where the capability has none."""
+    if not action.outcome.effect:
+        return "-"
+    return outcome_pb2.EffectState.Name(action.outcome.effect).removeprefix("EFFECT_STATE_")
+
+
+def advice_of(action: action_pb2.Action) -> str:
+    return outcome_pb2.RetryAdvice.Name(action.outcome.retry_advice).removeprefix("RETRY_ADVICE_")
+
+
+def reason_of(action: action_pb2.Action) -> str:
+    return error_reason_pb2.ErrorReason.Name(action.outcome.reason).removeprefix("ERROR_REASON_")
+
+
+async def check_chain(dsn: str, action: action_pb2.Action) -> list[str]:
+    """The types of an action's events, whose sequence must be gap-free and whose receipts must verify."""
+    connection = await connect(dsn)
+    try:
+        chain = await events.list_receipts(connection, TENANT, action.action_id)
+    finally:
+        await connection.close()
+    receipt = b""
+    for link in chain:
+        told = (action.action_id, link.sequence, link.type, link.create_time_us, link.body)
+        receipt = hashlib.sha256(receipt + "\n".join(map(str, told)).encode()).digest()
+        assert receipt.hex() == link.receipt
+    assert list(range(1, len(chain) + 1)) == [link.sequence for link in chain]
+    assert action.receipt_digest == receipt.hex()
+    return [link.type for link in chain]

@@ -1,0 +1,63 @@
+"""Servers, the provider and callers of fault tests. Whatever a test started ends with it, by its pid."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.caller import Caller
+from tests.faults.processes import Provider, Server, Servers, Zygote
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    running = Zygote()
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def _provider() -> Iterator[Provider]:
+    running = Provider()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def provider(_provider: Provider) -> Iterator[Provider]:
+    """Counts from zero, and holds nothing."""
+    _provider.reset()
+    yield _provider
+    _provider.release()
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """One that the unprivileged user of an embedded Postgres can enter, as pytest's own are closed to it."""
+    folder = Path(tempfile.mkdtemp(prefix="placet-test-", dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def servers(zygote: Zygote, provider: Provider, open_folder: Path) -> Iterator[Servers]:
+    started = Servers(zygote, open_folder, provider)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+async def call() -> AsyncIterator[Callable[[Server], Caller]]:
+    """A caller of a server."""
+    made: list[Caller] = []
+
+    def connect(server: Server) -> Caller:
+        made.append(Caller(server))
+        return made[-1]
+
+    yield connect
+    for caller in made:
+        await caller.close()
