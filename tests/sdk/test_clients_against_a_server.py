@@ -11,6 +11,7 @@ import pytest
 from placet import errors
 from placet.testing import Server, server
 from placet.v1 import action_pb2
+from placet.v1.error_reason_pb2 import ErrorReason
 from tests.sdk import desk
 from tests.sdk.conftest import Both
 
@@ -89,9 +90,13 @@ async def test_unknown_things_and_strangers_are_refused_by_kind(both: Both) -> N
 
 
 async def test_the_deadline_stops_the_work_and_says_so(both: Both, tmp_path: Path) -> None:
-    with pytest.raises(errors.ActionCancelled) as caught:
+    with pytest.raises(errors.PlacetError) as caught:
         await both.ask("call", "desk.wait", {}, timeout=3.0)
-    assert ("DEADLINE_EXCEEDED", "NOT_DONE") == (caught.value.reason, caught.value.effect)
+    # On a busy machine the handler may need longer to stop than the caller can wait.
+    assert isinstance(caught.value, errors.ActionCancelled | errors.PendingError)
+    action = await both.ask("wait", caught.value.action_id)
+    assert "DEADLINE_EXCEEDED" == ErrorReason.Name(action.outcome.reason).removeprefix("ERROR_REASON_")
+    assert action_pb2.ACTION_STATE_CANCELLED == action.state
     assert 1 == desk.marks(tmp_path, "stopped")
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import subprocess
 import threading
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, unquote, urlsplit
 
 if TYPE_CHECKING:
     from placet_server.embedded.server import EmbeddedPostgres
@@ -26,27 +28,32 @@ POSTGRES_SETTINGS = {
 @asynccontextmanager
 async def database() -> AsyncIterator[str]:
     """The DSN of a fresh, migrated database on this process's own Postgres; dropped at the end."""
-    admin = await asyncio.to_thread(_cluster.admin_dsn)
     name = f"placet_{uuid.uuid4().hex}"
-    await _administer(admin, f"create database {name} template {TEMPLATE}")
+    dsn = await asyncio.to_thread(_cluster.create, name)
     try:
-        yield _dsn_of(admin, name)
+        yield dsn
     finally:
-        await _administer(admin, f"drop database if exists {name} with (force)")
+        await asyncio.to_thread(_cluster.drop, name)
 
 
 class _Cluster:
-    """The one Postgres of this process: started at first use, ended with the process."""
+    """The one Postgres of this process: started at first use, ended with the process. May be used by many threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._postgres: EmbeddedPostgres | None = None
 
-    def admin_dsn(self) -> str:
+    def create(self, name: str) -> str:
+        """Blocks until the database is there; its DSN."""
         with self._lock:
             if self._postgres is None:
                 self._postgres = self._started()
-            return self._postgres.dsn
+            _run(self._postgres.dsn, "createdb", f"--template={TEMPLATE}", name)
+            return _dsn_of(self._postgres, name)
+
+    def drop(self, name: str) -> None:
+        if self._postgres is not None:
+            _run(self._postgres.dsn, "dropdb", "--force", "--if-exists", name)
 
     def _started(self) -> EmbeddedPostgres:
         from placet_server.embedded.server import EmbeddedPostgres
@@ -55,25 +62,30 @@ class _Cluster:
         postgres = EmbeddedPostgres(fsync=True, settings=POSTGRES_SETTINGS)
         postgres.start()
         atexit.register(postgres.stop)
-        asyncio.run(_administer(postgres.dsn, f"create database {TEMPLATE}"))
-        asyncio.run(migrate(_dsn_of(postgres.dsn, TEMPLATE)))
+        _run(postgres.dsn, "createdb", TEMPLATE)
+        asyncio.run(migrate(_dsn_of(postgres, TEMPLATE)))
         return postgres
 
 
-async def _administer(dsn: str, statement: str) -> None:
-    from placet_server.store.session import SessionOptions, connect
+def _run(dsn: str, program: str, *arguments: str) -> None:
+    """One of Postgres's own programs; the password goes by environment, where other users do not see it."""
+    from placet_server.embedded import binaries
 
-    connection = await connect(
-        dsn, SessionOptions(application_name="placet-testing", statement_timeout_seconds=60.0)
-    )
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
+    parts = urlsplit(dsn)
+    environment = {
+        "PGHOST": parse_qs(parts.query)["host"][0],
+        "PGUSER": parts.username or "",
+        "PGPASSWORD": unquote(parts.password or ""),
+        "LC_ALL": "C.UTF-8",
+    }
+    command = [binaries.find().program(program), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise RuntimeError(f"{program} {' '.join(arguments)}: {done.stderr.strip()}")
 
 
-def _dsn_of(admin_dsn: str, name: str) -> str:
-    return admin_dsn.replace("/postgres?", f"/{name}?", 1)
+def _dsn_of(postgres: EmbeddedPostgres, name: str) -> str:
+    return postgres.dsn.replace("/postgres?", f"/{name}?", 1)
 
 
 _cluster = _Cluster()
