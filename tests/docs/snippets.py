@@ -1,0 +1,158 @@
+"""The code blocks of a document, and a folder in which to follow it as a reader would.
+
+A block's first word is its language, its second, where given, the file that it is. A `console` block is typed at a
+shell: lines after `$ ` are commands, the others what they print, with `…` for what differs from run to run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+from tests.house.source_tree import ROOT
+
+READY_SECONDS = 60
+COMMAND_SECONDS = 60
+
+_BLOCK = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_SERVER = re.compile(r"\s*(\w+=\S+ )*placet (dev|serve)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One fenced block; `file` is "" where it is not a file."""
+
+    language: str
+    file: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What a reader types, and what the document says that it prints."""
+
+    line: str
+    output: str
+
+
+def blocks(document: str) -> list[Block]:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return [Block(language=found[1], file=found[2] or "", text=found[3]) for found in _BLOCK.finditer(text)]
+
+
+def commands(block: Block) -> list[Command]:
+    """Of a console block. What stands before the first command is no output."""
+    parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]
+    return [Command(line=line, output=output) for line, _, output in (part.partition("\n") for part in parts)]
+
+
+def matches(expected: str, actual: str) -> bool:
+    """Whether the output is as written, `…` standing for anything and blanks at ends of lines for nothing."""
+    pattern = ".*".join(re.escape(part) for part in _trimmed(expected).split("…"))
+    return re.fullmatch(pattern, _trimmed(actual), re.DOTALL) is not None
+
+
+def _trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def local_links(document: str) -> list[str]:
+    """Targets of links into the repository, without their anchors."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    return [urlsplit(target).path for target in targets if not urlsplit(target).scheme and not target.startswith("#")]
+
+
+class Desk:
+    """A folder where a document is followed: its files are written, its commands run, one server at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._server: subprocess.Popen[str] | None = None
+        self._log: IO[str] | None = None
+        self._code = 0
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PLACET_")}
+        programs = str(Path(sys.executable).parent)
+        self._environment = kept | {
+            "PATH": f"{programs}{os.pathsep}{kept['PATH']}",
+            "COLUMNS": "120",
+            "PYTHONPATH": str(folder),
+        }
+
+    def follow(self, document: str) -> None:
+        """Every block in order. Raises AssertionError for a command that prints something else."""
+        for block in blocks(document):
+            if block.file:
+                path = self.folder / block.file
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(block.text, encoding="utf-8")
+            elif block.language == "console":
+                for command in commands(block):
+                    self._type(command)
+
+    def _type(self, command: Command) -> None:
+        if _SERVER.match(command.line):
+            self._serve(command)
+            return
+        done = subprocess.run(
+            ["bash", "-c", f"(exit {self._code})\n{command.line}"],
+            cwd=self.folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=COMMAND_SECONDS,
+        )
+        self._code = done.returncode
+        said = f"$ {command.line}\n{done.stdout}\nThe document says:\n{command.output}{self._server_said()}"
+        assert matches(command.output, done.stdout), said
+
+    def _serve(self, command: Command) -> None:
+        """On any free port; what else runs on the machine is not the reader's."""
+        self.close()
+        self._log = (self.folder / "server.log").open("w+", encoding="utf-8")
+        self._server = subprocess.Popen(
+            ["bash", "-c", f"exec {command.line} --port 0"],
+            cwd=self.folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for _ in range(READY_SECONDS // 5):
+            if self._server.poll() is not None or self._is_ready():
+                break
+        assert self._server.poll() is None, f"it has ended{self._server_said()}"
+        assert self._is_ready(), f"it is not ready{self._server_said()}"
+
+    def _is_ready(self) -> bool:
+        asked = subprocess.run(
+            ["placet", "health", "--wait", "5s"],
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            timeout=30,
+        )
+        return asked.returncode == 0
+
+    def _server_said(self) -> str:
+        return "\nThe server says:\n" + (self.folder / "server.log").read_text(encoding="utf-8") if self._log else ""
+
+    def close(self) -> None:
+        """End the server, if one runs."""
+        if self._server is not None:
+            self._server.terminate()
+            self._server.wait(60)
+            self._server = None
+        (self.folder / ".placet" / "token").unlink(missing_ok=True)
+        if self._log is not None:
+            self._log.close()
+            self._log = None

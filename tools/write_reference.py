@@ -1,0 +1,230 @@
+"""Write the parts of docs/ that repeat the code: the error reasons, the settings, the metrics.
+
+`python tools/write_reference.py` writes them; with `--check` it only says which are out of date. A part stands between
+`<!-- generated: name -->` and `<!-- end -->`; everything else in the document is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from placet.status import _BY_REASON as EXCEPTIONS
+from placet_server.config import Config
+from placet_server.model import errors
+from placet_server.telemetry.metric import Metrics
+
+ROOT = Path(__file__).resolve().parents[1]
+PROTO = ROOT / "proto/placet/v1/error_reason.proto"
+
+_PART = re.compile(r"(<!-- generated: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_REASON = re.compile(r"((?:  //[^\n]*\n)+)  ERROR_REASON_([A-Z_]+) = \d+;")
+_SAMPLE = re.compile(r" ?(\{.*\})$")
+
+NOTHING = "nothing was stored and nothing ran"
+READ_OR = "NOT_DONE; unset for READ"
+
+
+class Advice(NamedTuple):
+    """What the caller of a reason needs that the contract's comment does not say."""
+
+    effect: str
+    retry: str
+    todo: str
+
+
+ADVICE = {
+    "MALFORMED_REQUEST": Advice(NOTHING, "NEVER", "Correct the fields that `BadRequest` names."),
+    "MALFORMED_JSON": Advice(NOTHING, "NEVER", "Send valid JSON; `offset` counts characters from 0."),
+    "JSON_NOT_INTEROPERABLE": Advice(
+        NOTHING, "NEVER", "Name each member once; send money, 64-bit ids and long decimals as strings."
+    ),
+    "PAYLOAD_TOO_LARGE": Advice(NOTHING, "NEVER", "Pass a reference to large data instead of the data."),
+    "UNAUTHENTICATED": Advice(NOTHING, "NEVER", "Send `authorization: Bearer <token>` with a token that this server accepts; `problem` says what is wrong."),
+    "NOT_FOUND": Advice(
+        NOTHING, "NEVER", "Check the id and the tenant: what another tenant owns is not found, too."
+    ),
+    "CURSOR_EXPIRED": Advice(
+        "the watched action is untouched", "NEVER", "Watch again from `oldest_cursor`."
+    ),
+    "STALE_DIGEST": Advice(NOTHING, "NEVER", "Read the manifest again, then decide with its digest."),
+    "MANIFEST_REFUSED": Advice(
+        NOTHING, "NEVER", "Run `placet app check`, or admit with `validate_only`, to see every problem."
+    ),
+    "SCOPE_MISSING": Advice(NOTHING, "NEVER", "Ask whoever issues your token for the scope."),
+    "UNKNOWN_METHOD": Advice(NOTHING, "NEVER", "The server is older than your stubs; compare the versions."),
+    "CAPABILITY_NOT_FOUND": Advice(NOTHING, "NEVER", "`placet capabilities` lists what your tenant can call."),
+    "HANDLER_NOT_FOUND": Advice(NOTHING, "NEVER", "Start the server with the app that serves it (`--app`)."),
+    "INPUT_SCHEMA_VIOLATION": Advice(
+        NOTHING, "NEVER", "Correct the input at the JSON Pointers that `BadRequest` names."
+    ),
+    "CONTRACT_VIOLATION": Advice(NOTHING, "NEVER", "Do what `rule` and the message say."),
+    "IDEMPOTENCY_KEY_REQUIRED": Advice(
+        NOTHING, "NEVER", "Send `options.idempotency_key`, made from what you want done."
+    ),
+    "CREDENTIAL_MISMATCH": Advice(
+        NOTHING, "NEVER", "`problem` is missing, expired, wrong_issuer or missing_scope: get such a token."
+    ),
+    "DURABILITY_UNAVAILABLE": Advice(NOTHING, "NEVER", "Call a server that keeps more, or require less."),
+    "IDEMPOTENCY_CONFLICT": Advice(
+        "the action that holds the key is untouched", "NEVER", "A new request needs a new key."
+    ),
+    "HANDLER_FAILED": Advice(
+        "NOT_DONE or DONE, as the handler said",
+        "SAME_KEY if temporary and not done, NEVER if done, else NEW_KEY",
+        "Decide by `failure_code`. On UNAVAILABLE the key is free: the same request starts a new action.",
+    ),
+    "OUTPUT_SCHEMA_VIOLATION": Advice(
+        "DONE; unset for READ", "NEVER; NEW_KEY for READ", "The handler or its schema is wrong: tell the author."
+    ),
+    "CANCELLED_BY_CALLER": Advice(READ_OR, "NEW_KEY", "Nothing, or ask again with a new key."),
+    "DEADLINE_EXCEEDED": Advice(
+        f"{READ_OR}; no action when the deadline had passed already",
+        "NEW_KEY; none without an action",
+        "Allow more time: the RPC deadline, `options.timeout`, or the contract's `timeout_max`.",
+    ),
+    "SHUTDOWN": Advice(READ_OR, "NEW_KEY", "Ask again with a new key. Also what a READ without a key ends as after a crash."),
+    "RETRY_BUDGET": Advice(READ_OR, "NEW_KEY", "Find out why attempts are lost before you ask again."),
+    "EFFECT_AMBIGUOUS": Advice(
+        "UNKNOWN",
+        "AFTER_WAIT",
+        "Look at the provider. A new key may have the effect twice. `cause` says how the attempt ended.",
+    ),
+    "DUPLICATE_REFUSED": Advice(
+        "that of the action that holds the key", "that of its outcome", "GetAction shows what became of the key."
+    ),
+    "OVERLOADED": Advice(NOTHING, "the same request, after `RetryInfo`", "Come back a little later, with a growing pause."),
+    "STORE_UNAVAILABLE": Advice(
+        "no outcome is recorded; a row that was written all the same is released by its owner",
+        "the same request with its key, after `RetryInfo`",
+        "Send it again. Without a key a READ may then run twice.",
+    ),
+    "WAIT_EXPIRED": Advice(
+        "NOT_DONE or UNKNOWN so far; unset for READ",
+        "SAME_KEY with a key, else AFTER_WAIT",
+        "Ask again with the same key, or WaitAction.",
+    ),
+    "DRAINING": Advice("nothing new was started", "the same request, after `RetryInfo`", "Another server, or this one later, takes it."),
+    "INTERNAL": Advice(
+        "not known", "NEVER, as no outcome is sent; the key tells", "GetAction by key; give the operator `incident_id`."
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One reason as the contract describes it."""
+
+    name: str
+    comment: str
+    sample: str
+
+
+def reasons() -> list[Reason]:
+    """In the contract's order. Raises ValueError for a comment without sample metadata."""
+    found = []
+    for comment, name in _REASON.findall(PROTO.read_text(encoding="utf-8")):
+        text = " ".join(line.strip().removeprefix("//").strip() for line in comment.strip().splitlines())
+        sample = _SAMPLE.search(text)
+        if sample is None:
+            if name == "UNSPECIFIED":
+                continue
+            raise ValueError(f"{name} shows no sample metadata")
+        found.append(Reason(name=name, comment=text[: sample.start()].strip(), sample=sample[1]))
+    return found
+
+
+def classes() -> dict[str, type[errors.PlacetError]]:
+    """The server's exception class of each reason."""
+    return {each.reason: each for each in errors.PlacetError.__subclasses__()}
+
+
+def _error_table() -> Iterator[str]:
+    yield "| reason | code | retry advice | Python |"
+    yield "|---|---|---|---|"
+    for reason in reasons():
+        code = classes()[reason.name].code.value
+        if reason.name == "HANDLER_FAILED":
+            code += ", UNAVAILABLE"
+        exception = EXCEPTIONS[reason.name].__name__
+        link = f"[`{reason.name}`](#{reason.name.lower()})"
+        yield f"| {link} | {code} | {ADVICE[reason.name].retry} | `{exception}` |"
+
+
+def _error_sections() -> Iterator[str]:
+    for reason in reasons():
+        advice = ADVICE[reason.name]
+        yield f"### {reason.name}"
+        yield ""
+        yield reason.comment
+        yield ""
+        yield f"- Metadata: `{reason.sample}`"
+        yield f"- Effect: {advice.effect}."
+        yield f"- Retry: {advice.retry}."
+        yield f"- {advice.todo}"
+        yield ""
+
+
+def _settings() -> Iterator[str]:
+    yield "| variable | meaning | default |"
+    yield "|---|---|---|"
+    for name, field in Config.model_fields.items():
+        yield f"| `PLACET_{name.upper()}` | {field.description} | {_default(field.default)} |"
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value))
+    if value is None or value == "":
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _metrics() -> Iterator[str]:
+    metrics = Metrics()
+    yield "| metric | kind | labels | meaning |"
+    yield "|---|---|---|---|"
+    for kind, families in (("histogram", metrics.histograms), ("counter", metrics.counters)):
+        for family in families:
+            labels = ", ".join(f"`{label}`" for label in family.labels)
+            yield f"| `{family.name}` | {kind} | {labels} | {family.help} |"
+
+
+PARTS: dict[str, Callable[[], Iterator[str]]] = {
+    "reasons": _error_table,
+    "details": _error_sections,
+    "settings": _settings,
+    "metrics": _metrics,
+}
+
+
+def documents() -> list[Path]:
+    return sorted((ROOT / "docs").glob("*.md"))
+
+
+def written(text: str) -> str:
+    """The document with its generated parts as the code says now."""
+    return _PART.sub(
+        lambda part: part[1] + "".join(f"{line}\n" for line in PARTS[part[2]]()) + part[3], text
+    )
+
+
+def main() -> int:
+    stale = []
+    for path in documents():
+        text = path.read_text(encoding="utf-8")
+        if (new := written(text)) == text:
+            continue
+        stale.append(path.name)
+        if "--check" not in sys.argv:
+            path.write_text(new, encoding="utf-8")
+    print("\n".join(stale) or "up to date")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
