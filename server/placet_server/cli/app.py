@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -103,6 +102,8 @@ def _load(reference: str) -> App:
         raise Complaint(str(error), ExitCode.REFUSED, "DECLARATION") from None
     except Exception as error:
         # The author's module is at fault, and its traceback is what the author needs.
+        import traceback
+
         shown = "".join(traceback.format_exception(error)).rstrip()
         raise Complaint(
             f"{reference} cannot be imported\n{shown}", ExitCode.REFUSED, "IMPORT_FAILED"

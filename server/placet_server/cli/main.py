@@ -14,7 +14,7 @@ from placet_server.cli import action, app, call, capability, health, migrate, se
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.demo import command as demo
 from placet_server.cli.exit_code import ExitCode, code_of_error
-from placet_server.cli.output import print_line, warn
+from placet_server.cli.output import ReaderGone, print_line, warn
 
 if TYPE_CHECKING:
     from placet.errors import PlacetError
@@ -65,6 +65,8 @@ cli.add_typer(app.commands, name="app")
 
 def main() -> None:
     """The console script."""
+    # Errors are told here; gRPC's own log lines would tell them again, in other words.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     sys.exit(run(sys.argv[1:]))
 
 
@@ -73,9 +75,9 @@ def run(arguments: Sequence[str]) -> int:
     is_json = "--json" in arguments
     try:
         ended = cli(list(arguments), prog_name="placet", standalone_mode=False)
-        sys.stdout.flush()
     except typer.Abort:
-        return _interrupted()
+        warn("interrupted")
+        return ExitCode.INTERRUPTED
     except typer.TyperException as error:
         show = getattr(error, "show", None)
         show() if show is not None else warn(f"placet: {error.format_message()}")
@@ -83,12 +85,15 @@ def run(arguments: Sequence[str]) -> int:
     except Complaint as error:
         warn(f"placet: {error.message}")
         return _ended(is_json, error.code, {"kind": error.kind, "message": error.message})
-    except BrokenPipeError:
+    except ReaderGone:
         # Whoever read us has gone; the interpreter's last flush must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.BROKEN_PIPE
     except Exception as error:
         return _unexpected(error, is_json)
+    if ended == ExitCode.INTERRUPTED and not isinstance(ended, ExitCode):
+        # Typer's own answer to Ctrl-C, which says nothing.
+        warn("interrupted")
     return ended if isinstance(ended, int) else ExitCode.SUCCEEDED
 
 
@@ -110,11 +115,6 @@ def _placet_error(error: Exception) -> PlacetError | None:
     from placet.errors import PlacetError
 
     return error if isinstance(error, PlacetError) else None
-
-
-def _interrupted() -> int:
-    warn("interrupted")
-    return ExitCode.INTERRUPTED
 
 
 def _ended(is_json: bool, code: int, document: dict[str, object]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +47,8 @@ def migrate(
         from placet_server.model.errors import StoreUnavailable
         from placet_server.store import migrate as schema
         from placet_server.store.session import StoreUnfit
+
+    import asyncio
 
     run = schema.status if status else schema.migrate
     try:

@@ -20,19 +20,23 @@ if TYPE_CHECKING:
 WIDE = 100_000
 
 
+class ReaderGone(Exception):
+    """Nobody reads stdout any more."""
+
+
 def print_document(value: Any) -> None:
     """One JSON document, indented."""
-    print(escape_json(json.dumps(value, ensure_ascii=False, indent=2)), flush=True)
+    _write(escape_json(json.dumps(value, ensure_ascii=False, indent=2)))
 
 
 def print_line(value: Any) -> None:
     """One JSON document on one line, as part of a stream."""
-    print(escape_json(json.dumps(value, ensure_ascii=False)), flush=True)
+    _write(escape_json(json.dumps(value, ensure_ascii=False)))
 
 
 def say(text: str = "") -> None:
     """A line for people; what is foreign in it is escaped here."""
-    print(escape_block(text), flush=True)
+    _write(escape_block(text))
 
 
 def warn(text: str) -> None:
@@ -107,5 +111,11 @@ def _print_trimmed(table: Any) -> None:
     plain = console()
     with plain.capture() as captured:
         plain.print(table)
-    for line in captured.get().splitlines():
-        print(line.rstrip(), flush=True)
+    _write("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _write(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise ReaderGone from None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 
 from placet_server.cli.option import Json
 from placet_server.cli.output import print_document, print_facts
@@ -32,6 +30,9 @@ def version(is_json: Json = False) -> None:
 
 
 def _installed(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as version_of
+
     try:
         return version_of(package)
     except PackageNotFoundError:

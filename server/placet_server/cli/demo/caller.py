@@ -80,6 +80,7 @@ class Waiting:
         self.wish = wish
         self._client = client
         self._answer: Answer | None = None
+        self._error: Exception | None = None
         self._begun = threading.Event()
         run = self._stream if wish.effect == "READ" else self._call
         self._thread = threading.Thread(target=self._run, args=(run,), name=f"caller {wish.key}", daemon=True)
@@ -90,12 +91,18 @@ class Waiting:
         return self._begun.wait(seconds)
 
     def answer(self, seconds: float) -> Answer | None:
-        """None if there is none in that time."""
+        """None if there is none in that time. Raises what kept the caller from one."""
         self._thread.join(seconds)
+        if self._error is not None:
+            raise self._error
         return self._answer
 
     def _run(self, run: Callable[[], Answer]) -> None:
-        self._answer = run()
+        try:
+            self._answer = run()
+        except Exception as error:
+            # For whoever asks; after an abort nobody does.
+            self._error = error
 
     def _call(self) -> Answer:
         return ask(self._client, self.wish)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -58,8 +59,7 @@ class Stage:
                 self._postgres = stack.enter_context(EmbeddedPostgres())
             except EmbeddedError as error:
                 raise Complaint(str(error), ExitCode.UNAVAILABLE) from None
-            assert self._provider.stdout is not None
-            port = self._provider.stdout.readline().decode().strip()
+            port = _line(self._provider, START_SECONDS).decode().strip()
             self._provider_address = f"http://127.0.0.1:{port}"
             stack.callback(self._end_server)
             self._stack = stack.pop_all()
@@ -86,11 +86,8 @@ class Stage:
             self._server_environment(),
             self._log,
         )
-        assert self._server.stdout is not None
-        line = self._server.stdout.readline()
-        if not line:
-            raise Complaint(f"the server did not start:\n{self._log_tail()}", ExitCode.UNAVAILABLE)
-        ready = json.loads(line).get("ready")
+        line = _line(self._server, START_SECONDS)
+        ready = json.loads(line).get("ready") if line else None
         if ready is None:
             raise Complaint(f"the server did not start:\n{self._log_tail()}", ExitCode.UNAVAILABLE)
         self._port = int(ready["target"].rpartition(":")[2])
@@ -180,6 +177,13 @@ def _spawn(command: list[str], environment: dict[str, str], log: IO[bytes] | Non
         stderr=log if log is not None else subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
+    """The first line of its output; empty if it ended, or said nothing in that time."""
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], seconds)
+    return process.stdout.readline() if readable else b""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

