@@ -59,8 +59,12 @@ async def read(
     after_attempt: int,
     after_number: int,
     count_max: int,
+    bytes_max: int,
 ) -> list[StoredEvent]:
-    """Events first, then lane items, each at most `count_max`, each in order, all from one snapshot."""
+    """Events first, then lane items, each at most `count_max`, each in order, all from one snapshot.
+
+    Lane items end with the one that reaches `bytes_max`.
+    """
     query = SQL["read"]
     arguments = query.arguments(
         tenant=tenant,
@@ -69,6 +73,7 @@ async def read(
         after_attempt=after_attempt,
         after_number=after_number,
         count_max=count_max,
+        bytes_max=bytes_max,
     )
     return [
         StoredEvent(

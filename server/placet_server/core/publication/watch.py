@@ -25,6 +25,7 @@ from placet_server.store import event as events
 from placet_server.store.event import StoredEvent
 
 PAGE_MAX = 200
+PAGE_BYTES_MAX = 2 * 1024 * 1024
 _STARTS_ATTEMPT = EventType.ATTEMPT_STARTED.value
 _ENDS = (EventType.SETTLED.value, EventType.REQUEUED.value, EventType.AMBIGUOUS.value, _STARTS_ATTEMPT)
 
@@ -89,12 +90,17 @@ async def _read(
             after_attempt=position.attempt,
             after_number=position.number,
             count_max=PAGE_MAX,
+            bytes_max=PAGE_BYTES_MAX,
         )
     life = [s for s in stored if s.sequence]
     lane = [s for s in stored if not s.sequence]
-    lane_is_whole = len(lane) < PAGE_MAX
+    lane_is_whole = len(lane) < PAGE_MAX and sum(_bytes(s.body) for s in lane) < PAGE_BYTES_MAX
     life_is_whole = len(life) < PAGE_MAX
     return _merge(life, lane, life_is_whole, lane_is_whole), not (life_is_whole and lane_is_whole)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _merge(

@@ -1,5 +1,6 @@
 -- name: read
--- What happened to an action after a position: events of its life, then what its handlers said, both bounded, in one snapshot.
+-- What happened to an action after a position: events of its life, then what its handlers said, both bounded, in one snapshot. What they said
+-- is bounded in bytes, too, but for the last item.
 (
     select 1 as part, sequence, 0 as attempt, 0::bigint as number, type, (extract(epoch from create_time) * 1000000)::bigint as create_time_us, body
     from events
@@ -10,10 +11,18 @@
 union all
 (
     select 2, 0, attempt, number, type, (extract(epoch from create_time) * 1000000)::bigint, body
-    from lane_items
-    where tenant = :tenant and action_id = :action_id and (attempt, number) > (:after_attempt::integer, :after_number::bigint)
+    from (
+        select *, sum(octet_length(body)) over (order by attempt, number rows between unbounded preceding and current row) as bytes
+        from (
+            select attempt, number, type, create_time, body
+            from lane_items
+            where tenant = :tenant and action_id = :action_id and (attempt, number) > (:after_attempt::integer, :after_number::bigint)
+            order by attempt, number
+            limit :count_max
+        ) as page
+    ) as measured
+    where bytes - octet_length(body) < :bytes_max
     order by attempt, number
-    limit :count_max
 )
 
 -- name: insert_lane_items
