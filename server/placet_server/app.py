@@ -155,6 +155,8 @@ class PlacetServer:
         self._tasks.start(self._probe.run())
         await self._rpc.start()
         self._stack.push_async_callback(self._rpc.stop, ANSWER_SECONDS)
+        keeping = self._tasks.start(self._rpc.run())
+        keeping.add_done_callback(lambda _: self._opened.lose("the main port cannot be served"))
         self._serving = True
         health = self._open_health()
         metrics_port = self._open_metrics_port()

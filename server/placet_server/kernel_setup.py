@@ -71,6 +71,11 @@ class OpenKernel:
     lost: asyncio.Future[str]
     hand_over: bool = False
 
+    def lose(self, why: str) -> None:
+        """The first reason counts."""
+        if not self.lost.done():
+            self.lost.set_result(why)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Store:
@@ -186,7 +191,7 @@ def _start_heartbeat(
 
     def fenced() -> None:
         opened.kernel.fence()
-        _lose(opened, "another process has declared this one dead")
+        opened.lose("another process has declared this one dead")
 
     def tell() -> None:
         loop.call_soon_threadsafe(fenced)
@@ -206,7 +211,7 @@ def _start_writer(stack: AsyncExitStack, opened: OpenKernel) -> None:
     # Of its own, because it outlives the runs: they settle through it.
     supervisor = Supervisor()
     task = supervisor.start(writer.run())
-    task.add_done_callback(lambda _: _lose(opened, "the writer has ended"))
+    task.add_done_callback(lambda _: opened.lose("the writer has ended"))
 
     async def stop() -> None:
         writer.close()
@@ -236,11 +241,6 @@ async def _admit_apps(catalog: Catalog, apps: Sequence[App]) -> None:
             raise ConfigRefused(f"app {app.name!r} is refused: {told}") from error
         for problem in result.problems:
             log.warning("app %s: %s: %s", app.name, problem.path, problem.message)
-
-
-def _lose(opened: OpenKernel, why: str) -> None:
-    if not opened.lost.done():
-        opened.lost.set_result(why)
 
 
 def kill_hook(environ: Mapping[str, str]) -> Hook | None:

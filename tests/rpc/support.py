@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -147,17 +147,18 @@ async def serving(setup: Setup | None = None) -> AsyncIterator[Running]:
     services = [service.full_name for service in SERVICES]
     server = RpcServer(Transport(**(TRANSPORT | setup.transport)), interceptor, services)
     await server.start()
-    announcing = asyncio.create_task(setup.announcer.run()) if setup.announcer is not None else None
+    background = [asyncio.ensure_future(server.run())]
+    if setup.announcer is not None:
+        background.append(asyncio.ensure_future(setup.announcer.run()))
     target = f"localhost:{server.port}"
     try:
         async with _channel(target, setup) as channel:
             yield Running(channel=channel, server=server, target=target)
     finally:
         await server.stop(None)
-        if announcing is not None:
-            announcing.cancel()
-            with suppress(asyncio.CancelledError):
-                await announcing
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
 
 
 def _channel(target: str, setup: Setup) -> grpc.aio.Channel:

@@ -67,6 +67,7 @@ async def test_a_cancelled_error_from_within_still_gives_a_status_within_a_secon
         raise asyncio.CancelledError
 
     async with serving(Setup(behaviour=fail)) as running:
+        await running.channel.channel_ready()
         async with asyncio.timeout(1):
             refused = await refusal(send_bytes(running.channel, path, request_of(path), seconds=None))
     assert (grpc.StatusCode.INTERNAL, "INTERNAL") == (refused.code, refused.reason)

@@ -87,7 +87,7 @@ async def test_many_calls_with_an_unknown_key_ask_once() -> None:
     issuer = Issuer()
     with site() as told:
         told.body = issuer.document().encode()
-        keys = KeySet(from_url(told.url), refresh_seconds=3600, refresh_seconds_min=0.5)
+        keys = KeySet(from_url(told.url), refresh_seconds=3600, refresh_seconds_min=600)
         await keys.load()
         keys._tried_at = float("-inf")
         asked = [keys.key("unknown") for _ in range(20)]

@@ -22,7 +22,7 @@ from placet_server.model.errors import DeadlineExceeded
 from placet_server.model.outcome import OutcomeKind
 from placet_server.rpc.announcement import Announcer
 from placet_server.rpc.call import Rpc, closing
-from placet_server.rpc.convert.action import action_message, query_of
+from placet_server.rpc.convert.action import action_message, fill_action, query_of
 from placet_server.rpc.convert.caller import caller_message
 from placet_server.rpc.convert.enumeration import DURABILITY
 from placet_server.rpc.convert.event import event_message
@@ -64,9 +64,9 @@ class RuntimeServicer:
         done = await execute(self._kernel, call)
         rpc.action_id = done.action.action_id
         rpc.context.set_trailing_metadata(outcome_trailers(OutcomeKind.SUCCEEDED.value, rpc.action_id))
-        return pb.ExecuteResponse(
-            action=action_message(done.action, with_input=False), attached=done.attached
-        )
+        response = pb.ExecuteResponse(attached=done.attached)
+        fill_action(response.action, done.action, with_input=False)
+        return response
 
     async def execute_stream(
         self, rpc: Rpc[pb.ExecuteStreamRequest]

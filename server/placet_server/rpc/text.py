@@ -11,8 +11,11 @@ def valid(text: str) -> str:
 
 
 def cut(text: str, bytes_max: int) -> str:
-    """At most `bytes_max` UTF-8 bytes, ending in an ellipsis when something was left out."""
-    encoded = valid(text).encode()
+    """At most `bytes_max` UTF-8 bytes, ending in an ellipsis when something was left out.
+
+    Takes time by what is kept, not by the text's length.
+    """
+    encoded = valid(text[: bytes_max + 1]).encode()
     if len(encoded) <= bytes_max:
         return encoded.decode()
     kept = encoded[: max(bytes_max - len(_ELLIPSIS.encode()), 0)].decode(errors="ignore")
@@ -27,7 +30,7 @@ def percent_encoded_bytes(text: str) -> int:
 
 def cut_percent_encoded(text: str, bytes_max: int) -> str:
     """As `cut`, measured by percent_encoded_bytes."""
-    text = valid(text)
+    text = valid(text[: bytes_max + 1])
     if len(text) * 12 <= bytes_max or percent_encoded_bytes(text) <= bytes_max:
         return text
     room = bytes_max - percent_encoded_bytes(_ELLIPSIS)

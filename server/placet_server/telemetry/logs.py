@@ -33,6 +33,10 @@ def set_up(*, json_lines: bool, level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # It would write a bearer token that is not ASCII into the log.
+    logging.getLogger("grpc._cython.cygrpc").addFilter(
+        lambda record: "Invalid encoding" not in str(record.msg)
+    )
     for chatty in ("httpx", "httpcore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 

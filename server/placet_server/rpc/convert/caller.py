@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from placet.v1 import action_pb2
 from placet_server.model.action import Requester
 from placet_server.model.caller import Caller, CallerKind
@@ -19,10 +21,14 @@ def caller_message(caller: Caller) -> action_pb2.Caller:
 
 
 def requester_message(requester: Requester) -> action_pb2.Caller:
+    """Shared between calls: copy it, never change it."""
+    return _requester(requester.tenant, requester.subject, requester.kind, requester.roles, requester.scopes)
+
+
+@lru_cache(maxsize=1024)
+def _requester(
+    tenant: str, subject: str, kind: str, roles: tuple[str, ...], scopes: tuple[str, ...]
+) -> action_pb2.Caller:
     return action_pb2.Caller(
-        tenant=requester.tenant,
-        subject=requester.subject,
-        kind=CALLER_KIND[CallerKind(requester.kind)],
-        roles=requester.roles,
-        scopes=requester.scopes,
+        tenant=tenant, subject=subject, kind=CALLER_KIND[CallerKind(kind)], roles=roles, scopes=scopes
     )

@@ -20,5 +20,5 @@ def invocation_of(message: action_pb2.Invocation) -> Invocation:
         on_caller_gone=ON_CALLER_GONE.get(options.on_caller_gone, OnCallerGone.CANCEL),
         on_duplicate=ON_DUPLICATE.get(options.on_duplicate, OnDuplicate.ATTACH),
         require_durability=DURABILITY_MEMBER.get(options.require_durability),
-        labels=dict(options.labels),
+        labels=dict(options.labels) if options.labels else {},
     )

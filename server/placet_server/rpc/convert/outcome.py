@@ -10,18 +10,24 @@ from placet_server.rpc.text import valid
 
 
 def outcome_message(outcome: Outcome) -> outcome_pb2.Outcome:
-    message = outcome_pb2.Outcome(
-        kind=OUTCOME_KIND[outcome.kind],
-        action_id=outcome.action_id,
-        attempt=outcome.attempt,
-        retry_advice=RETRY_ADVICE[outcome.retry_advice],
-        failure_code=valid(outcome.failure_code),
-        message=valid(outcome.message),
-    )
+    message = outcome_pb2.Outcome()
+    fill_outcome(message, outcome)
+    return message
+
+
+def fill_outcome(message: outcome_pb2.Outcome, outcome: Outcome) -> None:
+    """Into a message that is there already: filling in place is several times cheaper than copying."""
+    message.kind = OUTCOME_KIND[outcome.kind]
+    message.action_id = outcome.action_id
+    message.attempt = outcome.attempt
+    message.retry_advice = RETRY_ADVICE[outcome.retry_advice]
     if outcome.reason is not None:
         message.reason = ERROR_REASON[outcome.reason]
     if outcome.effect is not None:
         message.effect = EFFECT_STATE[outcome.effect]
+    if outcome.failure_code:
+        message.failure_code = valid(outcome.failure_code)
+    if outcome.message:
+        message.message = valid(outcome.message)
     if outcome.retry_delay_seconds is not None:
         message.retry_delay.CopyFrom(duration(outcome.retry_delay_seconds))
-    return message
