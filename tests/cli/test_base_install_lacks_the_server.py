@@ -84,17 +84,15 @@ def test_what_only_calls_works_without_the_server(arguments: tuple[str, ...], de
     assert (0, False) == (ended.code, "Traceback" in ended.err)
 
 
-def test_an_app_is_admitted_without_the_server(dev_server: DevServer, tmp_path: Path) -> None:
-    """Somebody else's app: names of the server's own stay the server's own."""
+def test_an_app_is_offered_to_a_server_without_its_extras(dev_server: DevServer, tmp_path: Path) -> None:
     (tmp_path / "kiosk.py").write_text(
         "import placet\napp = placet.App('kiosk')\n@app.tool('kiosk.hello', 'read')\ndef hello() -> str: return ''\n",
         encoding="utf-8",
     )
     environment = {"PLACET_TOKEN_FILE": str(dev_server.token_file), "PYTHONPATH": str(tmp_path)}
-    own = _run("app", "admit", "--app", "placet.sample.shop:app", "--validate-only", **environment)
-    assert (3, True) == (own.code, "name_owned_elsewhere" in own.err)
-    admit = ("app", "admit", "--app", "kiosk:app", "--json")
-    first, again = _run(*admit, **environment), _run(*admit, **environment)
-    assert [(0, True), (0, False)] == [(ended.code, ended.document["changed"]) for ended in (first, again)]
-    stale = _run(*admit, "--expected-digest", "0" * 64, **environment)
-    assert (12, "STALE_DIGEST") == (stale.code, stale.document["error"]["reason"])
+    looked = _run("app", "admit", "--app", "kiosk:app", "--validate-only", "--json", **environment)
+    assert (3, False, False) == (looked.code, looked.document["ok"], looked.document["changed"])
+    # Its handlers are not in that server.
+    assert ["kiosk.hello" in problem["message"] for problem in looked.document["problems"]] == [True]
+    admitted = _run("app", "admit", "--app", "kiosk:app", "--json", **environment)
+    assert (3, "MANIFEST_REFUSED") == (admitted.code, admitted.document["error"]["reason"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from placet_server.cli.demo.claim import Claims
 from tests.cli.support import COMMAND, clean_environment, first_line, run_process
 
 DEMO_SECONDS = 110.0
+GONE_SECONDS = 30.0
 
 
 def test_a_claim_that_does_not_hold_is_broken() -> None:
@@ -48,3 +51,34 @@ def test_an_interrupted_demo_leaves_nothing_behind(number: signal.Signals, folde
     _, said = process.communicate(timeout=60)
     assert (130, "interrupted\n") == (process.returncode, said.decode())
     assert [] == os.listdir(folder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_killed_demo_leaves_no_process_behind(folder: Path) -> None:
+    environment = clean_environment(TMPDIR=str(folder), PYTHONUNBUFFERED="1")
+    process = subprocess.Popen([*COMMAND, "demo"], stdout=subprocess.PIPE, env=environment, cwd=folder)
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            if b"ready on" in line:
+                break
+        # Server, provider, and at least one of Postgres.
+        assert len(_processes_in(folder)) >= 3
+        process.kill()
+        process.wait()
+        end = time.monotonic() + GONE_SECONDS
+        while _processes_in(folder) and time.monotonic() < end:
+            time.sleep(0.1)
+    assert [] == _processes_in(folder)
+
+
+def _processes_in(folder: Path) -> list[int]:
+    """Those that were started with this folder as TMPDIR."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and f"TMPDIR={folder}".encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found

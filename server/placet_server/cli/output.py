@@ -85,6 +85,11 @@ def style_of(word: str) -> str:
         "AMBIGUOUS": "bold magenta",
         "RUNNING": "cyan",
         "QUEUED": "cyan",
+        "SERVING": "green",
+        "NOT_SERVING": "red",
+        "UNREACHABLE": "red",
+        "held": "green",
+        "BROKEN": "bold red",
     }.get(word, "")
 
 

@@ -78,7 +78,7 @@ def dev(
 def serve(
     app: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODULE:OBJECT", help="Apps to load; may be given again.", show_envvar=True),
+        typer.Option(metavar="MODULE:OBJECT", help="Apps to load; may be given again."),
     ] = None,
     dsn: Annotated[str | None, typer.Option(help="Postgres 15+; better in $PLACET_DSN.")] = None,
     data: Annotated[Path | None, typer.Option(help="Instead: folder of an embedded Postgres.")] = None,
