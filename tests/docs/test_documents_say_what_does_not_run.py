@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.docs.snippets import Desk
+from tests.docs.snippets import Desk, blocks
+from tests.toolchain import ROOT, need, run
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -28,3 +30,18 @@ def desk() -> Iterator[Desk]:
 @pytest.mark.parametrize("document", ["README.md", "docs/first-tool.md"])
 def test_every_command_prints_what_the_document_says(desk: Desk, document: str) -> None:
     desk.follow(document)
+
+
+def test_the_go_program_compiles(tmp_path: Path) -> None:
+    need("go version")
+    program = next(block for block in blocks("docs/first-tool.md") if block.file == "main.go")
+    (tmp_path / "main.go").write_text(program.text, encoding="utf-8")
+    api = ROOT / "generated/go"
+    module = (api / "go.mod").read_text(encoding="utf-8")
+    requirements = module[module.index("require") :].replace(" // indirect", "")
+    (tmp_path / "go.mod").write_text(
+        f"module shop\n\ngo 1.26\n\n{requirements}\nrequire placet.dev/api v0.0.0\n\nreplace placet.dev/api => {api}\n",
+        encoding="utf-8",
+    )
+    shutil.copy(api / "go.sum", tmp_path / "go.sum")
+    run("go", "vet", "-mod=mod", ".", folder=tmp_path)
