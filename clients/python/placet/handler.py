@@ -8,7 +8,7 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 from typing_extensions import is_typeddict
 
 from placet.context import Context, SyncContext
@@ -188,7 +188,7 @@ def _output(hints: Mapping[str, Any], schema_given: bool, what: str) -> tuple[Du
     def dump(value: Any) -> Any:
         try:
             return adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
-        except PydanticSerializationError:
+        except (ValueError, RecursionError):
             return value
 
     return dump, schema
@@ -198,7 +198,7 @@ def _dump_anything(value: Any) -> Any:
     # What cannot be JSON goes on as it is: the output gate refuses it by path.
     try:
         return to_jsonable_python(value, by_alias=True)
-    except PydanticSerializationError:
+    except (ValueError, RecursionError):
         return value
 
 

@@ -37,7 +37,7 @@ async def invoke(engine: Engine, attempt: Attempt) -> Ending:
         value = await (_call_inline(attempt) if run.work.tool.is_async else _call_in_thread(engine, attempt))
         return read_output(run.work.capability, value)
     except Failure as failure:
-        return _declared(failure)
+        return _declared_or_raised(attempt, failure)
     except (LeaseLost, GeneratorExit):
         raise
     except (asyncio.CancelledError, Cancelled):
@@ -103,6 +103,14 @@ def _returned_badly(path: str, message: str) -> ReturnedBadly:
 
 def _storable(text: str, length_max: int) -> str:
     return UNSTORABLE.sub("\ufffd", text[:length_max])
+
+
+def _declared_or_raised(attempt: Attempt, failure: Failure) -> Ending:
+    """A failure whose members are not what its class promises declares nothing."""
+    try:
+        return _declared(failure)
+    except Exception as error:
+        return _stopped_or_raised(attempt, error)
 
 
 def _declared(failure: Failure) -> Ending:

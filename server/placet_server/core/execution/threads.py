@@ -63,12 +63,12 @@ class HandlerThreads:
 
 
 def _guarded(function: Callable[[], Any]) -> Callable[[], Any]:
-    """A future cannot carry StopIteration: it would never be done."""
+    """A future cannot carry StopIteration: it would never be done; and GeneratorExit would close who waits."""
 
     def call() -> Any:
         try:
             return function()
-        except StopIteration as stop:
-            raise RuntimeError("a handler raised StopIteration") from stop
+        except (StopIteration, GeneratorExit) as stop:
+            raise RuntimeError(f"a handler raised {type(stop).__name__}") from stop
 
     return call
