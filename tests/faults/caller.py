@@ -76,15 +76,29 @@ class Caller:
         arguments: CallArguments = {"key": key, **options}  # type: ignore[typeddict-item]
         request = requests.prepare_call(capability, input, CallOptions(**arguments)).execute_request()
         begin = time.monotonic()
-        call = self._stub.Execute(request, timeout=seconds, metadata=self._metadata)
         try:
-            if on_action_id is not None:
-                first = dict(await call.initial_metadata())
-                on_action_id(str(first.get("placet-action-id", "")))
-            response = await call
+            if on_action_id is None:
+                response = await self._stub.Execute(request, timeout=seconds, metadata=self._metadata)
+            else:
+                response = await self._execute_announced(request, seconds, on_action_id)
         except grpc.aio.AioRpcError as error:
             return Answer(error=error_of_rpc(error), seconds=time.monotonic() - begin)
         return Answer(action=response.action, attached=response.attached, seconds=time.monotonic() - begin)
+
+    async def _execute_announced(
+        self, request: Any, seconds: float, on_action_id: Callable[[str], None]
+    ) -> runtime_service_pb2.ExecuteResponse:
+        """As a stream of one answer, which is the same on the wire: only so does this client see initial metadata when
+        they come."""
+        execute = self._channel.unary_stream(
+            "/placet.v1.RuntimeService/Execute",
+            request_serializer=runtime_service_pb2.ExecuteRequest.SerializeToString,
+            response_deserializer=runtime_service_pb2.ExecuteResponse.FromString,
+        )
+        call = execute(request, timeout=seconds, metadata=self._metadata)
+        on_action_id(str(dict(await call.initial_metadata()).get("placet-action-id", "")))
+        responses: list[runtime_service_pb2.ExecuteResponse] = [each async for each in call]
+        return responses[0]
 
     async def get(self, action_id: str) -> action_pb2.Action:
         return await self._get(requests.get_request(action_id))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 ROOT = Path(__file__).parents[2]
 PROVIDER_VARIABLE = "PLACET_SAMPLE_PROVIDER"
@@ -85,6 +89,24 @@ class Server:
             else:
                 self.code = report["code"]
             self._moved.notify_all()
+
+
+def health_of(server: Server, service: str) -> str:
+    """As its health port says: SERVING or NOT_SERVING; "" when the port is closed."""
+    options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(server.health_target, options) as channel:
+        request = health_pb2.HealthCheckRequest(service=service)
+        try:
+            response = health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
+        except grpc.RpcError:
+            return ""
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))
+
+
+async def until_health(server: Server, service: str, expected: str) -> None:
+    await asyncio.to_thread(
+        wait_until, lambda: health_of(server, service) == expected, f"{service} {expected}"
+    )
 
 
 class Zygote:
@@ -172,6 +194,10 @@ class Provider:
 
     def wait_held(self, count: int) -> None:
         wait_until(lambda: self._ask("/held")["held"] >= count, f"{count} effects held at the provider")
+
+    def wait_counts(self, expected: dict[str, int]) -> None:
+        """For effects that were held when their caller died, and happen all the same."""
+        wait_until(lambda: self.counts() == expected, f"{expected} at the provider")
 
     def close(self) -> None:
         assert self._process.stdin is not None

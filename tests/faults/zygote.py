@@ -1,8 +1,8 @@
 """Forks servers from a process that has everything imported already: a real process each, ready in a blink.
 
 Orders are JSON lines on standard input: {"environment", "log"}. Reports are JSON lines on standard output:
-{"started": pid} in the order of the orders, {"ready": pid, "target", "health", "boot_id"}, {"ended": pid, "code"}. The end
-of the input ends every server, by SIGKILL.
+{"started": pid} in the order of the orders, {"ready": pid, "target", "health", "boot_id"}, {"ended": pid, "code"}.
+The end of the input ends every server, by SIGKILL.
 """
 
 from __future__ import annotations
