@@ -44,20 +44,24 @@ ADVICE = {
         NOTHING, "NEVER", "Name each member once; send money, 64-bit ids and long decimals as strings."
     ),
     "PAYLOAD_TOO_LARGE": Advice(NOTHING, "NEVER", "Pass a reference to large data instead of the data."),
-    "UNAUTHENTICATED": Advice(NOTHING, "NEVER", "Send `authorization: Bearer <token>` with a token that this server accepts; `problem` says what is wrong."),
+    "UNAUTHENTICATED": Advice(
+        NOTHING,
+        "NEVER",
+        "Send `authorization: Bearer <token>` with a token that holds here; `problem` says why.",
+    ),
     "NOT_FOUND": Advice(
         NOTHING, "NEVER", "Check the id and the tenant: what another tenant owns is not found, too."
     ),
-    "CURSOR_EXPIRED": Advice(
-        "the watched action is untouched", "NEVER", "Watch again from `oldest_cursor`."
-    ),
+    "CURSOR_EXPIRED": Advice("the watched action is untouched", "NEVER", "Watch again from `oldest_cursor`."),
     "STALE_DIGEST": Advice(NOTHING, "NEVER", "Read the manifest again, then decide with its digest."),
     "MANIFEST_REFUSED": Advice(
         NOTHING, "NEVER", "Run `placet app check`, or admit with `validate_only`, to see every problem."
     ),
     "SCOPE_MISSING": Advice(NOTHING, "NEVER", "Ask whoever issues your token for the scope."),
     "UNKNOWN_METHOD": Advice(NOTHING, "NEVER", "The server is older than your stubs; compare the versions."),
-    "CAPABILITY_NOT_FOUND": Advice(NOTHING, "NEVER", "`placet capabilities` lists what your tenant can call."),
+    "CAPABILITY_NOT_FOUND": Advice(
+        NOTHING, "NEVER", "`placet capabilities` lists what your tenant can call."
+    ),
     "HANDLER_NOT_FOUND": Advice(NOTHING, "NEVER", "Start the server with the app that serves it (`--app`)."),
     "INPUT_SCHEMA_VIOLATION": Advice(
         NOTHING, "NEVER", "Correct the input at the JSON Pointers that `BadRequest` names."
@@ -79,7 +83,9 @@ ADVICE = {
         "Decide by `failure_code`. On UNAVAILABLE the key is free: the same request starts a new action.",
     ),
     "OUTPUT_SCHEMA_VIOLATION": Advice(
-        "DONE; unset for READ", "NEVER; NEW_KEY for READ", "The handler or its schema is wrong: tell the author."
+        "DONE; unset for READ",
+        "NEVER; NEW_KEY for READ",
+        "The handler or its schema is wrong: tell the author.",
     ),
     "CANCELLED_BY_CALLER": Advice(READ_OR, "NEW_KEY", "Nothing, or ask again with a new key."),
     "DEADLINE_EXCEEDED": Advice(
@@ -87,7 +93,9 @@ ADVICE = {
         "NEW_KEY; none without an action",
         "Allow more time: the RPC deadline, `options.timeout`, or the contract's `timeout_max`.",
     ),
-    "SHUTDOWN": Advice(READ_OR, "NEW_KEY", "Ask again with a new key. Also what a READ without a key ends as after a crash."),
+    "SHUTDOWN": Advice(
+        READ_OR, "NEW_KEY", "Ask again with a new key. A READ without a key ends so after a crash."
+    ),
     "RETRY_BUDGET": Advice(READ_OR, "NEW_KEY", "Find out why attempts are lost before you ask again."),
     "EFFECT_AMBIGUOUS": Advice(
         "UNKNOWN",
@@ -95,9 +103,13 @@ ADVICE = {
         "Look at the provider. A new key may have the effect twice. `cause` says how the attempt ended.",
     ),
     "DUPLICATE_REFUSED": Advice(
-        "that of the action that holds the key", "that of its outcome", "GetAction shows what became of the key."
+        "that of the action that holds the key",
+        "that of its outcome",
+        "GetAction shows what became of the key.",
     ),
-    "OVERLOADED": Advice(NOTHING, "the same request, after `RetryInfo`", "Come back a little later, with a growing pause."),
+    "OVERLOADED": Advice(
+        NOTHING, "the same request, after `RetryInfo`", "Come back later, with a growing pause."
+    ),
     "STORE_UNAVAILABLE": Advice(
         "no outcome is recorded; a row that was written all the same is released by its owner",
         "the same request with its key, after `RetryInfo`",
@@ -108,9 +120,15 @@ ADVICE = {
         "SAME_KEY with a key, else AFTER_WAIT",
         "Ask again with the same key, or WaitAction.",
     ),
-    "DRAINING": Advice("nothing new was started", "the same request, after `RetryInfo`", "Another server, or this one later, takes it."),
+    "DRAINING": Advice(
+        "nothing new was started",
+        "the same request, after `RetryInfo`",
+        "Another server, or this one later, takes it.",
+    ),
     "INTERNAL": Advice(
-        "not known", "NEVER, as no outcome is sent; the key tells", "GetAction by key; give the operator `incident_id`."
+        "not known",
+        "NEVER, as no outcome is sent; the key tells",
+        "GetAction by key; give the operator `incident_id`.",
     ),
 }
 
@@ -208,9 +226,7 @@ def documents() -> list[Path]:
 
 def written(text: str) -> str:
     """The document with its generated parts as the code says now."""
-    return _PART.sub(
-        lambda part: part[1] + "".join(f"{line}\n" for line in PARTS[part[2]]()) + part[3], text
-    )
+    return _PART.sub(lambda part: part[1] + "".join(f"{line}\n" for line in PARTS[part[2]]()) + part[3], text)
 
 
 def main() -> int:

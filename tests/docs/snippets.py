@@ -66,7 +66,11 @@ def local_links(document: str) -> list[str]:
     """Targets of links into the repository, without their anchors."""
     text = (ROOT / document).read_text(encoding="utf-8")
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
-    return [urlsplit(target).path for target in targets if not urlsplit(target).scheme and not target.startswith("#")]
+    return [
+        urlsplit(target).path
+        for target in targets
+        if not urlsplit(target).scheme and not target.startswith("#")
+    ]
 
 
 class Desk:
@@ -144,7 +148,11 @@ class Desk:
         return asked.returncode == 0
 
     def _server_said(self) -> str:
-        return "\nThe server says:\n" + (self.folder / "server.log").read_text(encoding="utf-8") if self._log else ""
+        return (
+            "\nThe server says:\n" + (self.folder / "server.log").read_text(encoding="utf-8")
+            if self._log
+            else ""
+        )
 
     def close(self) -> None:
         """End the server, if one runs."""
