@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import statistics
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ from benchmarks import load, store
 from benchmarks.contenders import Contender, Echo, Naive, Placet
 from benchmarks.plan import ECHO, NAIVE, PLACET, PRELOADED, Case, Plan, Window
 from benchmarks.preload import preload
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import busy_seconds, cpu_seconds
 from placet_server.embedded.server import EmbeddedPostgres
 
 Key = tuple[str, int]
@@ -35,6 +36,7 @@ class Measured:
 class _Sample:
     server: float
     postgres: float
+    busy: float
     flushes: tuple[float, int] | None
 
 
@@ -110,7 +112,8 @@ class Bench:
         postgres = self._postgres.process_ids
 
         def sample() -> _Sample:
-            return _Sample(cpu_seconds(contender.pids), cpu_seconds(postgres), contender.flushes())
+            used = cpu_seconds(contender.pids), cpu_seconds(postgres)
+            return _Sample(*used, busy_seconds(), contender.flushes())
 
         begin, end, report = load.Load(self._binary, contender, case, plan).run(sample)
         statuses: dict[str, int] = report["statuses"]
@@ -119,6 +122,8 @@ class Bench:
         if failed:
             self._measured.problems.append(f"{contender.name} c{case.level}: statuses {failed}")
         calls = max(report["calls"], 1)
+        client_cpu = report["cpu_seconds"] / max(sum(statuses.values()), 1)
+        ours = end.server - begin.server + end.postgres - begin.postgres + client_cpu * calls
         return Window(
             case=case,
             calls_per_second=report["calls_per_second"],
@@ -126,8 +131,9 @@ class Bench:
             p99_ms=report["p99_ms"],
             server_cpu_us=(end.server - begin.server) / calls * 1e6,
             postgres_cpu_us=(end.postgres - begin.postgres) / calls * 1e6,
-            client_cpu_us=report["cpu_seconds"] / max(sum(statuses.values()), 1) * 1e6,
+            client_cpu_us=client_cpu * 1e6,
             flush_items=_mean_flush(begin, end),
+            foreign_cores=max(0.0, end.busy - begin.busy - ours) / plan.measured_seconds,
             statuses=statuses,
         )
 
@@ -136,10 +142,12 @@ class Bench:
         echo = self._contenders[ECHO, processes]
         for level in self._plan.levels:
             case = Case(kind=ECHO, processes=processes, level=level)
-            ours = self._window(echo, case, self._plan).calls_per_second
-            theirs = load.h2load_rate(echo, case, self._plan, self._folder)
-            self._measured.h2load[level] = theirs / ours
-            say(f"echo c{level}: h2load {theirs:.0f}/s, ours {ours:.0f}/s")
+            ratios = []
+            for _ in range(self._plan.repetitions):
+                ours = self._window(echo, case, self._plan).calls_per_second
+                ratios.append(load.h2load_rate(echo, case, self._plan, self._folder) / ours)
+            self._measured.h2load[level] = statistics.median(ratios)
+            say(f"echo c{level}: h2load ÷ ours {self._measured.h2load[level]:.2f}")
 
 
 def _mean_flush(begin: _Sample, end: _Sample) -> float | None:

@@ -43,7 +43,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One measured time. CPU in microseconds per call; `flush_items` is the mean of the servers that tell."""
+    """One measured time. CPU in microseconds per call; `flush_items` is the mean of the servers that tell,
+    `foreign_cores` what the rest of the machine used."""
 
     case: Case
     calls_per_second: float
@@ -53,4 +54,5 @@ class Window:
     postgres_cpu_us: float
     client_cpu_us: float
     flush_items: float | None
+    foreign_cores: float
     statuses: dict[str, int]

@@ -89,6 +89,12 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     return ticks / _TICKS_PER_SECOND
 
 
+def busy_seconds() -> float:
+    """Of all cores since the machine started, guests and interrupts included."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / _TICKS_PER_SECOND
+
+
 def _inodes(port: int, state: str) -> set[str]:
     """Of the sockets with this local port and state."""
     wanted = f":{port:04X}"

@@ -22,7 +22,10 @@ FIGURES = (
     "postgres_cpu_us",
     "client_cpu_us",
     "flush_items",
+    "foreign_cores",
 )
+# Above, somebody else used so much of the machine that ratios say more about that than about us.
+FOREIGN_CORES_MAX = 0.3
 
 
 def report_of(plan: Plan, measured: Measured) -> dict[str, Any]:
@@ -41,6 +44,7 @@ def report_of(plan: Plan, measured: Measured) -> dict[str, Any]:
         "ratio_preloaded": table.ratios(PRELOADED, lambda case: _like(case, PLACET)),
         "h2load_to_loadgen": {str(level): round(ratio, 3) for level, ratio in measured.h2load.items()},
         "results": table.rows(),
+        "quiet": all(window.foreign_cores <= FOREIGN_CORES_MAX for _, window in measured.windows),
         "environment": environment(plan, measured),
     }
 
@@ -111,14 +115,15 @@ def environment(plan: Plan, measured: Measured) -> dict[str, Any]:
 def text_of(report: dict[str, Any]) -> str:
     """For people."""
     lines = [
-        f"{'server':9}    calls   calls/s     p50     p99 ms | CPU µs per call: server  postgres  client | flush",
+        f"{'server':9}    calls   calls/s     p50     p99 ms | CPU µs per call: server  postgres  client |"
+        " flush | others, cores",
     ]
     for row in report["results"]:
-        flush = "" if row["flush_items"] is None else f"{row['flush_items']:5.1f}"
+        flush = " " * 5 if row["flush_items"] is None else f"{row['flush_items']:5.1f}"
         lines.append(
             f"{row['kind']:9} ×{row['processes']} {row['calls_in_flight']:6}  {row['calls_per_second']:8.0f}"
             f" {row['p50_ms']:7.2f} {row['p99_ms']:7.2f}    |                  {row['server_cpu_us']:6.0f}"
-            f"    {row['postgres_cpu_us']:6.0f}  {row['client_cpu_us']:6.0f} | {flush}"
+            f"    {row['postgres_cpu_us']:6.0f}  {row['client_cpu_us']:6.0f} | {flush} | {row['foreign_cores']:.2f}"
         )
     for name in [key for key in report if key.startswith("ratio_")]:
         for processes, by_level in report[name].items():
@@ -128,6 +133,10 @@ def text_of(report: dict[str, Any]) -> str:
     lines.append(
         f"fdatasync {report['environment']['fdatasync_ms']} ms, load {report['environment']['load_average']}"
     )
+    if not report["quiet"]:
+        lines.append(
+            "The machine was busy with other things: take neither rates nor ratios for Placet's own."
+        )
     lines += [f"PROBLEM: {problem}" for problem in report["problems"]]
     return "\n".join(lines)
 
