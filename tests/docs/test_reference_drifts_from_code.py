@@ -27,9 +27,8 @@ def test_generated_parts_are_up_to_date(path: Path) -> None:
 
 
 def test_every_reason_has_a_class_an_exception_and_advice() -> None:
-    names = {name.removeprefix("ERROR_REASON_") for name in error_reason_pb2.ErrorReason.keys()} - {
-        "UNSPECIFIED"
-    }
+    values = error_reason_pb2.ErrorReason.DESCRIPTOR.values_by_name
+    names = {name.removeprefix("ERROR_REASON_") for name in values} - {"UNSPECIFIED"}
     assert names == {reason.name for reason in reference.reasons()}
     assert names == reference.classes().keys()
     assert names == _BY_REASON.keys()
