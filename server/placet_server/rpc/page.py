@@ -1,10 +1,13 @@
-"""Page tokens: opaque, bound to the request that they continue and to its tenant. They grant nothing."""
+"""Page tokens: opaque, bound to the request that they continue and to its tenant. They grant nothing, and whoever
+makes one by hand gets no further than the checks here.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from hashlib import sha256
+from uuid import UUID
 
 from placet.v1 import catalog_service_pb2, runtime_service_pb2
 from placet_server.model.errors import FieldViolation, MalformedRequest
@@ -22,7 +25,7 @@ def page_token(request: ListRequest, tenant: str, position: str) -> str:
     """Continues after `position`; empty on the last page."""
     if not position:
         return ""
-    return base64.urlsafe_b64encode(_hash(request, tenant) + position.encode()).decode().rstrip("=")
+    return base64.urlsafe_b64encode(_hash(request, tenant, position) + position.encode()).decode().rstrip("=")
 
 
 def page_position(request: ListRequest, tenant: str) -> str:
@@ -32,8 +35,9 @@ def page_position(request: ListRequest, tenant: str) -> str:
         return ""
     try:
         content = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        if content[:_HASH_BYTES] == _hash(request, tenant):
-            return content[_HASH_BYTES:].decode()
+        position = content[_HASH_BYTES:].decode()
+        if content[:_HASH_BYTES] == _hash(request, tenant, position) and _is_place(request, position):
+            return position
     except (binascii.Error, ValueError):
         pass
     violation = FieldViolation(
@@ -44,12 +48,19 @@ def page_position(request: ListRequest, tenant: str) -> str:
     raise MalformedRequest(violations=(violation,))
 
 
-def _hash(request: ListRequest, tenant: str) -> bytes:
+def _is_place(request: ListRequest, position: str) -> bool:
+    """Whether the store can be asked for what follows. Raises ValueError for no action id where one belongs."""
+    if isinstance(request, runtime_service_pb2.ListActionsRequest):
+        UUID(position)
+    return "\x00" not in position
+
+
+def _hash(request: ListRequest, tenant: str, position: str) -> bytes:
     """Over everything but the token itself and the size, which may change from page to page."""
     bound = type(request)()
     bound.CopyFrom(request)  # type: ignore[arg-type]
     bound.page_token = ""
     bound.page_size = 0
     name = bound.DESCRIPTOR.full_name.encode()
-    parts = (name, tenant.encode(), bound.SerializeToString(deterministic=True))
+    parts = (name, tenant.encode(), position.encode(), bound.SerializeToString(deterministic=True))
     return sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).digest()[:_HASH_BYTES]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from protovalidate import Validator, Violation
 
 from buf.validate import validate_pb2
@@ -14,6 +15,9 @@ from placet_server.rpc.call import Method, Next, Rpc
 
 # The status names 16; more are only counted.
 _VIOLATIONS_KEPT = 256
+# Postgres cannot keep it in a text, and no name, key or JSON has a use for it.
+_NUL = b"\x00"
+_NUL_TOLD = "a text has no NUL character"
 
 
 class Validation:
@@ -35,12 +39,40 @@ class Validation:
                 raise MalformedRequest(
                     detail=f"the bytes are no {name}, or a text in it is not UTF-8"
                 ) from None
+            if _NUL in rpc.raw and (path := nul_path(request)):
+                raise MalformedRequest(
+                    violations=(FieldViolation(field=path, rule="nul", description=_NUL_TOLD),)
+                )
             rpc.raw = b""
             if ruled and (violations := collect(request)):
                 raise MalformedRequest(violations=tuple(_told(v) for v in violations[:_VIOLATIONS_KEPT]))
             return await inner(rpc)
 
         return checked
+
+
+def nul_path(message: Message) -> str:
+    """The first field that is a text with NUL in it; empty if there is none."""
+    for field, value in message.ListFields():
+        for name, item in _items(field, value):
+            if isinstance(item, str) and "\x00" in item:
+                return name
+            if isinstance(item, Message) and (inner := nul_path(item)):
+                return f"{name}.{inner}"
+    return ""
+
+
+def _items(field: FieldDescriptor, value: Any) -> Iterator[tuple[str, Any]]:
+    """Every value of a field beside its name; of a map the keys, too."""
+    if not field.is_repeated:
+        yield field.name, value
+    elif field.message_type is not None and field.message_type.GetOptions().map_entry:
+        for key in value:
+            yield field.name, key
+            yield field.name, value[key]
+    else:
+        for index, item in enumerate(value):
+            yield f"{field.name}[{index}]", item
 
 
 def has_rules(message: Any, seen: set[str]) -> bool:
