@@ -73,6 +73,10 @@ class Config(BaseSettings):
 
     # Handlers.
     app: Words = Field((), description="Apps to load, each module:object or the name of an entry point.")
+    admit_apps: bool = Field(
+        True,
+        description="Offer the loaded apps to every tenant; off: each tenant admits the manifests it wants.",
+    )
 
     # Identity: at least one of dev, JWT, mTLS.
     identity_dev: bool = Field(False, description="One token in token_file with every scope; loopback only.")

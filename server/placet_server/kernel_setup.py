@@ -103,7 +103,8 @@ async def open_kernel(
     await _register(store, pool, boot, options.clock)
     heartbeat = _start_heartbeat(stack, opened, store.dsn, boot, options.clock)
     _start_writer(stack, opened)
-    await _admit_apps(kernel.catalog, options.apps)
+    if config.admit_apps:
+        await _admit_apps(kernel.catalog, options.apps)
     _start_loops(stack, kernel, heartbeat, config.lease_seconds)
     stack.push_async_callback(kernel.engine.supervisor.cancel_all)
     return opened

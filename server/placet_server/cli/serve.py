@@ -99,6 +99,14 @@ def serve(
         bool | None,
         typer.Option("--migrate/--no-migrate", help="At start: migrate, or only check.", show_default=False),
     ] = None,
+    admit_apps: Annotated[
+        bool | None,
+        typer.Option(
+            "--admit/--no-admit",
+            help="Offer the apps to every tenant, or leave that to `app admit`.",
+            show_default=False,
+        ),
+    ] = None,
     settings: Annotated[
         bool, typer.Option("--settings", help="List every PLACET_ variable, and end.")
     ] = False,
@@ -130,6 +138,7 @@ def serve(
         "metrics_port": metrics_port,
         "reuse_port": reuse_port,
         "auto_migrate": auto_migrate,
+        "admit_apps": admit_apps,
     }
     if until_stdin_ends:
         _end_with_stdin()
