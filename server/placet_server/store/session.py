@@ -23,7 +23,6 @@ CLIENT_CHECK_SECONDS = 1
 # One plan for the life of the session, and always by index: a plan made while a table is empty would
 # otherwise scan it.
 PINNED_PLANS = {
-    "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_bitmapscan": "off",
@@ -48,6 +47,8 @@ class SessionOptions:
             "application_name": self.application_name,
             "synchronous_commit": "on",
             "jit": "off",
+            # Every large table is read by key. A plan that was kept from when it was small would scan it.
+            "enable_seqscan": "off",
             "timezone": "UTC",
             "statement_timeout": _milliseconds(self.statement_timeout_seconds),
             "lock_timeout": _milliseconds(self.lock_timeout_seconds),

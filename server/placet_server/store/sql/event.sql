@@ -26,11 +26,12 @@ union all
 )
 
 -- name: insert_lane_items
--- Store what handlers said, only while their lease is the action's.
+-- Store what handlers said, only while their lease is the action's: a scalar subquery, because the planner would make a join of anything
+-- else, and on a table without statistics one that reads the whole of it.
 insert into lane_items (tenant, action_id, attempt, number, lease_id, type, create_time, body)
 select r.tenant, r.action_id, r.attempt, r.number, r.lease_id, r.type, coalesce(:now::timestamptz, statement_timestamp()), r.body
 from json_to_recordset(:items::json) as r(tenant text, action_id uuid, attempt integer, number bigint, lease_id uuid, type text, body text)
-where exists (select from actions as a where a.tenant = r.tenant and a.action_id = r.action_id and a.lease_id = r.lease_id)
+where (select a.lease_id from actions as a where a.tenant = r.tenant and a.action_id = r.action_id) = r.lease_id
 on conflict do nothing
 
 -- name: list_receipts

@@ -1,0 +1,135 @@
+"""The statements of every call find their rows by key: on an empty table, on a full one, in every kind of session."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from placet_server.store import queries
+from placet_server.store.queries import Query
+from placet_server.store.session import SessionOptions, connect
+from tests.postgres import Database
+
+pytestmark = pytest.mark.both_servers
+
+ROWS = 100_000
+HOT = {
+    "action": (
+        "flush",
+        "get",
+        "get_summary",
+        "get_by_keys",
+        "claim",
+        "request_cancel",
+        "close_queued",
+        "free_key",
+    ),
+    "event": ("read", "insert_lane_items", "list_receipts"),
+}
+# Found by an index made for them, over the few rows that it holds.
+LOOPS = {"action": ("list_lost", "list_queued_closable", "list_owned", "list_cancelled")}
+TABLES = {"actions", "events", "lane_items"}
+KEYS = {"actions_pkey", "actions_key", "events_pkey", "lane_items_pkey"}
+LOOP_INDEXES = KEYS | {"actions_running", "actions_queued", "instances_pkey"}
+
+FILL = """
+insert into actions (
+    tenant, action_id, capability, version, contract_digest, effect_class, subject, caller, key_digest, key_ttl,
+    input, input_digest, labels, on_caller_gone, durability, create_time, effect_marked, attempts_max, state, attempt,
+    lease_id, instance_id, start_time, deadline,
+    settle_time, effect, effect_begun, output, sequence, receipt_digest)
+select 'acme', gen_random_uuid(), 'c', '1', '', 'UNSAFE', 's', '{}', sha256(n::text::bytea), '1 day',
+    '{}', '', '{}', 'CANCEL', 'EPHEMERAL', now(), false, 1, 'SUCCEEDED', 1, gen_random_uuid(), gen_random_uuid(),
+    now(), now(), now(), 'DONE', true, '1', 2, ''
+from generate_series(1, $1::integer) as n
+"""
+FILL_EVENTS = """
+insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+select tenant, action_id, s, 'admitted', now(), '{}', '' from actions, generate_series(1, 2) as s
+"""
+
+
+async def plan(connection: Any, query: Query) -> list[dict[str, Any]]:
+    """The nodes of the generic plan: what a session repeats for ever once it has settled on it."""
+    await connection.execute("set plan_cache_mode = force_generic_plan")
+    await connection.execute(f"prepare hot_{query.name} as {query.sql}")
+    nulls = ", ".join(["null"] * len(query.parameters))
+    text = await connection.fetchval(
+        f"explain (format json) execute hot_{query.name}{f'({nulls})' if nulls else ''}"
+    )
+    await connection.execute(f"deallocate hot_{query.name}")
+    nodes: list[dict[str, Any]] = []
+
+    def walk(node: dict[str, Any]) -> None:
+        nodes.append(node)
+        for child in node.get("Plans", ()):
+            walk(child)
+
+    walk(json.loads(text)[0]["Plan"])
+    return nodes
+
+
+def faults(name: str, nodes: list[dict[str, Any]], indexes: set[str]) -> list[str]:
+    """Whatever reads one of the large tables other than by these indexes."""
+    found = []
+    for node in nodes:
+        index, table = node.get("Index Name"), node.get("Relation Name")
+        if node["Node Type"] == "Seq Scan" and table in TABLES:
+            found.append(f"{name}: seq scan of {table}")
+        if index is not None and index not in indexes and re.match("actions|events|lane", index):
+            found.append(f"{name}: {index}")
+        condition = node.get("Index Cond", "")
+        if index == "actions_pkey" and "action_id" not in condition:
+            found.append(f"{name}: {index} by {condition or 'nothing'}")
+    return found
+
+
+async def all_faults(connection: Any, names: dict[str, tuple[str, ...]], indexes: set[str]) -> list[str]:
+    return [
+        fault
+        for stem, queries_of in names.items()
+        for name in queries_of
+        for fault in faults(name, await plan(connection, queries.load(stem)[name]), indexes)
+    ]
+
+
+async def fill(connection: Any) -> None:
+    await connection.execute("set statement_timeout = 0")
+    await connection.execute(FILL, ROWS)
+    await connection.execute(FILL_EVENTS)
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+async def test_empty_tables_without_statistics_are_read_by_key(database: Database, pinned: bool) -> None:
+    connection = await connect(database.dsn, SessionOptions(pinned_plans=pinned))
+    found = await all_faults(connection, HOT, KEYS)
+    await connection.close()
+    assert [] == found
+
+
+async def test_a_tenant_with_many_actions_is_read_by_key_before_and_after_analyze(database: Database) -> None:
+    filling = await connect(database.dsn)
+    await fill(filling)
+    for analyzed in (False, True):
+        if analyzed:
+            await filling.execute("analyze actions, events, lane_items")
+        for pinned in (True, False):
+            connection = await connect(database.dsn, SessionOptions(pinned_plans=pinned))
+            found = await all_faults(connection, HOT, KEYS)
+            found += await all_faults(connection, LOOPS, LOOP_INDEXES) if analyzed else []
+            await connection.close()
+            assert (analyzed, pinned, []) == (analyzed, pinned, found)
+    await filling.close()
+
+
+async def test_a_page_of_a_list_reads_a_bounded_part_of_a_large_tenant(database: Database) -> None:
+    connection = await connect(database.dsn)
+    await fill(connection)
+    await connection.execute("analyze actions")
+    nodes = await plan(connection, queries.load("action")["list"])
+    scans = [node for node in nodes if node.get("Relation Name") == "actions"]
+    await connection.close()
+    assert ["actions_pkey"] == [node.get("Index Name") for node in scans]
+    assert "tenant" in scans[0]["Index Cond"]
+    assert any(node["Node Type"] == "Limit" for node in nodes)
