@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -91,13 +92,20 @@ class Server:
             self._moved.notify_all()
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def health_of(server: Server, service: str) -> str:
     """As its health port says: SERVING or NOT_SERVING; "" when the port is closed."""
     options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
     with grpc.insecure_channel(server.health_target, options) as channel:
         request = health_pb2.HealthCheckRequest(service=service)
         try:
-            response = health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            response = stub.Check(request, timeout=5)
         except grpc.RpcError:
             return ""
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))
@@ -194,6 +202,10 @@ class Provider:
 
     def wait_held(self, count: int) -> None:
         wait_until(lambda: self._ask("/held")["held"] >= count, f"{count} effects held at the provider")
+
+    def let_go(self, order: str) -> None:
+        """What `till.through` waits for."""
+        self._ask("/charges", {"reference": order, "order": order, "amount": "0.00"})
 
     def wait_counts(self, expected: dict[str, int]) -> None:
         """For effects that were held when their caller died, and happen all the same."""

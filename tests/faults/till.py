@@ -11,7 +11,7 @@ from typing import Any
 
 import placet
 from placet.context import SyncContext
-from tests.faults.processes import PROVIDER_VARIABLE
+from tests.faults.processes import POLL_SECONDS, PROVIDER_VARIABLE
 
 app = placet.App("till")
 
@@ -94,6 +94,16 @@ async def ponder(context: placet.Context, order: str) -> Any:
     await ask("POST", "/refunds", {"order": order, "amount": "0.00"}, context.effect_key + "-" + order)
     await context.effect()
     return await ask("POST", "/messages", {"to": order, "text": "pondered"})
+
+
+@app.tool("till.through", "unsafe", effect_marked=True, hazards=["message"], no_approval="a test")
+async def through(context: placet.Context, order: str) -> Any:
+    """Sends a message and goes on until the test lets it go."""
+    await context.effect()
+    sent = await ask("POST", "/messages", {"to": order, "text": "through"})
+    while "error" in await ask("GET", f"/charges?reference={order}"):  # noqa: ASYNC110
+        await asyncio.sleep(POLL_SECONDS)
+    return sent
 
 
 @app.tool("till.block", "idempotent", hazards=["write"], no_approval="a test")

@@ -1,0 +1,302 @@
+"""The store freezes, restarts, refuses or is full under traffic: typed answers, nothing lost, nothing done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from placet_server.embedded.process_table import processes_of
+from placet_server.store.session import connect
+from tests.faults.caller import Answer, Caller, check_chain
+from tests.faults.processes import (
+    LEASE_SECONDS,
+    ROOT,
+    WAIT_SECONDS,
+    Provider,
+    Server,
+    Servers,
+    free_port,
+    health_of,
+    until_health,
+    wait_until,
+)
+from tests.postgres import PROGRAMS, SMALL, Kind
+
+LANES = 20
+CALL_SECONDS = 20.0
+ANSWER_SECONDS_MAX = 8.0
+TYPED = {
+    "SUCCEEDED",
+    "STORE_UNAVAILABLE",
+    "WAIT_EXPIRED",
+    "DEADLINE_EXCEEDED",
+    "EFFECT_AMBIGUOUS",
+}
+
+
+class Store:
+    """A durable Postgres of this test's own, at the same address from start to start."""
+
+    def __init__(self, folder: Path, kind: Kind, **settings: str) -> None:
+        self._folder = folder
+        self._tcp = {}
+        if kind == "installed":
+            self._tcp = {"listen_addresses": "127.0.0.1", "port": str(free_port())}
+        arguments = {"programs": PROGRAMS[kind], "settings": {**SMALL, **self._tcp, **settings}}
+        self._owner = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.postgres_owner", str(folder), json.dumps(arguments)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._socket_dsn = ""
+
+    @property
+    def dsn(self) -> str:
+        if not self._tcp:
+            return self._socket_dsn
+        credentials = self._socket_dsn.removeprefix("postgresql://").partition("@")[0]
+        return f"postgresql://{credentials}@127.0.0.1:{self._tcp['port']}/postgres?"
+
+    def start(self) -> None:
+        self._socket_dsn = self._ask("start")["dsn"]
+
+    def stop(self) -> None:
+        self._ask("stop")
+
+    def process_ids(self) -> list[int]:
+        return processes_of(self._folder / "pgdata")
+
+    def close(self) -> None:
+        assert self._owner.stdin is not None
+        self._owner.stdin.close()
+        self._owner.wait(WAIT_SECONDS)
+
+    def _ask(self, word: str) -> dict[str, str]:
+        assert self._owner.stdin is not None
+        assert self._owner.stdout is not None
+        self._owner.stdin.write(word.encode() + b"\n")
+        self._owner.stdin.flush()
+        answer: dict[str, str] = json.loads(self._owner.stdout.readline())
+        return answer
+
+
+@pytest.fixture
+def store(open_folder: Path, postgres_kind: Kind) -> Iterator[Store]:
+    with closing(Store(open_folder / "store", postgres_kind)) as started:
+        started.start()
+        yield started
+
+
+@asynccontextmanager
+async def frozen(store: Store) -> AsyncIterator[None]:
+    process_ids = await asyncio.to_thread(store.process_ids)
+    for pid in process_ids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in process_ids:
+            os.kill(pid, signal.SIGCONT)
+
+
+@asynccontextmanager
+async def stopped(store: Store) -> AsyncIterator[None]:
+    await asyncio.to_thread(store.stop)
+    yield
+    await asyncio.to_thread(store.start)
+
+
+@pytest.mark.both_servers
+@pytest.mark.parametrize("outage", [frozen, stopped])
+async def test_traffic_goes_on_after_the_store_was_away_for_longer_than_a_lease(
+    outage: Callable[[Store], AbstractAsyncContextManager[None]],
+    store: Store,
+    servers: Servers,
+    provider: Provider,
+    call: Callable[[Server], Caller],
+) -> None:
+    pair = [servers.start(dsn=store.dsn, wait=False) for _ in range(2)]
+    callers = [call(server.until_ready()) for server in pair]
+    gate = uuid.uuid4().hex
+    # On its way at the provider all the time: nobody may take it for lost.
+    through = [
+        asyncio.ensure_future(caller.execute("till.through", {"order": gate}, f"through {place}", seconds=60))
+        for place, caller in enumerate(callers)
+    ]
+    traffic = Traffic(callers)
+    running = [asyncio.ensure_future(traffic.lane(number)) for number in range(LANES)]
+    await asyncio.to_thread(wait_until, lambda: len(traffic.last) > 2 * LANES, "traffic")
+    async with outage(store):
+        await asyncio.gather(*(until_health(server, "storage", "NOT_SERVING") for server in pair))
+        refused = await callers[0].execute("till.send", {"order": "refused"}, "refused", seconds=20)
+        assert refused.error is not None
+        assert ("STORE_UNAVAILABLE", "UNAVAILABLE") == (refused.word, refused.error.code)
+        assert refused.seconds < ANSWER_SECONDS_MAX
+        assert ["SERVING", "SERVING"] == [health_of(server, "live") for server in pair]
+        # Both leases run out in the dark.
+        await asyncio.sleep(LEASE_SECONDS)
+    await asyncio.gather(*(until_health(server, "storage", "SERVING") for server in pair))
+    await asyncio.sleep(2 * LEASE_SECONDS)
+    traffic.over = True
+    await asyncio.gather(*running)
+    provider.let_go(gate)
+    assert ["SUCCEEDED", "SUCCEEDED"] == [answer.word for answer in await asyncio.gather(*through)]
+    assert [None, None] == [server.code for server in pair]
+
+    assert "STORE_UNAVAILABLE" in traffic.words
+    assert set() == traffic.words - TYPED
+    assert CALL_SECONDS + 2 > traffic.seconds_max
+    again = await traffic.send_again()
+    _nothing_acknowledged_is_lost(traffic.last, again)
+    _nothing_is_done_twice(again, provider)
+    for key in list(again)[:: max(1, len(again) // 10)]:
+        action = await callers[0].by_key(capability_of(key), key)
+        assert action is not None
+        await check_chain(store.dsn, action)
+
+
+def capability_of(key: str) -> str:
+    return f"till.{key.split()[0]}"
+
+
+class Traffic:
+    """Calls in lanes, half of them repeatable; a refused one is sent again, as its caller would."""
+
+    def __init__(self, callers: list[Caller]) -> None:
+        self._callers = callers
+        self.over = False
+        self.last: dict[str, Answer] = {}
+        self.words: set[str] = set()
+        self.seconds_max = 0.0
+
+    async def lane(self, number: int) -> None:
+        turn = 0
+        while not self.over:
+            key = f"{('refund', 'send')[number % 2]} {number} {turn}"
+            answer = await self._send(key, number, CALL_SECONDS)
+            self.last[key] = answer
+            self.words.add(answer.word)
+            self.seconds_max = max(self.seconds_max, answer.seconds)
+            if answer.word == "SUCCEEDED":
+                turn += 1
+            # A thousand calls a second would prove no more.
+            await asyncio.sleep(0.1)
+            if answer.word in ("EFFECT_AMBIGUOUS", "WAIT_EXPIRED"):
+                turn += 1
+
+    async def send_again(self) -> dict[str, Answer]:
+        keys = list(self.last)
+        sent = [self._send(key, place, 30.0) for place, key in enumerate(keys)]
+        return dict(zip(keys, await asyncio.gather(*sent), strict=True))
+
+    async def _send(self, key: str, number: int, seconds: float) -> Answer:
+        caller = self._callers[number // 2 % 2]
+        return await caller.execute(capability_of(key), {"order": key}, key, seconds=seconds)
+
+
+def _nothing_acknowledged_is_lost(last: dict[str, Answer], again: dict[str, Answer]) -> None:
+    for key, answer in last.items():
+        if answer.word == "SUCCEEDED":
+            assert (key, answer.output, True) == (key, again[key].output, again[key].attached)
+    # A repeatable effect comes to its end; another one may be unknown, and never more than that.
+    assert {"SUCCEEDED"} == {answer.word for key, answer in again.items() if key.startswith("refund")}
+    assert set() == {answer.word for answer in again.values()} - {"SUCCEEDED", "EFFECT_AMBIGUOUS"}
+
+
+def _nothing_is_done_twice(again: dict[str, Answer], provider: Provider) -> None:
+    sent = [answer.word for key, answer in again.items() if key.startswith("send")]
+    counts = provider.counts()
+    assert len(again) - len(sent) == counts["refunds"]
+    unknown = sent.count("EFFECT_AMBIGUOUS")
+    # Two went through the outage.
+    assert len(sent) - unknown <= counts["messages"] - 2 <= len(sent)
+
+
+@pytest.fixture
+def small_disk(open_folder: Path) -> Iterator[Path]:
+    """A disk of a few megabytes more than an empty store needs."""
+    disk = open_folder / "disk"
+    disk.mkdir(mode=0o755)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=150m,mode=755", "placet-test", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("may not mount a small disk here")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+async def test_a_full_disk_is_a_typed_refusal_and_forgotten_when_there_is_room(
+    small_disk: Path,
+    postgres_kind: Kind,
+    servers: Servers,
+    provider: Provider,
+    call: Callable[[Server], Caller],
+) -> None:
+    limits = {"max_wal_size": "32MB", "min_wal_size": "32MB", "shared_buffers": "16MB"}
+    with closing(Store(small_disk / "data", postgres_kind, **limits)) as store:
+        store.start()
+        server = servers.start(dsn=store.dsn)
+        caller = call(server)
+        answers = {"small": await caller.execute("till.refund", {"order": "small"}, "small")}
+        await _switch_log(store.dsn)
+        filler = small_disk / "filler"
+        _fill(filler)
+        while "STORE_UNAVAILABLE" not in {answer.word for answer in answers.values()}:
+            key = f"{len(answers):05}" + "x" * 100
+            answers[key] = await caller.execute("till.refund", {"order": _long(key)}, key, seconds=4)
+            assert len(answers) < 2000
+        assert set() == {answer.word for answer in answers.values()} - TYPED
+        assert "SERVING" == health_of(server, "live")
+        filler.unlink()
+        await until_health(server, "storage", "SERVING")
+        for key, answer in answers.items():
+            again = await caller.execute("till.refund", {"order": _long(key)}, key)
+            assert (key, "SUCCEEDED") == (key, again.word)
+            assert answer.word != "SUCCEEDED" or (answer.output, True) == (again.output, again.attached)
+        assert len(answers) == provider.counts()["refunds"]
+        assert None is server.code
+
+
+def _long(key: str) -> str:
+    """Hard to compress, so that the table must soon grow."""
+    if key == "small":
+        return key
+    return "".join(hashlib.sha256(f"{key}{number}".encode()).hexdigest() for number in range(1000))
+
+
+async def _switch_log(dsn: str) -> None:
+    """A fresh segment of the log, so that it is the table that finds no room."""
+    connection = await connect(dsn)
+    try:
+        await connection.execute("select pg_switch_wal()")
+    finally:
+        await connection.close()
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 20, 4096):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                continue
+
+
+async def _until_refused(caller: Caller) -> Answer:
+    for number in range(200):
+        answer = await caller.execute("till.refund", {"order": "x" * 100_000}, f"big-{number}", seconds=20)
+        if answer.word != "SUCCEEDED":
+            return answer
+    raise AssertionError("the disk is not full")
