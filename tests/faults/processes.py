@@ -120,11 +120,11 @@ async def until_health(server: Server, service: str, expected: str) -> None:
 class Zygote:
     """The process that forks servers; see `zygote.py`. One for each process of tests."""
 
-    def __init__(self) -> None:
+    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.zygote"],
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **(variables or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -231,15 +231,29 @@ class Servers:
         self._folder = folder
         self._provider = provider
         self._all: list[Server] = []
+        self._own: list[Zygote] = []
 
-    def start(self, *, kill_at: str = "", wait: bool = True, **fields: Any) -> Server:
-        """`fields` are of the server's configuration; `kill_at` is boundary[:capability]."""
+    def start(
+        self,
+        *,
+        kill_at: str = "",
+        wait: bool = True,
+        variables: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> Server:
+        """`fields` are of the server's configuration; `kill_at` is boundary[:capability]. With `variables` it is not
+        forked, but begins with them: for what only the start of a program reads."""
         number = len(self._all)
         token_file = self._folder / f"token-{number}"
-        variables = self.variables(token_file, fields)
+        environment = self.variables(token_file, fields)
         if kill_at:
-            variables |= {"PLACET_TEST_BOUNDARIES": "1", "PLACET_KILL_AT": kill_at}
-        server = self._zygote.start(variables, self._folder / f"log-{number}", token_file)
+            environment |= {"PLACET_TEST_BOUNDARIES": "1", "PLACET_KILL_AT": kill_at}
+        zygote = self._zygote
+        if variables is not None:
+            environment |= variables
+            zygote = Zygote(variables)
+            self._own.append(zygote)
+        server = zygote.start(environment, self._folder / f"log-{number}", token_file)
         self._all.append(server)
         return server.until_ready() if wait else server
 
@@ -264,3 +278,5 @@ class Servers:
             server.signal(signal.SIGKILL)
         for server in self._all:
             server.ended()
+        for zygote in self._own:
+            zygote.close()

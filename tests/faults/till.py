@@ -96,6 +96,18 @@ async def ponder(context: placet.Context, order: str) -> Any:
     return await ask("POST", "/messages", {"to": order, "text": "pondered"})
 
 
+@app.tool("till.brief", "idempotent", key_ttl=60.0, hazards=["financial"], no_approval="a test")
+async def brief(context: placet.Context, order: str) -> Any:
+    """Its key is soon forgotten."""
+    return await ask("POST", "/refunds", {"order": order, "amount": "1.00"}, context.effect_key)
+
+
+@app.tool("till.clock", "read", key="optional")
+async def clock() -> float:
+    """The wall clock of the server."""
+    return time.time()
+
+
 @app.tool("till.through", "unsafe", effect_marked=True, hazards=["message"], no_approval="a test")
 async def through(context: placet.Context, order: str) -> Any:
     """Sends a message and goes on until the test lets it go."""
