@@ -1,0 +1,138 @@
+"""Whatever the server refuses, its status has exactly one ErrorInfo, of our domain."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+import placet.testing
+from tests.conformance.conftest import Dial
+from tests.conformance.program import Program
+
+NOBODY = str(uuid.UUID(int=1))
+WRITING_READ = {"effect": "EFFECT_CLASS_READ", "hazards": ["HAZARD_WRITE"]}
+ADMIT = {
+    "manifest": {
+        "name": "m",
+        "version": "1",
+        "capabilities": [
+            {"name": "a.b", "version": "1", "kind": "CAPABILITY_KIND_TOOL", "contract": WRITING_READ}
+        ],
+    }
+}
+
+
+def invoke(capability: str = "desk.echo", input_json: str = '{"text": "a"}', **more: Any) -> dict[str, Any]:
+    return {"invocation": {"capability": capability, "input_json": input_json, **more}}
+
+
+REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "no capability named": ("Execute", {"invocation": {}}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+    "no invocation": ("Execute", {}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+    "no JSON": ("Execute", invoke(input_json="{"), "INVALID_ARGUMENT", "MALFORMED_JSON"),
+    "a member twice": (
+        "Execute",
+        invoke(input_json='{"text":"a","text":"b"}'),
+        "INVALID_ARGUMENT",
+        "JSON_NOT_INTEROPERABLE",
+    ),
+    "too large": (
+        "Execute",
+        invoke(input_json='{"text":"' + "a" * 1_100_000 + '"}'),
+        "INVALID_ARGUMENT",
+        "PAYLOAD_TOO_LARGE",
+    ),
+    "against the schema": (
+        "Execute",
+        invoke(input_json='{"text":1}'),
+        "INVALID_ARGUMENT",
+        "INPUT_SCHEMA_VIOLATION",
+    ),
+    "unknown capability": ("Execute", invoke("desk.none"), "NOT_FOUND", "CAPABILITY_NOT_FOUND"),
+    "unknown version": ("ExecuteStream", invoke(version="9"), "NOT_FOUND", "CAPABILITY_NOT_FOUND"),
+    "no key": (
+        "Execute",
+        invoke("desk.pay", '{"amount":"1"}'),
+        "INVALID_ARGUMENT",
+        "IDEMPOTENCY_KEY_REQUIRED",
+    ),
+    "a key where none is kept": (
+        "Execute",
+        invoke("desk.keyless", "{}", options={"idempotency_key": "k"}),
+        "INVALID_ARGUMENT",
+        "CONTRACT_VIOLATION",
+    ),
+    "unknown action": ("GetAction", {"action_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
+    "unknown action, waited for": ("WaitAction", {"action_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
+    "unknown action, watched": ("WatchAction", {"action_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
+    "unknown action, cancelled": ("CancelAction", {"action_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
+    "unknown key": (
+        "GetAction",
+        {"key": {"capability": "desk.pay", "idempotency_key": "none"}},
+        "NOT_FOUND",
+        "NOT_FOUND",
+    ),
+    "somebody's page": ("ListActions", {"page_token": "AAAA"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+    "manifest with problems": ("AdmitManifest", ADMIT, "INVALID_ARGUMENT", "MANIFEST_REFUSED"),
+    "unknown capability, read": (
+        "GetCapability",
+        {"name": "desk.none"},
+        "NOT_FOUND",
+        "CAPABILITY_NOT_FOUND",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_refusal_has_one_reason(program: Program, case: str) -> None:
+    rpc, request, code, reason = REFUSALS[case]
+    answer = program.call(rpc, request)
+    assert (code, reason, reason) == (answer.code, answer.reason, answer.trailers["placet-reason"])
+    assert () == answer.outcomes
+    assert [] == [r for r in answer.responses if r]
+
+
+@pytest.mark.parametrize(
+    ("path", "raw", "code", "reason"),
+    [
+        ("/placet.v1.RuntimeService/Submit", b"", "UNIMPLEMENTED", "UNKNOWN_METHOD"),
+        ("/placet.v1.NoService/Execute", b"", "UNIMPLEMENTED", "UNKNOWN_METHOD"),
+        ("/x/y", b"\xff" * 100, "UNIMPLEMENTED", "UNKNOWN_METHOD"),
+        ("/placet.v1.RuntimeService/Execute", b"\xff\xff\xff", "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+        ("/placet.v1.RuntimeService/GetAction", b"\x0a\x02\xc3\x28", "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+    ],
+    ids=["method", "service", "nonsense", "garbage", "no UTF-8"],
+)
+def test_what_no_stub_would_send_is_refused_with_one_reason(
+    program: Program, path: str, raw: bytes, code: str, reason: str
+) -> None:
+    answer = program.call_path(path, raw)
+    assert (code, reason) == (answer.code, answer.reason)
+
+
+@pytest.mark.parametrize("rpc", ["Execute", "ExecuteStream", "GetCaller", "WatchAction", "GetCapability"])
+@pytest.mark.parametrize(
+    "authorization", ["", "Bearer", "Bearer wrong", "Basic eA==", "Bearer " + "x" * 7000]
+)
+def test_who_is_not_known_is_told_so_on_every_rpc(
+    dial: Dial, server: placet.testing.Server, rpc: str, authorization: str
+) -> None:
+    metadata = {"authorization": authorization} if authorization else {}
+    answer = dial(server.target).call(rpc, metadata=metadata)
+    assert ("UNAUTHENTICATED", "UNAUTHENTICATED") == (answer.code, answer.reason)
+
+
+def test_another_input_under_a_key_and_an_unwanted_duplicate_have_reasons_of_their_own(
+    program: Program,
+) -> None:
+    key = {"idempotency_key": str(uuid.uuid4())}
+    first = program.call("Execute", invoke("desk.pay", '{"amount":"1"}', options=key))
+    assert "OK" == first.code
+    other = program.call("Execute", invoke("desk.pay", '{"amount":"2"}', options=key))
+    assert ("ALREADY_EXISTS", "IDEMPOTENCY_CONFLICT") == (other.code, other.reason)
+    refused = key | {"on_duplicate": "ON_DUPLICATE_REFUSE"}
+    again = program.call("Execute", invoke("desk.pay", '{"amount":"1"}', options=refused))
+    assert ("ALREADY_EXISTS", "DUPLICATE_REFUSED") == (again.code, again.reason)
+    assert first.action.action_id == again.variables["action_id"]

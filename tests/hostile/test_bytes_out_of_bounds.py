@@ -1,0 +1,210 @@
+"""Requests made by hand: no UTF-8, NUL where text is stored or searched, enums of nowhere, no message at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import duration_pb2, timestamp_pb2
+
+from placet.v1 import action_pb2
+from placet.v1 import catalog_service_pb2 as catalog
+from placet.v1 import runtime_service_pb2 as pb
+from tests.hostile.served import Client, Served
+from tests.rpc.support import ACTION_ID, ALL_PATHS, refusal, send_bytes
+
+RUNTIME = "/placet.v1.RuntimeService/"
+CATALOG = "/placet.v1.CatalogService/"
+
+
+def field(number: int, payload: bytes) -> bytes:
+    """Length-delimited; numbers up to 15, payloads up to 127 bytes."""
+    return bytes((number << 3 | 2, len(payload))) + payload
+
+
+def number(number: int, value: int) -> bytes:
+    return bytes((number << 3, value))
+
+
+ECHO = field(1, b"hostile.echo") + field(3, b'{"text":"a"}')
+BAD = b"a\xc3\x28"
+NO_UTF8 = {
+    "capability": (RUNTIME + "Execute", field(1, field(1, BAD))),
+    "input": (RUNTIME + "Execute", field(1, field(1, b"hostile.echo") + field(3, b'{"text":"\xff"}'))),
+    "key": (RUNTIME + "Execute", field(1, ECHO + field(4, field(1, BAD)))),
+    "label": (
+        RUNTIME + "ExecuteStream",
+        field(1, ECHO + field(4, field(10, field(1, BAD) + field(2, b"v")))),
+    ),
+    "id": (RUNTIME + "GetAction", field(1, BAD)),
+    "reason": (RUNTIME + "CancelAction", field(1, ACTION_ID.encode()) + field(2, BAD)),
+    "cursor": (RUNTIME + "WatchAction", field(1, ACTION_ID.encode()) + field(2, BAD)),
+    "page": (RUNTIME + "ListActions", field(2, BAD)),
+    "requester": (RUNTIME + "ListActions", field(3, field(6, BAD))),
+    "manifest": (CATALOG + "AdmitManifest", field(1, field(1, BAD))),
+    "prefix": (CATALOG + "ListCapabilities", field(3, BAD)),
+}
+
+
+@pytest.mark.parametrize("case", NO_UTF8)
+async def test_text_that_is_no_utf8_is_malformed(server: Served, client: Client, case: str) -> None:
+    path, raw = NO_UTF8[case]
+    async with server.unharmed():
+        refused = await refusal(send_bytes(client.channel, path, raw, metadata=client.metadata))
+    assert (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST") == (refused.code, refused.reason)
+
+
+@pytest.mark.parametrize(
+    ("path", "raw"),
+    [
+        (RUNTIME + "Execute", field(1, ECHO + field(4, number(4, 99)))),
+        (RUNTIME + "Execute", field(1, ECHO + field(4, number(6, 99)))),
+        (RUNTIME + "Execute", field(1, ECHO + field(4, number(9, 99)))),
+        (RUNTIME + "GetAction", field(1, ACTION_ID.encode()) + number(3, 99)),
+        (RUNTIME + "ListActions", field(3, field(2, b"\x63"))),
+        (RUNTIME + "ListActions", field(3, field(2, b"\x00"))),
+        (RUNTIME + "ListActions", field(3, field(2, b"\x03"))),
+    ],
+)
+async def test_an_enum_of_nowhere_is_malformed(server: Served, client: Client, path: str, raw: bytes) -> None:
+    async with server.unharmed():
+        refused = await refusal(send_bytes(client.channel, path, raw, metadata=client.metadata))
+    assert (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST") == (refused.code, refused.reason)
+    assert 1 <= len(refused.bad_requests[0].field_violations)
+
+
+@pytest.mark.parametrize("path", ALL_PATHS)
+@pytest.mark.parametrize(
+    "raw", [b"\xff" * 9, b"\x0a\xff\xff\xff\xff\x0f", b"\x0b" * 10_000], ids=["tags", "length", "groups"]
+)
+async def test_garbage_is_malformed_on_every_rpc(
+    server: Served, client: Client, path: str, raw: bytes
+) -> None:
+    refused = await refusal(send_bytes(client.channel, path, raw, metadata=client.metadata))
+    assert (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST") == (refused.code, refused.reason)
+
+
+def invocation(**changes: Any) -> pb.ExecuteRequest:
+    fields = {"capability": "hostile.echo", "input_json": '{"text":"a"}'} | changes
+    return pb.ExecuteRequest(invocation=action_pb2.Invocation(**fields))
+
+
+def options(**changes: Any) -> pb.ExecuteRequest:
+    return invocation(options=action_pb2.InvocationOptions(**changes))
+
+
+NUL = "a\x00b"
+REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
+WITH_NUL: dict[str, tuple[str, Any]] = {
+    "capability": ("Execute", invocation(capability=NUL)),
+    "version": ("Execute", invocation(version=NUL)),
+    "input": ("Execute", invocation(input_json='{"text":"\x00"}')),
+    "key": ("Execute", options(idempotency_key=NUL)),
+    "label name": ("Execute", options(labels={NUL: "v"})),
+    "label value": ("Execute", options(labels={"n": NUL})),
+    "id": ("GetAction", pb.GetActionRequest(action_id=NUL)),
+    "key of one": (
+        "GetAction",
+        pb.GetActionRequest(key=pb.KeyRef(capability="hostile.order", idempotency_key=NUL)),
+    ),
+    "capability of a key": (
+        "GetAction",
+        pb.GetActionRequest(key=pb.KeyRef(capability=NUL, idempotency_key="k")),
+    ),
+    "cursor": ("WatchAction", pb.WatchActionRequest(action_id=ACTION_ID, after_cursor=NUL)),
+    "reason": ("CancelAction", pb.CancelActionRequest(action_id=ACTION_ID, reason=NUL)),
+    "page": ("ListActions", pb.ListActionsRequest(page_token=NUL)),
+    "manifest": ("GetManifest", catalog.GetManifestRequest(name=NUL)),
+    "capability read": ("GetCapability", catalog.GetCapabilityRequest(name=NUL)),
+    "version read": ("GetCapability", catalog.GetCapabilityRequest(name="hostile.echo", version=NUL)),
+}
+
+
+@pytest.mark.parametrize("case", WITH_NUL)
+async def test_nul_is_refused_wherever_it_is_said(server: Served, client: Client, case: str) -> None:
+    rpc, request = WITH_NUL[case]
+    async with server.unharmed():
+        refused = await refusal(client.call(rpc, request))
+    assert refused.code in REFUSED
+    assert refused.reason
+
+
+@pytest.mark.parametrize(
+    ("rpc", "request_"),
+    [
+        ("ListActions", pb.ListActionsRequest(filter=pb.ActionFilter(requester=NUL))),
+        ("ListActions", pb.ListActionsRequest(filter=pb.ActionFilter(capabilities=[NUL]))),
+        ("ListActions", pb.ListActionsRequest(filter=pb.ActionFilter(labels={NUL: NUL}))),
+        ("ListCapabilities", catalog.ListCapabilitiesRequest(name_prefix=NUL)),
+        ("ListCapabilities", catalog.ListCapabilitiesRequest(name_prefix="%_\\")),
+        ("ListActions", pb.ListActionsRequest(filter=pb.ActionFilter(labels={"%": "_"}))),
+    ],
+)
+async def test_a_search_for_what_cannot_be_finds_nothing_or_is_refused(
+    server: Served, client: Client, rpc: str, request_: Any
+) -> None:
+    async with server.unharmed():
+        try:
+            found = await client.call(rpc, request_)
+        except grpc.aio.AioRpcError as error:
+            assert grpc.StatusCode.INVALID_ARGUMENT == error.code()  # noqa: PT017
+        else:
+            assert b"" == found.SerializeToString()
+
+
+ODD_TIMES: list[tuple[str, Any]] = [
+    (
+        "ListActions",
+        pb.ListActionsRequest(
+            filter=pb.ActionFilter(create_time_min=timestamp_pb2.Timestamp(seconds=s, nanos=n))
+        ),
+    )
+    for s, n in [(2**62, 0), (-(2**62), 0), (253402300800, 0), (0, 2**31 - 1), (0, -1), (-62135596801, 999)]
+]
+ODD_SPANS: list[tuple[str, Any]] = [
+    ("Execute", options(timeout=duration_pb2.Duration(seconds=s, nanos=n)))
+    for s, n in [(0, 0), (-1, 0), (2**62, 0), (1, -1), (0, 2**31 - 1), (86401, 0)]
+] + [
+    (
+        "WaitAction",
+        pb.WaitActionRequest(action_id=ACTION_ID, timeout=duration_pb2.Duration(seconds=s, nanos=n)),
+    )
+    for s, n in [(-1, 0), (61, 0), (2**62, 2**31 - 1), (-(2**62), -(2**31))]
+]
+
+
+@pytest.mark.parametrize(("rpc", "request_"), ODD_TIMES + ODD_SPANS)
+async def test_times_and_spans_of_nowhere_are_refused_or_find_nothing(
+    server: Served, client: Client, rpc: str, request_: Any
+) -> None:
+    async with server.unharmed():
+        try:
+            found = await client.call(rpc, request_)
+        except grpc.aio.AioRpcError as error:
+            assert grpc.StatusCode.INVALID_ARGUMENT == error.code()  # noqa: PT017
+        else:
+            assert isinstance(found, pb.ListActionsResponse)
+
+
+@pytest.mark.parametrize("size", [-1, 1001, 2**31 - 1])
+async def test_a_page_of_no_size_is_malformed(server: Served, client: Client, size: int) -> None:
+    async with server.unharmed():
+        for rpc, request in (
+            ("ListActions", pb.ListActionsRequest(page_size=size)),
+            ("ListManifests", catalog.ListManifestsRequest(page_size=size)),
+            ("ListCapabilities", catalog.ListCapabilitiesRequest(page_size=size)),
+        ):
+            assert "MALFORMED_REQUEST" == (await refusal(client.call(rpc, request))).reason
+
+
+async def test_too_many_labels_and_too_long_texts_are_named(server: Served, client: Client) -> None:
+    many = options(labels={f"n{n}": "v" for n in range(17)})
+    long = options(labels={"n" * 64: "v" * 256}, idempotency_key="k" * 257)
+    async with server.unharmed():
+        for request in (many, long):
+            refused = await refusal(client.call("Execute", request))
+            assert "MALFORMED_REQUEST" == refused.reason
+            assert all(
+                v.field.startswith("invocation.options") for v in refused.bad_requests[0].field_violations
+            )

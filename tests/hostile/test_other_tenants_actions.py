@@ -1,0 +1,154 @@
+"""Another tenant's action, key, page, cursor and manifest: as if they did not exist, in the very same words."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import grpc
+import pytest
+
+from placet.v1 import action_pb2
+from placet.v1 import catalog_service_pb2 as catalog
+from placet.v1 import runtime_service_pb2 as pb
+from tests.hostile.served import Client, Served
+from tests.rpc.support import Refusal, refusal
+
+LINES = '{"lines":[{"item":"a","amount":1}]}'
+
+
+@pytest.fixture
+async def action(client: Client) -> action_pb2.Action:
+    """Of acme, settled."""
+    return (await client.execute("hostile.order", LINES, key=str(uuid.uuid4()))).action
+
+
+def by_id(action_id: str) -> dict[str, Any]:
+    return {
+        "GetAction": pb.GetActionRequest(action_id=action_id),
+        "WaitAction": pb.WaitActionRequest(action_id=action_id),
+        "WatchAction": pb.WatchActionRequest(action_id=action_id),
+        "CancelAction": pb.CancelActionRequest(action_id=action_id, reason="mine now"),
+    }
+
+
+def told(refused: Refusal, name: str) -> tuple[object, ...]:
+    """All that a caller learns, with the name it asked for left out."""
+    return (
+        refused.code,
+        refused.reason,
+        refused.message.replace(name, "?"),
+        {k: v.replace(name, "?") for k, v in refused.infos[0].metadata.items()},
+        sorted(refused.trailers),
+        len(refused.status.details),
+    )
+
+
+@pytest.mark.parametrize("rpc", by_id(""))
+async def test_an_action_of_another_tenant_is_told_apart_from_none_by_nothing(
+    server: Served, stranger: Client, action: action_pb2.Action, rpc: str
+) -> None:
+    nowhere = str(uuid.uuid4())
+    async with server.unharmed():
+        theirs = await refusal(stranger.call(rpc, by_id(action.action_id)[rpc]))
+        none = await refusal(stranger.call(rpc, by_id(nowhere)[rpc]))
+    assert (grpc.StatusCode.NOT_FOUND, "NOT_FOUND") == (theirs.code, theirs.reason)
+    assert told(none, nowhere) == told(theirs, action.action_id)
+    assert "acme" not in str(theirs.status)
+
+
+async def test_a_running_action_of_another_tenant_is_not_cancelled(
+    server: Served, client: Client, stranger: Client
+) -> None:
+    key = str(uuid.uuid4())
+    options = action_pb2.InvocationOptions(idempotency_key=key)
+    request = pb.ExecuteStreamRequest(
+        invocation=action_pb2.Invocation(capability="hostile.wait", input_json="{}", options=options)
+    )
+    running = client.runtime.ExecuteStream(request, metadata=client.metadata, timeout=60)
+    action_id = (await running.read()).event.action_id
+    refused = await refusal(stranger.call("CancelAction", by_id(action_id)["CancelAction"]))
+    assert "NOT_FOUND" == refused.reason
+    seen = (await client.call("GetAction", pb.GetActionRequest(action_id=action_id))).action
+    assert (action_pb2.ACTION_STATE_RUNNING, False) == (seen.state, seen.HasField("cancel_requested_time"))
+    await client.call("CancelAction", pb.CancelActionRequest(action_id=action_id))
+    settled = (await client.call("WaitAction", pb.WaitActionRequest(action_id=action_id))).action
+    assert action_pb2.ACTION_STATE_CANCELLED == settled.state
+    running.cancel()
+
+
+async def test_a_key_belongs_to_its_tenant_and_its_principal(
+    server: Served, stranger: Client, action: action_pb2.Action
+) -> None:
+    request = pb.GetActionRequest(
+        key=pb.KeyRef(capability="hostile.order", idempotency_key=action.idempotency_key)
+    )
+    async with server.client("acme", "mallory") as colleague, server.unharmed():
+        assert "NOT_FOUND" == (await refusal(stranger.call("GetAction", request))).reason
+        assert "NOT_FOUND" == (await refusal(colleague.call("GetAction", request))).reason
+
+
+async def test_the_same_key_in_another_tenant_is_another_action(
+    stranger: Client, action: action_pb2.Action
+) -> None:
+    own = await stranger.execute("hostile.order", LINES, key=action.idempotency_key)
+    assert (False, True) == (own.attached, own.action.action_id != action.action_id)
+    assert "globex" == own.action.requester.tenant
+
+
+async def test_a_list_shows_the_own_tenant_alone(
+    server: Served, client: Client, stranger: Client, action: action_pb2.Action
+) -> None:
+    for filter_ in (
+        pb.ActionFilter(),
+        pb.ActionFilter(requester="alice"),
+        pb.ActionFilter(action_id_prefix=action.action_id),
+        pb.ActionFilter(capabilities=["hostile.order"]),
+    ):
+        page = await stranger.call("ListActions", pb.ListActionsRequest(filter=filter_, page_size=1000))
+        assert action.action_id not in [each.action_id for each in page.actions]
+        assert {"globex"} >= {each.requester.tenant for each in page.actions}
+
+
+async def test_a_page_token_serves_its_own_request_and_tenant_alone(
+    server: Served, client: Client, stranger: Client, action: action_pb2.Action
+) -> None:
+    for _ in range(2):
+        await client.execute("hostile.order", LINES, key=str(uuid.uuid4()))
+    page = await client.call("ListActions", pb.ListActionsRequest(page_size=1))
+    token = page.next_page_token
+    assert token
+    other_filter = pb.ListActionsRequest(page_token=token, filter=pb.ActionFilter(requester="bob"))
+    async with server.unharmed():
+        for caller, rpc, request in (
+            (stranger, "ListActions", pb.ListActionsRequest(page_token=token)),
+            (client, "ListActions", other_filter),
+            (client, "ListManifests", catalog.ListManifestsRequest(page_token=token)),
+            (client, "ListCapabilities", catalog.ListCapabilitiesRequest(page_token=token)),
+            (client, "ListActions", pb.ListActionsRequest(page_token=token[:-2])),
+            (client, "ListActions", pb.ListActionsRequest(page_token=token + "A")),
+            (client, "ListActions", pb.ListActionsRequest(page_token="A" * 512)),
+        ):
+            refused = await refusal(caller.call(rpc, request))
+            assert (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST") == (refused.code, refused.reason)
+    more = await client.call("ListActions", pb.ListActionsRequest(page_size=1, page_token=token))
+    assert 1 == len(more.actions)
+
+
+async def test_a_cursor_of_another_action_or_of_nowhere_is_refused(
+    server: Served, client: Client, stranger: Client, action: action_pb2.Action
+) -> None:
+    own = (await stranger.execute("hostile.order", LINES, key=str(uuid.uuid4()))).action
+    second = (await client.execute("hostile.order", LINES, key=str(uuid.uuid4()))).action
+    async with server.unharmed():
+        for caller, action_id, cursor in (
+            (stranger, own.action_id, action.cursor),
+            (client, action.action_id, second.cursor),
+            (client, action.action_id, "x"),
+            (client, action.action_id, "√"),
+            (client, action.action_id, "A" * 256),
+            (client, action.action_id, action.cursor[:-1]),
+        ):
+            request = pb.WatchActionRequest(action_id=action_id, after_cursor=cursor)
+            refused = await refusal(caller.call("WatchAction", request))
+            assert refused.reason in ("MALFORMED_REQUEST", "CURSOR_EXPIRED"), cursor
