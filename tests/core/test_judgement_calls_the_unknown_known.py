@@ -26,6 +26,7 @@ NOW_US = 1_000_000
 Judged = list[tuple[Action, Ending, StopCause | None, Verdict]]
 CLEAN = {ActionState.CANCELLED, ActionState.EXHAUSTED, ActionState.FAILED}
 CLASSES = ("READ", "IDEMPOTENT", "RECONCILABLE", "UNSAFE")
+SILENT = {*TEMPORARY_CATEGORIES, FailureCategory.INVALID, FailureCategory.FORBIDDEN}
 ENDINGS: tuple[Ending, ...] = (
     Returned(output_json="1", output_digest="00"),
     ReturnedBadly(path="", message="no"),
@@ -33,7 +34,7 @@ ENDINGS: tuple[Ending, ...] = (
     *(Stopped(cause=cause, entered=entered) for cause in StopCause for entered in (True, False)),
     *(
         Failed(code="x", message="m", category=category, effect=effect)
-        for category in (FailureCategory.PERMANENT, *sorted(TEMPORARY_CATEGORIES))
+        for category in FailureCategory
         for effect in EffectState
     ),
 )
@@ -106,7 +107,7 @@ def answer(action: Action, ending: Ending) -> EffectState | None:
         case Failed(effect=EffectState.DONE):
             return EffectState.DONE
         case Failed(effect=EffectState.NOT_DONE, category=category):
-            silent = category in TEMPORARY_CATEGORIES or not touched(action, ending)
+            silent = category in SILENT or not touched(action, ending)
             return None if action.effect_unknown and silent else EffectState.NOT_DONE
         case _:
             return None

@@ -4,8 +4,8 @@ The rule behind every branch: once the provider may have been touched, the outco
 who knows says otherwise. An ending without an answer (a crash, a timeout, a cancel, an error that nobody
 declared) may be repeated where the effect class says that repeating is safe, and otherwise ends AMBIGUOUS.
 It never ends CANCELLED, EXHAUSTED or FAILED. An earlier attempt that ended unknown counts until an answer
-about the effect itself arrives: a later attempt that never reached the provider, or failed only for the
-moment, says nothing about the earlier one."""
+about the effect itself arrives: a later attempt that never reached the provider, failed only for the moment,
+or was turned away at the door, says nothing about the earlier one."""
 
 from __future__ import annotations
 
@@ -81,6 +81,8 @@ class Stopped:
 Ending = Returned | ReturnedBadly | Failed | Raised | Stopped
 
 UNWANTED = frozenset({StopCause.CANCELLED_BY_CALLER, StopCause.DEADLINE_EXCEEDED})
+# What a provider, or the SDK before it, says of a request without looking at earlier ones.
+SILENT = TEMPORARY_CATEGORIES | {FailureCategory.INVALID, FailureCategory.FORBIDDEN}
 # A shutdown or a lost reply is no fault of the action and costs no attempt.
 BLAMELESS = frozenset({StopCause.SHUTDOWN, StopCause.NEVER_STARTED})
 
@@ -131,7 +133,7 @@ def _failed(action: Action, failed: Failed, now_us: int, unwanted: StopCause | N
         return _failure(action, failed, effect=EffectState.DONE, key_released=False)
     untouched = not _may_have_touched(action)
     if untouched or failed.effect is EffectState.NOT_DONE:
-        says_nothing_of_earlier = action.effect_unknown and (temporary or untouched)
+        says_nothing_of_earlier = action.effect_unknown and (untouched or failed.category in SILENT)
         if not says_nothing_of_earlier:
             if temporary and unwanted is not None:
                 return _closed(action, ActionState.CANCELLED, unwanted)

@@ -103,12 +103,6 @@ select * from action_records where tenant = :tenant and action_id = :action_id
 -- One action without its payloads.
 select * from action_summaries where tenant = :tenant and action_id = :action_id
 
--- name: get_summaries
--- Several actions without their payloads.
-select s.*
-from json_to_recordset(:ids::json) as r(tenant text, action_id uuid)
-join action_summaries as s on s.tenant = r.tenant and s.action_id = r.action_id
-
 -- name: get_by_keys
 -- The actions that hold these keys, with their payloads.
 select * from action_records where key_digest = any (:key_digests::bytea[])
