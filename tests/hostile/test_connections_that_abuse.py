@@ -59,6 +59,26 @@ async def test_metadata_above_its_limit_is_refused_by_the_transport(
     assert (grpc.StatusCode.RESOURCE_EXHAUSTED, []) == (refused.code, refused.infos)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("traceparent", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"),
+        ("traceparent", "ff-" + "z" * 5000),
+        ("tracestate", "a=" + "b" * 5000),
+        ("baggage", "a=%00%0a;" * 500),
+        ("x-bin", b"\x00\xff" * 1000),
+        ("grpc-previous-rpc-attempts", "-1"),
+        ("placet-message-id", "x" * 5000),
+        ("user-agent", "%s%n" * 100),
+    ],
+)
+async def test_metadata_that_means_nothing_here_is_not_tripped_over(
+    server: Served, client: Client, said: tuple[str, str | bytes]
+) -> None:
+    async with server.unharmed():
+        assert [] != await send_bytes(client.channel, CALLER, metadata=(*client.metadata, said, said))
+
+
 @pytest.mark.parametrize("rpc", ["Execute", "ExecuteStream", "ListActions", "WaitAction"])
 async def test_no_time_at_all_is_a_deadline_exceeded(server: Served, client: Client, rpc: str) -> None:
     async with server.unharmed():

@@ -11,6 +11,7 @@ import pytest
 from placet.v1 import action_pb2
 from placet.v1 import catalog_service_pb2 as catalog
 from placet.v1 import runtime_service_pb2 as pb
+from placet_server.rpc.page import page_token
 from tests.hostile.served import Client, Served
 from tests.rpc.support import Refusal, refusal
 
@@ -133,6 +134,30 @@ async def test_a_page_token_serves_its_own_request_and_tenant_alone(
             assert (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST") == (refused.code, refused.reason)
     more = await client.call("ListActions", pb.ListActionsRequest(page_size=1, page_token=token))
     assert 1 == len(more.actions)
+
+
+async def test_a_page_token_made_by_hand_gets_no_further_than_its_check(
+    server: Served, client: Client
+) -> None:
+    """The algorithm is no secret, so a token may be right in form and lead nowhere."""
+    async with server.unharmed():
+        for rpc, request, position in (
+            ("ListActions", pb.ListActionsRequest(), "nonsense"),
+            ("ListActions", pb.ListActionsRequest(), "\x00"),
+            ("ListActions", pb.ListActionsRequest(), "%"),
+            ("ListManifests", catalog.ListManifestsRequest(), "a\x00"),
+            ("ListCapabilities", catalog.ListCapabilitiesRequest(), "a\n\x00"),
+        ):
+            request.page_token = page_token(request, "acme", position)
+            refused = await refusal(client.call(rpc, request))
+            assert (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST") == (refused.code, refused.reason)
+        for rpc, request, position in (
+            ("ListManifests", catalog.ListManifestsRequest(), "zzz"),
+            ("ListCapabilities", catalog.ListCapabilitiesRequest(), "zzz"),
+            ("ListCapabilities", catalog.ListCapabilitiesRequest(), "z\nz\nz"),
+        ):
+            request.page_token = page_token(request, "acme", position)
+            assert b"" == (await client.call(rpc, request)).SerializeToString()
 
 
 async def test_a_cursor_of_another_action_or_of_nowhere_is_refused(
