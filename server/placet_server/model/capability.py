@@ -92,6 +92,20 @@ class Capability:
         """Raises SchemaRefused; never for an admitted capability."""
         return compile_schema(self.output_schema)
 
+    @cached_property
+    def pinned(self) -> dict[str, Any]:
+        """What the row of each of its actions says of it, by column."""
+        return {
+            "capability": self.name,
+            "version": self.version,
+            "contract_digest": self.contract_digest,
+            "effect_class": self.contract.effect.value,
+            "effect_marked": self.contract.effect_marked,
+            "effect_key_ttl_seconds": self.contract.effect_key_ttl_seconds,
+            "key_ttl_seconds": self.contract.idempotency.ttl_seconds,
+            "attempts_max": self.contract.attempts_max,
+        }
+
     def to_document(self) -> dict[str, Any]:
         """The JSON form that the store keeps."""
         document: dict[str, Any] = written(self)

@@ -12,6 +12,7 @@ from protovalidate import Validator, Violation
 from buf.validate import validate_pb2
 from placet_server.model.errors import FieldViolation, MalformedRequest
 from placet_server.rpc.call import Method, Next, Rpc
+from placet_server.rpc.plain_request import PLAIN
 
 # The status names 16; more are only counted.
 _VIOLATIONS_KEPT = 256
@@ -31,6 +32,7 @@ class Validation:
         name = method.request_type.DESCRIPTOR.full_name
         collect = self._validator.collect_violations
         ruled = has_rules(method.request_type.DESCRIPTOR, set())
+        is_plain = PLAIN.get(name, _never)
 
         async def checked(rpc: Rpc[Any]) -> bytes | None:
             try:
@@ -44,7 +46,7 @@ class Validation:
                     violations=(FieldViolation(field=path, rule="nul", description=_NUL_TOLD),)
                 )
             rpc.raw = b""
-            if ruled and (violations := collect(request)):
+            if ruled and not is_plain(request) and (violations := collect(request)):
                 raise MalformedRequest(violations=tuple(_told(v) for v in violations[:_VIOLATIONS_KEPT]))
             return await inner(rpc)
 
@@ -73,6 +75,10 @@ def _items(field: FieldDescriptor, value: Any) -> Iterator[tuple[str, Any]]:
     else:
         for index, item in enumerate(value):
             yield f"{field.name}[{index}]", item
+
+
+def _never(_: Any) -> bool:
+    return False
 
 
 def has_rules(message: Any, seen: set[str]) -> bool:

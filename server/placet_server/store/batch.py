@@ -7,9 +7,12 @@ statement, one document of arguments, one implicit tx. A second writer on the sa
 batches, so there is one connection and one task. Its session is pinned to index plans, because a plan made
 while the table was empty would scan it for ever.
 
-When to flush. At once when every call in flight is already queued: then nobody can still join, so a single
-caller never waits. Otherwise a linger of at most `linger_seconds`. A linger that gained nothing (other
-calls are in flight, but inside long handlers) is not tried again for a while.
+When to flush, and how much. As soon as half of the calls in flight are queued, and then that half: so one half is
+written while the other is worked on, and neither Postgres nor the event loop waits for the other; a single
+caller never waits at all. Before that, as soon as the event loop has nothing more to add: when its passes bring no
+new item for QUIET_SECONDS (the other calls are inside long handlers, or not here yet), and after
+LINGER_SECONDS in any case. Waiting costs nothing while the loop is busy, and flushing too early costs a
+whole statement's overhead for a few rows.
 
 What a result means. `Written` is durable. None means that the statement ran and did not change the row: for
 an admission its key is held by another row or this boot is dead, for an advance the lease was lost or the
@@ -27,6 +30,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from operator import itemgetter
@@ -41,8 +45,11 @@ from placet_server.store.session import Failure, RawConnection, classify
 
 FLUSH = queries.load("action")["flush"]
 
-LINGER_SECONDS = 0.002
+QUIET_SECONDS = 0.0002
+LINGER_SECONDS = 0.005
 ITEMS_MAX = 256
+# So few are not worth two statements.
+HALF_MIN = 8
 BYTES_MAX = 4 * 1024 * 1024
 ANSWER_SECONDS = 4.0
 RECONNECT_SECONDS_MAX = 1.0
@@ -136,19 +143,15 @@ class BatchWriter:
         boot_id: str,
         clock: Clock,
         observe: Callable[[int, float], None] = lambda items, seconds: None,
-        linger_seconds: float = LINGER_SECONDS,
     ) -> None:
         self.in_flight = 0
         self._connect = connect
         self._boot_id = boot_id
         self._clock = clock
         self._observe = observe
-        self._linger_seconds = linger_seconds
         self._queue: deque[_Item] = deque()
         self._connection: RawConnection | None = None
         self._sleeper: asyncio.Future[None] | None = None
-        self._lingers_to_skip = 0
-        self._lingers_in_vain = 0
         self._closing = False
         self._ended = False
 
@@ -188,14 +191,8 @@ class BatchWriter:
             _resolve_error(item, StoreUnavailable(detail="the writer has ended"))
             return item.future
         self._queue.append(item)
-        sleeper = self._sleeper
-        if sleeper is not None and (
-            len(self._queue) >= min(self.in_flight, ITEMS_MAX) or not self._lingering
-        ):
-            self._wake()
+        self._wake()
         return item.future
-
-    _lingering = False
 
     def _wake(self) -> None:
         if self._sleeper is not None and not self._sleeper.done():
@@ -203,32 +200,19 @@ class BatchWriter:
 
     async def _wait_for_items(self) -> None:
         while not self._queue and not self._closing:
-            await self._sleep(None)
-        count = len(self._queue)
-        if count >= min(self.in_flight, ITEMS_MAX) or self._closing:
-            return
-        if self._lingers_to_skip > 0:
-            self._lingers_to_skip -= 1
-            return
-        self._lingering = True
-        await self._sleep(self._linger_seconds)
-        self._lingering = False
-        if len(self._queue) > count:
-            self._lingers_in_vain = 0
-        else:
-            self._lingers_in_vain = min(self._lingers_in_vain + 1, 6)
-            self._lingers_to_skip = 2**self._lingers_in_vain
-
-    async def _sleep(self, seconds: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        self._sleeper = loop.create_future()
-        timer = None if seconds is None else loop.call_later(seconds, self._wake)
-        try:
+            self._sleeper = asyncio.get_running_loop().create_future()
             await self._sleeper
-        finally:
             self._sleeper = None
-            if timer is not None:
-                timer.cancel()
+        began = changed = time.monotonic()
+        count = len(self._queue)
+        while 2 * count < self.in_flight and count < ITEMS_MAX and not self._closing:
+            # One pass of the loop: whoever is ready gets to queue.
+            await asyncio.sleep(0)
+            now = time.monotonic()
+            if len(self._queue) > count:
+                changed, count = now, len(self._queue)
+            if now - changed > QUIET_SECONDS or now - began > LINGER_SECONDS:
+                return
 
     def _take(self) -> list[_Item]:
         """The next batch: within its bounds, and never two advances of one action, whose order would be
@@ -238,7 +222,8 @@ class BatchWriter:
         seen: set[str] = set()
         later: list[_Item] = []
         size = 0
-        while self._queue and len(batch) < ITEMS_MAX:
+        count_max = min(ITEMS_MAX, max(HALF_MIN, (self.in_flight + 1) // 2))
+        while self._queue and len(batch) < count_max:
             item = self._queue[0]
             if batch and size + item.size_bytes > BYTES_MAX:
                 break

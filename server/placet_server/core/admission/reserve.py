@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any, NamedTuple, cast
 
 import orjson
 
@@ -68,68 +69,54 @@ async def _own_row(journal: Journal, checked: Checked, admission: Admission) -> 
 
 
 def _admission(journal: Journal, checked: Checked, action_id: str, predecessor: Action | None) -> Admission:
-    caller, invocation = checked.call.caller, checked.call.invocation
-    contract, key = checked.capability.contract, checked.key
-    return Admission(
-        tenant=caller.tenant,
-        action_id=action_id,
-        capability=checked.capability.name,
-        version=checked.capability.version,
-        contract_digest=checked.capability.contract_digest,
-        effect_class=contract.effect.value,
-        subject=caller.subject,
-        caller=_caller_text(caller),
-        idempotency_key=None if key is None else key.text,
-        key_digest=None if key is None else key.digest.hex(),
-        key_ttl_seconds=contract.idempotency.ttl_seconds,
-        input=checked.input.text,
-        input_digest=checked.input.digest.hex(),
-        labels=orjson.dumps(invocation.labels, option=orjson.OPT_SORT_KEYS).decode()
-        if invocation.labels
-        else "{}",
-        on_caller_gone=invocation.on_caller_gone.value,
-        durability=journal.durability.name,
-        predecessor_id=None if predecessor is None else predecessor.action_id,
-        effect_marked=contract.effect_marked,
-        effect_key_ttl_seconds=contract.effect_key_ttl_seconds,
-        attempts_max=contract.attempts_max,
-        lease_id=new_lease_id(),
-        timeout_seconds=checked.clocks.attempt_seconds,
-    )
+    call, key = checked.call, checked.key
+    invocation = call.invocation
+    admission: dict[str, Any] = {
+        **checked.capability.pinned,
+        **_of(call.caller).columns,
+        "action_id": action_id,
+        "idempotency_key": None if key is None else key.text,
+        "key_digest": None if key is None else key.digest.hex(),
+        "input": checked.input.text,
+        "input_digest": checked.input.digest.hex(),
+        "labels": _labels_text(invocation.labels) if invocation.labels else "{}",
+        "on_caller_gone": invocation.on_caller_gone,
+        "durability": journal.durability.name,
+        "predecessor_id": None if predecessor is None else predecessor.action_id,
+        "lease_id": new_lease_id(),
+        "timeout_seconds": checked.clocks.attempt_seconds,
+    }
+    return cast(Admission, admission)
 
 
 def _admitted(journal: Journal, checked: Checked, admission: Admission, written: Written) -> Action:
     """The row as the statement wrote it."""
-    caller, invocation = checked.call.caller, checked.call.invocation
-    contract = checked.capability.contract
+    invocation = checked.call.invocation
     is_read = admission["effect_class"] == "READ"
-    ttl_seconds = contract.effect_key_ttl_seconds
-    return Action(
+    ttl_seconds = admission["effect_key_ttl_seconds"]
+    time_us = written.time_us
+    return _BLANK.changed(
         action_id=admission["action_id"],
-        requester=requester_of(caller),
+        requester=_of(checked.call.caller).requester,
         capability=admission["capability"],
         version=admission["version"],
         contract_digest=admission["contract_digest"],
         effect_class=admission["effect_class"],
-        effect_marked=contract.effect_marked,
-        state=ActionState.RUNNING,
+        effect_marked=admission["effect_marked"],
         input_json=admission["input"],
         input_digest=admission["input_digest"],
         idempotency_key=admission["idempotency_key"] or "",
         on_caller_gone=invocation.on_caller_gone,
         labels=invocation.labels,
-        attempt=1,
-        attempts_max=contract.attempts_max,
+        attempts_max=admission["attempts_max"],
         effect=None if is_read else EffectState.NOT_DONE,
-        effect_begun=not is_read and not contract.effect_marked,
+        effect_begun=not is_read and not admission["effect_marked"],
         lease_id=admission["lease_id"],
         instance_id=journal.boot_id,
-        create_time_us=written.time_us,
-        start_time_us=written.time_us,
-        deadline_us=written.time_us + int(admission["timeout_seconds"] * 1_000_000),
-        effect_key_expire_time_us=None
-        if ttl_seconds is None
-        else written.time_us + int(ttl_seconds * 1_000_000),
+        create_time_us=time_us,
+        start_time_us=time_us,
+        deadline_us=time_us + int(admission["timeout_seconds"] * 1_000_000),
+        effect_key_expire_time_us=None if ttl_seconds is None else time_us + int(ttl_seconds * 1_000_000),
         durability=journal.durability,
         sequence=written.sequence,
         receipt_digest=written.receipt,
@@ -137,18 +124,47 @@ def _admitted(journal: Journal, checked: Checked, admission: Admission, written:
     )
 
 
+class _CallerPart(NamedTuple):
+    """What a row says of its caller, by column, and what an action says."""
+
+    columns: dict[str, str]
+    requester: Requester
+
+
 @lru_cache(CALLERS_MAX)
-def requester_of(caller: Caller) -> Requester:
-    return Requester(
-        tenant=caller.tenant,
-        subject=caller.subject,
-        kind=caller.kind.value,
-        roles=caller.roles,
-        scopes=tuple(sorted(caller.scopes)),
+def _of(caller: Caller) -> _CallerPart:
+    scopes = sorted(caller.scopes)
+    document = {"kind": caller.kind.value, "roles": caller.roles, "scopes": scopes}
+    return _CallerPart(
+        columns={
+            "tenant": caller.tenant,
+            "subject": caller.subject,
+            "caller": orjson.dumps(document).decode(),
+        },
+        requester=Requester(
+            tenant=caller.tenant,
+            subject=caller.subject,
+            kind=caller.kind.value,
+            roles=caller.roles,
+            scopes=tuple(scopes),
+        ),
     )
 
 
-@lru_cache(CALLERS_MAX)
-def _caller_text(caller: Caller) -> str:
-    document = {"kind": caller.kind.value, "roles": list(caller.roles), "scopes": sorted(caller.scopes)}
-    return orjson.dumps(document).decode()
+def _labels_text(labels: dict[str, str]) -> str:
+    return orjson.dumps(labels, option=orjson.OPT_SORT_KEYS).decode()
+
+
+# Every action begins so; what differs is filled in.
+_BLANK = Action(
+    action_id="",
+    requester=Requester(tenant="", subject="", kind=""),
+    capability="",
+    version="",
+    contract_digest="",
+    effect_class="",
+    state=ActionState.RUNNING,
+    input_json=None,
+    input_digest="",
+    attempt=1,
+)

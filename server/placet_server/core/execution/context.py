@@ -51,13 +51,25 @@ class Attempt:
         self.effect_begun = action.effect_begun
         self._journal = journal
         self._marking = asyncio.Lock()
-        self.lane = Lane(
-            journal,
-            tenant=action.requester.tenant,
-            action_id=action.action_id,
-            attempt=action.attempt,
-            lease_id=action.lease_id or "",
-        )
+        self._lane: Lane | None = None
+
+    @property
+    def lane(self) -> Lane:
+        """Made when the handler first says something: most never do."""
+        if self._lane is None:
+            self._lane = Lane(
+                self._journal,
+                tenant=self.action.requester.tenant,
+                action_id=self.action.action_id,
+                attempt=self.action.attempt,
+                lease_id=self.action.lease_id or "",
+            )
+        return self._lane
+
+    async def drain(self) -> None:
+        """Everything said is durable, or the lease is lost."""
+        if self._lane is not None:
+            await self._lane.drain()
 
     async def effect(self) -> str:
         """Durable before it returns; only the first call writes."""

@@ -88,7 +88,7 @@ async def _attempt(engine: Engine, run: Run, action: Action) -> Action:
 async def _drain(attempt: Attempt) -> None:
     """Whatever is wrong with what the handler said must not keep its result from being written."""
     try:
-        await attempt.lane.drain()
+        await attempt.drain()
     except Exception:
         _log.exception("the lane was not stored whole", extra={"action_id": attempt.action.action_id})
 
