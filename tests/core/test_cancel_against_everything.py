@@ -154,7 +154,7 @@ async def test_cancel_against_completion_on_two_servers_leaves_one_end(
             call = asyncio.create_task(
                 run(one, capability, {}, f"k{number}", time_left_seconds=None, on_admitted=ids.append)
             )
-            await until(lambda ids=ids: bool(ids))  # type: ignore[misc]
+            await until(lambda ids=ids: bool(ids))
             canceller = (one, two)[number % 2]
             if number % 3:
                 await asyncio.sleep(0)

@@ -16,6 +16,7 @@ from placet_server.loops.lease_rescuer import LeaseRescuer
 from placet_server.model.errors import Draining, EffectAmbiguous
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
+from placet_server.store.batch import Admission, Advance, Written
 from placet_server.store.clock import Clock, FixedClock
 from tests.core.kernels import call_of, declare_dead, only_action, open_kernel, run, states, until
 from tests.core.workshop import Workshop
@@ -133,8 +134,8 @@ async def test_a_mark_that_comes_before_the_rescue_makes_the_rescue_look_again(d
         writer = survivor.journal.writer
         written = writer.advance
 
-        def interfere(advance):  # type: ignore[no-untyped-def]
-            async def after_the_mark():  # type: ignore[no-untyped-def]
+        def interfere(advance: Advance) -> asyncio.Future[Written | None]:
+            async def after_the_mark() -> Written | None:
                 shop.gate.set()
                 await marked.wait()
                 return await written(advance)
@@ -356,8 +357,8 @@ async def admit_and_forget(kernel: Kernel, capability: str, key: str) -> None:
     writer = kernel.journal.writer
     admit = writer.admit
 
-    def lose_reply(admission):  # type: ignore[no-untyped-def]
-        async def lost():  # type: ignore[no-untyped-def]
+    def lose_reply(admission: Admission) -> asyncio.Future[Written | None]:
+        async def lost() -> Written | None:
             await admit(admission)
             raise Draining
 

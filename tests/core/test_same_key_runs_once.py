@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -84,7 +85,7 @@ async def test_keys_belong_to_their_subject_and_tenant(database: Database, shop:
     async with open_kernel(database.dsn, shop.app) as kernel:
         ids = set()
         for caller in (None, BOB, EVE):
-            options = {} if caller is None else {"caller": caller}
+            options: dict[str, Any] = {} if caller is None else {"caller": caller}
             ids.add((await run(kernel, "shop.refund", {"order": "1"}, "k", **options)).action.action_id)
     assert (3, 3) == (len(ids), shop.effects)
 

@@ -115,8 +115,8 @@ async def one_round(database: Database, seed: int) -> None:
             lambda: rescue(survivor.journal),
             lambda: rescue(survivor.journal),
             lambda: close_unwanted(survivor.journal),
-            *(lambda k=kernel: deliver_cancels(k.engine) for kernel in kernels),  # type: ignore[misc]
-            *(lambda k=kernel: release_forgotten(k.engine) for kernel in kernels),  # type: ignore[misc]
+            *(lambda k=kernel: deliver_cancels(k.engine) for kernel in kernels),
+            *(lambda k=kernel: release_forgotten(k.engine) for kernel in kernels),
         ]
         loops = [asyncio.create_task(forever(step)) for step in steps]
 

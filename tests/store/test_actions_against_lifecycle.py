@@ -39,7 +39,13 @@ sequence, receipt_digest"""
 
 async def put(connection: Any, state: ActionState, effect_class: str = "UNSAFE", **changes: Any) -> None:
     """A row of that state, with these members changed."""
-    shape = {"lease": None, "effect": "NOT_DONE", "unknown": False, "begun": False, "reason": None}
+    shape: dict[str, Any] = {
+        "lease": None,
+        "effect": "NOT_DONE",
+        "unknown": False,
+        "begun": False,
+        "reason": None,
+    }
     shape |= {"output": None, "settled": False, "ready": False, "attempt": 1, "attempts_max": 3}
     shape |= SHAPES[state] | changes
     await connection.execute("delete from actions")

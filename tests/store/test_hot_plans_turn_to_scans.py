@@ -14,7 +14,7 @@ from tests.postgres import Database
 pytestmark = pytest.mark.both_servers
 
 ROWS = 100_000
-HOT = {
+HOT: dict[str, tuple[str, ...]] = {
     "action": (
         "flush",
         "get",
@@ -28,7 +28,9 @@ HOT = {
     "event": ("read", "insert_lane_items", "list_receipts"),
 }
 # Found by an index made for them, over the few rows that it holds.
-LOOPS = {"action": ("list_lost", "list_queued_closable", "list_owned", "list_cancelled")}
+LOOPS: dict[str, tuple[str, ...]] = {
+    "action": ("list_lost", "list_queued_closable", "list_owned", "list_cancelled")
+}
 TABLES = {"actions", "events", "lane_items"}
 KEYS = {"actions_pkey", "actions_key", "events_pkey", "lane_items_pkey"}
 LOOP_INDEXES = KEYS | {"actions_running", "actions_queued", "instances_pkey"}

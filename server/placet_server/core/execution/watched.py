@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from placet_server.core.execution.engine import Engine
 from placet_server.core.publication.watch import watch_action
@@ -12,7 +13,7 @@ from placet_server.model.event import Event, IdleCheckpoint
 
 async def watch_attached(
     engine: Engine, caller: Caller, action_id: str, after_cursor: str
-) -> AsyncIterator[Event | IdleCheckpoint]:
+) -> AsyncGenerator[Event | IdleCheckpoint, None]:
     """`watch_action`, attached to the run if it is here.
 
     Attaching ends the grace that a lost connection began; losing the watcher then cancels nothing."""
@@ -22,8 +23,9 @@ async def watch_attached(
     if run is not None:
         run.attach()
     try:
-        async for item in watch_action(engine.journal, caller, action_id, after_cursor):
-            yield item
+        async with aclosing(watch_action(engine.journal, caller, action_id, after_cursor)) as items:
+            async for item in items:
+                yield item
     finally:
         if run is not None:
             run.detach()

@@ -8,7 +8,7 @@ read to its end."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import orjson
@@ -36,7 +36,7 @@ async def watch_action(
     action_id: str,
     after_cursor: str,
     until: asyncio.Future[Any] | None = None,
-) -> AsyncIterator[Event | IdleCheckpoint]:
+) -> AsyncGenerator[Event | IdleCheckpoint, None]:
     """Ends after `settled`, or, when `until` is done, after what is stored then.
 
     Raises NotFound, MalformedRequest, CursorExpired.
