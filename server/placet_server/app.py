@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from placet.app import App
 from placet_server.config import Config, ConfigRefused
@@ -37,10 +38,11 @@ from placet_server.store.clock import Clock, DatabaseClock
 from placet_server.store.health import probe_store
 from placet_server.telemetry import logs
 from placet_server.telemetry.environment import ProtocolRefused, wanted
-from placet_server.telemetry.exposition import MetricsPort
 from placet_server.telemetry.metric import Metrics
 from placet_server.telemetry.observer import CountingObserver
-from placet_server.telemetry.tracing import Tracing
+
+if TYPE_CHECKING:
+    from placet_server.rpc.tracing import Tracing
 
 log = logging.getLogger("placet.server")
 
@@ -184,6 +186,8 @@ class PlacetServer:
             self._stack.push_async_callback(asyncio.to_thread, sender.close)
         if not traces:
             return None
+        from placet_server.rpc.tracing import Tracing
+
         provider = tracer_provider()
         self._stack.push_async_callback(asyncio.to_thread, provider.shutdown)
         return Tracing(provider, self._config.trace_ratio)
@@ -230,6 +234,8 @@ class PlacetServer:
     def _open_metrics_port(self) -> int | None:
         if self._config.metrics_port is None:
             return None
+        from placet_server.telemetry.exposition import MetricsPort
+
         try:
             port = MetricsPort(self._metrics, self._config.health_host, self._config.metrics_port)
         except OSError as error:

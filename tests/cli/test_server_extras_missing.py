@@ -22,6 +22,7 @@ EXTRAS = [
     "jwt",
     "opentelemetry",
     "orjson",
+    "prometheus_client",
     "protovalidate",
     "pydantic_settings",
     "rfc8785",

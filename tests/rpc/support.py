@@ -25,10 +25,10 @@ from placet_server.rpc.limit import Limiter
 from placet_server.rpc.method import methods
 from placet_server.rpc.observation import Observation
 from placet_server.rpc.server import RpcServer
+from placet_server.rpc.tracing import Tracing
 from placet_server.rpc.transport import Transport
 from placet_server.rpc.validation import Validation
 from placet_server.telemetry.metric import Metrics
-from placet_server.telemetry.tracing import Tracing
 
 if TYPE_CHECKING:
     from placet.v1.runtime_service_pb2_grpc import RuntimeServiceAsyncStub

@@ -5,26 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import urllib.error
-import urllib.request
+from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 import pytest
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode, get_current_span
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from placet.v1 import runtime_service_pb2 as pb
-from placet_server.model.errors import NotFound
+from placet_server.model.errors import NotFound, StoreUnavailable
+from placet_server.rpc.tracing import Tracing
 from placet_server.telemetry import logs
 from placet_server.telemetry.environment import ProtocolRefused, wanted
-from placet_server.telemetry.exposition import MetricsPort, exposition
+from placet_server.telemetry.exposition import registry_of
 from placet_server.telemetry.metric import Metrics
 from placet_server.telemetry.otlp import MetricsSender
-from placet_server.telemetry.tracing import Tracing
-from tests.rpc.support import Setup, bearer, refusal, send_bytes, serving
+from tests.rpc.support import ACTION_ID, Chosen, Setup, bearer, refusal, send_bytes, serving
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SAMPLED = (("traceparent", f"00-{TRACE}-b7ad6b7169203331-01"),)
@@ -48,7 +50,11 @@ async def fail(rpc: Any) -> None:
 
 
 async def not_found(rpc: Any) -> None:
-    raise NotFound(kind="action", name="x")
+    raise NotFound(kind="action", name="secret")
+
+
+async def fail_the_store(rpc: Any) -> None:
+    raise StoreUnavailable(detail="secret")
 
 
 async def cancel(rpc: Any) -> None:
@@ -62,8 +68,9 @@ async def cancel(rpc: Any) -> None:
         (not_found, 5, StatusCode.UNSET, "NOT_FOUND"),
         (fail, 13, StatusCode.ERROR, "INTERNAL"),
         (cancel, 13, StatusCode.ERROR, "INTERNAL"),
+        (fail_the_store, 14, StatusCode.ERROR, "STORE_UNAVAILABLE"),
     ],
-    ids=["ok", "mapped", "uncaught", "cancelled from within"],
+    ids=["ok", "mapped", "uncaught", "cancelled from within", "server at fault"],
 )
 async def test_a_span_has_the_status_that_the_caller_got(
     behaviour: Any, number: int, status: StatusCode, reason: str | None
@@ -78,23 +85,64 @@ async def test_a_span_has_the_status_that_the_caller_got(
     assert status == span.status.status_code
     assert int(TRACE, 16) == (span.context and span.context.trace_id)
     assert ("placet.v1.RuntimeService/GetCaller", ()) == (span.name, tuple(span.events))
+    assert ("placet.v1.RuntimeService", "GetCaller", "grpc") == tuple(
+        span.attributes[f"rpc.{name}"] for name in ("service", "method", "system")
+    )
+    assert (reason if status is StatusCode.ERROR else None) == span.status.description
     assert "secret" not in span.to_json()
 
 
-async def test_a_cancelled_call_ends_its_span() -> None:
-    spans, entered = Spans(), asyncio.Event()
+async def test_a_stream_that_is_refused_half_way_has_one_span_with_its_status() -> None:
+    spans = Spans()
+
+    class Broken(Chosen):
+        async def watch_action(self, rpc: Any) -> AsyncIterator[Any]:
+            rpc.action_id = ACTION_ID
+            yield pb.WatchActionResponse()
+            raise StoreUnavailable(detail="secret")
+
+    async with serving(Setup(servicer=Broken(), tracing=spans.tracing)) as running:
+        request = pb.WatchActionRequest(action_id=ACTION_ID)
+        call = running.runtime.WatchAction(request, metadata=(*bearer(), *SAMPLED))
+        got = [await call.read()]
+        refused = await refusal(call.read())
+    assert ([pb.WatchActionResponse()], grpc.StatusCode.UNAVAILABLE) == (got, refused.code)
+    (span,) = spans.finished
+    assert span.attributes is not None
+    assert (14, "STORE_UNAVAILABLE", ACTION_ID) == tuple(
+        span.attributes[name] for name in ("rpc.grpc.status_code", "placet.reason", "placet.action_id")
+    )
+    assert (StatusCode.ERROR, ()) == (span.status.status_code, tuple(span.events))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "code", "status"),
+    [(None, 1, StatusCode.UNSET), (0.3, 4, StatusCode.ERROR)],
+    ids=["cancelled", "deadline"],
+)
+async def test_a_call_that_its_caller_leaves_ends_its_span(
+    seconds: float | None, code: int, status: StatusCode
+) -> None:
+    spans, entered, left = Spans(), asyncio.Event(), asyncio.Event()
 
     async def wait(rpc: Any) -> None:
         entered.set()
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.set()
 
     async with serving(Setup(behaviour=wait, tracing=spans.tracing)) as running:
-        call = running.runtime.GetCaller(pb.GetCallerRequest(), metadata=(*bearer(), *SAMPLED))
+        call = running.runtime.GetCaller(
+            pb.GetCallerRequest(), metadata=(*bearer(), *SAMPLED), timeout=seconds
+        )
         await entered.wait()
-        call.cancel()
+        if seconds is None:
+            call.cancel()
+        await left.wait()
     (span,) = spans.finished
     assert span.attributes is not None
-    assert 1 == span.attributes["rpc.grpc.status_code"]
+    assert (code, status) == (span.attributes["rpc.grpc.status_code"], span.status.status_code)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +179,8 @@ async def test_calls_are_counted_by_method_and_code_and_read_by_prometheus() -> 
     async with serving(setup) as running:
         await refusal(running.runtime.GetCaller(pb.GetCallerRequest(), metadata=bearer()))
         await refusal(send_bytes(running.channel, "/x/y"))
-    parser = pytest.importorskip("prometheus_client.parser")
-    families = {f.name: f for f in parser.text_string_to_metric_families(exposition(setup.metrics))}
+    text = generate_latest(registry_of(setup.metrics)).decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
     counts = {
         (sample.labels["method"], sample.labels["code"]): sample.value
         for sample in families["placet_rpc_seconds"].samples
@@ -144,22 +192,6 @@ async def test_calls_are_counted_by_method_and_code_and_read_by_prometheus() -> 
     } == counts
     assert 3 == families["placet_calls_in_flight"].samples[0].value
     assert 'a"b\\\n' == families["placet_refusals"].samples[0].labels["reason"]
-
-
-def test_metrics_are_served_on_their_port_and_nothing_else_is() -> None:
-    metrics = Metrics()
-    metrics.flush_items.of().observe(3)
-    port = MetricsPort(metrics, "127.0.0.1", 0)
-    port.start()
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port.port}/metrics", timeout=5) as answer:
-            assert 'placet_flush_items_bucket{le="4.0"} 1' in answer.read().decode()
-        with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(f"http://127.0.0.1:{port.port}/", timeout=5)
-        assert 404 == caught.value.code
-        caught.value.close()
-    finally:
-        port.close()
 
 
 class Collected(MetricExporter):

@@ -13,6 +13,7 @@ import grpc
 from google.protobuf.message import Message
 
 from placet_server.model.caller import Caller
+from placet_server.telemetry.tracing import incoming_trace
 
 Request = TypeVar("Request", bound=Message)
 Item = TypeVar("Item")
@@ -25,6 +26,7 @@ class Rpc(Generic[Request]):
     """
 
     __slots__ = (
+        "_trace",
         "action_id",
         "announcement",
         "caller",
@@ -50,11 +52,19 @@ class Rpc(Generic[Request]):
         self.metadata: Any = context.invocation_metadata()
         self.action_id = ""
         self.trace_id = ""
+        self._trace: dict[str, str] | None = None
         self.reason = ""
         self.code = grpc.StatusCode.OK
         self.finished = False
         # The early initial metadata, while it is being sent: nothing else may be sent meanwhile.
         self.announcement: asyncio.Task[None] | None = None
+
+    @property
+    def trace(self) -> dict[str, str]:
+        """W3C headers of the call's span if it is sampled, otherwise those that came with it."""
+        if self._trace is None:
+            self._trace = incoming_trace(self.metadata)
+        return self._trace
 
     def headers(self, name: str) -> list[str]:
         """All values of one metadata key, which is lower case and not binary."""

@@ -17,6 +17,8 @@ from placet_server.rpc.status import wire_status
 log = logging.getLogger("placet.rpc")
 
 _STORE_LOG_SECONDS = 5.0
+# The transport's clock of deadlines and the one that tells the time left are not the same.
+_DEADLINE_SECONDS = 0.01
 
 
 def layer(method: Method, inner: Next) -> Next:
@@ -38,7 +40,7 @@ def layer(method: Method, inner: Next) -> Next:
             rpc.code = grpc.StatusCode.CANCELLED
             raise asyncio.CancelledError from None
         except asyncio.CancelledError as error:
-            rpc.code = grpc.StatusCode.CANCELLED
+            rpc.code = _code_of_leaving(rpc)
             if _cancelled_from_outside():
                 raise
             # Raised by the handler's own doing: the caller is still there, and would wait for ever.
@@ -64,6 +66,13 @@ async def _abort(rpc: Rpc[Any], failure: PlacetError) -> None:
     if rpc.announcement is not None:
         await rpc.announcement
     await rpc.context.abort(status.code, status.message, status.trailers)
+
+
+def _code_of_leaving(rpc: Rpc[Any]) -> grpc.StatusCode:
+    """The transport cancels a call alike when its caller leaves and when its deadline passes."""
+    left: float | None = rpc.context.time_remaining()
+    late = left is not None and left < _DEADLINE_SECONDS
+    return grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
 
 
 def _cancelled_from_outside() -> bool:

@@ -59,6 +59,7 @@ class RuntimeServicer:
             caller=rpc.caller,
             invocation=invocation_of(rpc.request.invocation),
             time_left_seconds=_time_left(rpc),
+            trace=rpc.trace,
             on_admitted=partial(self._announcer.admitted, rpc),
         )
         done = await execute(self._kernel, call)
@@ -75,6 +76,7 @@ class RuntimeServicer:
             caller=rpc.caller,
             invocation=invocation_of(rpc.request.invocation),
             time_left_seconds=_time_left(rpc),
+            trace=rpc.trace,
         )
         async with closing(execute_stream(self._kernel, call)) as events:
             async for event in events:

@@ -1,5 +1,6 @@
 """What the server says of itself.
 
 `metric` counts in plain ints, `exposition` serves them to Prometheus, `otlp` sends them and the traces away;
-`tracing` makes spans of sampled calls; `logs` writes lines; `environment` reads the OTEL_* variables.
+`tracing` reads trace headers and decides what is sampled; `logs` writes lines;
+`environment` reads the OTEL_* variables.
 """

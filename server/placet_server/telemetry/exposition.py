@@ -1,58 +1,62 @@
-"""/metrics in the Prometheus text format (0.0.4), from a thread of its own."""
+"""/metrics for Prometheus, from threads of its own, so that it answers when the event loop does not."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from contextlib import suppress
+from http import HTTPStatus
+from socket import AI_PASSIVE, SHUT_RDWR, SOCK_STREAM, getaddrinfo
+from socketserver import TCPServer, ThreadingMixIn
+from threading import BoundedSemaphore, Thread, Timer
+from typing import Any
 
-from placet_server.telemetry.metric import HistogramFamily, Labels, Metrics
+from prometheus_client import CollectorRegistry, Metric, MetricsHandler
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from placet_server.telemetry.metric import Histogram, Metrics
+
 REQUEST_SECONDS_MAX = 5.0
+REQUESTS_AT_ONCE_MAX = 16
+
+log = logging.getLogger("placet.metrics")
 
 
-def exposition(metrics: Metrics) -> str:
-    return "".join(f"{line}\n" for line in _lines(metrics))
+class MetricsCollector(Collector):
+    """Reads the plain ints when asked, in the asker's thread."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        for histogram in self._metrics.histograms:
+            spread = HistogramMetricFamily(histogram.name, histogram.help, labels=histogram.labels)
+            for values, series in list(histogram.series.items()):
+                spread.add_metric(values, _buckets(series), series.total)
+            yield spread
+        for counter in self._metrics.counters:
+            total = CounterMetricFamily(counter.name, counter.help, labels=counter.labels)
+            for values, count in list(counter.series.items()):
+                total.add_metric(values, count)
+            yield total
+        for gauge in self._metrics.gauges:
+            yield GaugeMetricFamily(gauge.name, gauge.help, gauge.read())
 
 
-def _lines(metrics: Metrics) -> Iterator[str]:
-    for histogram in metrics.histograms:
-        yield from _head(histogram.name, histogram.help, "histogram")
-        yield from _histogram(histogram)
-    for counter in metrics.counters:
-        yield from _head(counter.name, counter.help, "counter")
-        for values, count in list(counter.series.items()):
-            yield f"{counter.name}{_labels(counter.labels, values)} {count}"
-    for gauge in metrics.gauges:
-        yield from _head(gauge.name, gauge.help, "gauge")
-        yield f"{gauge.name} {gauge.read()}"
+def registry_of(metrics: Metrics) -> CollectorRegistry:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(MetricsCollector(metrics))
+    return registry
 
 
-def _head(name: str, help_text: str, kind: str) -> Iterator[str]:
-    yield f"# HELP {name} {help_text}"
-    yield f"# TYPE {name} {kind}"
-
-
-def _histogram(family: HistogramFamily) -> Iterator[str]:
-    names = (*family.labels, "le")
-    for values, series in list(family.series.items()):
-        counts = list(series.counts)
-        reached = 0
-        for bound, count in zip((*(str(bound) for bound in series.bounds), "+Inf"), counts, strict=True):
-            reached += count
-            yield f"{family.name}_bucket{_labels(names, (*values, bound))} {reached}"
-        yield f"{family.name}_sum{_labels(family.labels, values)} {series.total}"
-        yield f"{family.name}_count{_labels(family.labels, values)} {reached}"
-
-
-def _labels(names: Labels, values: Labels) -> str:
-    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
-    return f"{{{pairs}}}" if pairs else ""
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _buckets(series: Histogram) -> list[tuple[str, float]]:
+    """Cumulative, by upper bound."""
+    buckets, reached = [], 0
+    for bound, count in zip((*series.bounds, "+Inf"), list(series.counts), strict=True):
+        reached += count
+        buckets.append((str(bound), float(reached)))
+    return buckets
 
 
 class MetricsPort:
@@ -60,8 +64,7 @@ class MetricsPort:
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:
         """Binds. Raises OSError."""
-        self._server = ThreadingHTTPServer((host, port), _handler(metrics))
-        self._server.daemon_threads = True
+        self._server = _Server(host, port, _Handler.factory(registry_of(metrics)))
         self.port: int = self._server.server_address[1]
         self._thread = Thread(target=self._server.serve_forever, name="placet-metrics", daemon=True)
 
@@ -74,22 +77,52 @@ class MetricsPort:
         self._thread.join()
 
 
-def _handler(metrics: Metrics) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = REQUEST_SECONDS_MAX
+class _Server(ThreadingMixIn, TCPServer):
+    """A thread per request; who comes when all are taken is turned away."""
 
-        def do_GET(self) -> None:
-            if self.path.partition("?")[0] != "/metrics":
-                self.send_error(404)
-                return
-            body = exposition(metrics).encode()
-            self.send_response(200)
-            self.send_header("content-type", CONTENT_TYPE)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    daemon_threads = True
+    allow_reuse_address = True
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Scrapes are no news."""
+    def __init__(self, host: str, port: int, handler: type[_Handler]) -> None:
+        self.address_family = getaddrinfo(host, port, type=SOCK_STREAM, flags=AI_PASSIVE)[0][0]
+        self._free = BoundedSemaphore(REQUESTS_AT_ONCE_MAX)
+        super().__init__((host, port), handler)
 
-    return Handler
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.warning("a request for /metrics failed", exc_info=True)
+
+
+class _Handler(MetricsHandler):
+    """One request per connection, cut off when it takes too long as a whole."""
+
+    def setup(self) -> None:
+        super().setup()
+        self._limit = Timer(REQUEST_SECONDS_MAX, self._cut_off)
+        self._limit.daemon = True
+        self._limit.start()
+
+    def finish(self) -> None:
+        self._limit.cancel()
+        super().finish()
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] == "/metrics":
+            super().do_GET()
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND)
+
+    def _cut_off(self) -> None:
+        with suppress(OSError):
+            self.connection.shutdown(SHUT_RDWR)
