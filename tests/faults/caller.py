@@ -1,4 +1,4 @@
-"""A caller that sends once and takes what comes: no retries, no look-up, so that every answer is seen as it is."""
+"""A caller that takes what comes: no look-up and hardly a retry, so that every answer is seen as it is."""
 
 from __future__ import annotations
 
@@ -70,12 +70,23 @@ class Caller:
         key: str,
         *,
         seconds: float = 30.0,
+        patient: bool = True,
         on_action_id: Callable[[str], None] | None = None,
         **options: Any,
     ) -> Answer:
+        """`patient`: sends again what a busy machine's store was too slow for, as every caller may."""
         arguments: CallArguments = {"key": key, **options}  # type: ignore[typeddict-item]
         request = requests.prepare_call(capability, input, CallOptions(**arguments)).execute_request()
         begin = time.monotonic()
+        while True:
+            answer = await self._send(request, seconds, begin, on_action_id)
+            if not patient or answer.word != "STORE_UNAVAILABLE" or time.monotonic() - begin > seconds:
+                return answer
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _send(
+        self, request: Any, seconds: float, begin: float, on_action_id: Callable[[str], None] | None
+    ) -> Answer:
         try:
             if on_action_id is None:
                 response = await self._stub.Execute(request, timeout=seconds, metadata=self._metadata)

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[2]
 PROVIDER_VARIABLE = "PLACET_SAMPLE_PROVIDER"
 WAIT_SECONDS = 30.0
 POLL_SECONDS = 0.02
-LEASE_SECONDS = 2.0
+# Long enough for heartbeats on a machine with more work than processors.
+LEASE_SECONDS = 3.0
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
@@ -200,8 +201,14 @@ class Provider:
     def release(self) -> None:
         self._ask("/release", {})
 
-    def wait_held(self, count: int) -> None:
-        wait_until(lambda: self._ask("/held")["held"] >= count, f"{count} effects held at the provider")
+    async def until_held(self, count: int, calls: Iterable[asyncio.Future[Any]]) -> None:
+        """So many effects wait here; none of the calls that caused them may have ended."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while (await asyncio.to_thread(self._ask, "/held"))["held"] < count:
+            ended = [call.result() for call in calls if call.done()]
+            assert [] == ended
+            assert time.monotonic() < deadline, f"never: {count} effects held at the provider"
+            await asyncio.sleep(POLL_SECONDS)
 
     def let_go(self, order: str) -> None:
         """What `till.through` waits for."""

@@ -57,7 +57,7 @@ async def test_a_jump_costs_no_lease_rescues_nothing_and_expires_no_key(
         asyncio.ensure_future(each.execute("till.send", {"order": "A-2"}, f"running {place}"))
         for place, each in enumerate((caller, other))
     ]
-    await asyncio.to_thread(provider.wait_held, 2)
+    await provider.until_held(2, running)
     file.write_text(f"{jump:+d}s\n")
     began = time.time()
     told = await caller.execute("till.clock", {}, "told")

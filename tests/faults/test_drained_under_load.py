@@ -30,7 +30,7 @@ async def test_what_runs_ends_and_what_comes_is_refused_and_runs_elsewhere(
     caller, other = call(leaving), call(staying)
     provider.hold("before")
     running = asyncio.ensure_future(caller.execute("till.send", {"order": "A-1"}, "a"))
-    await asyncio.to_thread(provider.wait_held, 1)
+    await provider.until_held(1, [running])
     leaving.signal(signal.SIGTERM)
     await until_health(leaving, "ready", "NOT_SERVING")
     refused = await caller.execute("till.send", {"order": "A-2"}, "b")
@@ -64,7 +64,7 @@ async def test_a_second_signal_cancels_and_says_what_is_not_known(
     running = [
         asyncio.ensure_future(caller.execute(f"till.{name}", {"order": f"A-{name}"}, name)) for name in names
     ]
-    await asyncio.to_thread(provider.wait_held, len(names))
+    await provider.until_held(len(names), running)
     leaving.signal(signal.SIGTERM)
     await until_health(leaving, "ready", "NOT_SERVING")
     begin = time.monotonic()

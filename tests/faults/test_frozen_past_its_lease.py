@@ -17,13 +17,13 @@ EXIT_LOST = 70
 async def test_a_handler_that_blocks_the_event_loop_loses_no_lease(
     database: Database, servers: Servers, call: Callable[[Server], Caller]
 ) -> None:
-    store: dict[str, Any] = {"dsn": database.dsn, "dsn_durability": "ephemeral", "lease_seconds": 1.5}
+    store: dict[str, Any] = {"dsn": database.dsn, "dsn_durability": "ephemeral"}
     blocked, witness = servers.start(**store), servers.start(**store)
-    blocking = asyncio.ensure_future(call(blocked).execute("till.block", {"seconds": 5.0}, "k"))
+    blocking = asyncio.ensure_future(call(blocked).execute("till.block", {"seconds": 2 * LEASE_SECONDS}, "k"))
     await until_health(blocked, "live", "NOT_SERVING")
     assert "SERVING" == health_of(witness, "live")
     answer = await blocking
-    assert ("SUCCEEDED", "5") == (answer.word, answer.output)
+    assert ("SUCCEEDED", "6") == (answer.word, answer.output)
     assert answer.action is not None
     assert (1, ["admitted", "settled"]) == (
         answer.action.attempt,
@@ -46,7 +46,7 @@ async def test_a_frozen_server_is_taken_over_by_class_and_ends_when_it_wakes(
         name: asyncio.ensure_future(caller.execute(f"till.{name}", inputs[name], name, seconds=60))
         for name in names
     }
-    await asyncio.to_thread(provider.wait_held, 4)
+    await provider.until_held(4, lost.values())
     await caller.until("till.look", "look", "RUNNING")
     frozen.signal(signal.SIGSTOP)
 

@@ -95,7 +95,6 @@ async def test_every_class_keeps_its_promise(
     store: dict[str, Any] = {"dsn": database.dsn, "dsn_durability": "ephemeral", "store_connections_max": 3}
     witness = call(servers.start(**store))
     victims = [_victim(servers, name, boundary, store) for name in expected]
-    await asyncio.gather(*(asyncio.to_thread(victim.until_ready) for victim in victims))
     lost = await _kill(boundary, list(expected), victims, provider, call)
     assert dict.fromkeys(expected, "unavailable") == {name: answer.word for name, answer in lost.items()}
 
@@ -128,7 +127,7 @@ async def test_every_class_keeps_its_promise(
 
 def _victim(servers: Servers, name: str, boundary: str, store: dict[str, Any]) -> Server:
     kill_at = "" if boundary == HELD else f"{boundary}:till.{name}"
-    return servers.start(kill_at=kill_at, wait=False, **store)
+    return servers.start(kill_at=kill_at, **store)
 
 
 async def _kill(
@@ -147,7 +146,7 @@ async def _kill(
         for name, caller in zip(names, callers, strict=True)
     ]
     if boundary == HELD:
-        await asyncio.to_thread(provider.wait_held, len(EFFECTS_OF))
+        await provider.until_held(len(EFFECTS_OF), calls)
         await callers[names.index("look")].until("till.look", "look", "RUNNING")
         for victim in victims:
             victim.signal(signal.SIGKILL)

@@ -34,7 +34,7 @@ async def test_every_class_in_flight_is_judged_at_once_by_the_next_owner(
     caller = call(first)
     provider.hold("after")
     calls = [asyncio.ensure_future(caller.execute(f"till.{name}", input_of(name), name)) for name in NAMES]
-    await asyncio.to_thread(provider.wait_held, len(NAMES) - 1)
+    await provider.until_held(len(NAMES) - 1, calls)
     await caller.until("till.look", "look", "RUNNING")
     first.kill()
     assert {"unavailable"} == {answer.word for answer in await asyncio.gather(*calls)}
