@@ -19,6 +19,7 @@ from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
 from placet_server.app import PlacetServer
 from placet_server.config import Config, load_config
+from placet_server.core.execution.engine import ExecutionSettings
 from tests.rpc.support import bearer
 
 if TYPE_CHECKING:
@@ -67,8 +68,10 @@ def config_of(dsn: str, folder: Path, **fields: Any) -> Config:
 
 
 @asynccontextmanager
-async def running(config: Config, apps: Sequence[App] = ()) -> AsyncIterator[Client]:
-    server = PlacetServer(config, apps=apps)
+async def running(
+    config: Config, apps: Sequence[App] = (), settings: ExecutionSettings | None = None
+) -> AsyncIterator[Client]:
+    server = PlacetServer(config, apps=apps, settings=settings)
     await server.start()
     stopped = False
     try:

@@ -9,6 +9,7 @@ Python code between fork and exec.
 
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -31,6 +32,15 @@ code=$?
 kill "$watcher" 2>/dev/null
 [ -z "$scratch" ] || rm -rf -- "$scratch"
 exit "$code"
+"""
+
+CHANGE_USER = """
+import os, sys
+user, group, *command = sys.argv[1:]
+os.setgroups([])
+os.setgid(int(group))
+os.setuid(int(user))
+os.execv(command[0], command)
 """
 
 
@@ -74,7 +84,21 @@ class Supervised:
 def spawn(
     command: Sequence[str], *, account: Account, stdin: int, output: IO[bytes]
 ) -> "subprocess.Popen[bytes]":
-    """Start a Postgres program as ``account``, with nothing of our environment and in its own session."""
+    """Start a Postgres program as ``account``, with nothing of our environment and in its own session.
+
+    A fresh Python changes the user, not the child of a fork: with ``user=`` subprocess must use fork(), whose
+    handlers gRPC has hooked, and a fork while gRPC's threads are at work can end in a crash before exec.
+    """
+    if account.switch:
+        command = [
+            sys.executable,
+            "-IS",
+            "-c",
+            CHANGE_USER,
+            str(account.user_id),
+            str(account.group_id),
+            *command,
+        ]
     return subprocess.Popen(
         command,
         stdin=stdin,
@@ -84,7 +108,4 @@ def spawn(
         env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"},
         umask=0o077,
         start_new_session=True,
-        user=account.user_id if account.switch else None,
-        group=account.group_id if account.switch else None,
-        extra_groups=[] if account.switch else None,
     )

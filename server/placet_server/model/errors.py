@@ -5,9 +5,9 @@ knows gRPC."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from placet_server.model.outcome import Outcome
 
@@ -41,11 +41,16 @@ class FieldViolation:
     description: str
 
 
+_ATTACHED = frozenset({"outcome", "violations", "retry_delay_seconds", "code"})
+
+
 class PlacetError(Exception):
     """Base of all. `outcome` is set when an action exists; `violations` become BadRequest, at most 16."""
 
     reason: ClassVar[str] = "INTERNAL"
     code: Code = Code.INTERNAL
+    # A gate says no before there is an action.
+    is_refusal: ClassVar[bool] = False
     outcome: Outcome | None = None
     violations: tuple[FieldViolation, ...] = ()
     retry_delay_seconds: float | None = None
@@ -56,12 +61,9 @@ class PlacetError(Exception):
 
     def metadata(self) -> dict[str, str]:
         """The message's variables, as text."""
-        hidden = ("outcome", "violations", "retry_delay_seconds", "code")
-        names = (
-            [f.name for f in fields(self) if f.name not in hidden]
-            if hasattr(self, "__dataclass_fields__")
-            else []
-        )
+        described: Any = self
+        members = fields(described) if is_dataclass(described) else ()
+        names = [member.name for member in members if member.name not in _ATTACHED]
         return {name: str(getattr(self, name)) for name in names if getattr(self, name) not in (None, "")}
 
     def __str__(self) -> str:
@@ -87,6 +89,7 @@ class MalformedRequest(PlacetError):
 class MalformedJson(PlacetError):
     reason: ClassVar[str] = "MALFORMED_JSON"
     code = Code.INVALID_ARGUMENT
+    is_refusal: ClassVar[bool] = True
     field: str = "input_json"
     detail: str
     offset: int = 0
@@ -99,21 +102,21 @@ class MalformedJson(PlacetError):
 class JsonNotInteroperable(PlacetError):
     reason: ClassVar[str] = "JSON_NOT_INTEROPERABLE"
     code = Code.INVALID_ARGUMENT
+    is_refusal: ClassVar[bool] = True
     field: str = "input_json"
     problem: str
     path: str = ""
 
     def text(self) -> str:
-        return (
-            f"{self.field} is JSON that not every reader understands alike ({self.problem} at {self.path or 'the root'}); "
-            "send money and 64-bit ids as strings, and each member once."
-        )
+        place = self.path or "the root"
+        return f"{self.field} is JSON that not every reader understands alike: {self.problem}, at {place}."
 
 
 @dataclass(kw_only=True, eq=False)
 class PayloadTooLarge(PlacetError):
     reason: ClassVar[str] = "PAYLOAD_TOO_LARGE"
     code = Code.INVALID_ARGUMENT
+    is_refusal: ClassVar[bool] = True
     field: str = "input_json"
     bytes: int
     bytes_max: int
@@ -209,6 +212,7 @@ class UnknownMethod(PlacetError):
 class CapabilityNotFound(PlacetError):
     reason: ClassVar[str] = "CAPABILITY_NOT_FOUND"
     code = Code.NOT_FOUND
+    is_refusal: ClassVar[bool] = True
     capability: str
     version: str = ""
 
@@ -223,6 +227,7 @@ class CapabilityNotFound(PlacetError):
 class HandlerNotFound(PlacetError):
     reason: ClassVar[str] = "HANDLER_NOT_FOUND"
     code = Code.FAILED_PRECONDITION
+    is_refusal: ClassVar[bool] = True
     capability: str
     version: str
 
@@ -237,6 +242,7 @@ class HandlerNotFound(PlacetError):
 class InputSchemaViolation(PlacetError):
     reason: ClassVar[str] = "INPUT_SCHEMA_VIOLATION"
     code = Code.INVALID_ARGUMENT
+    is_refusal: ClassVar[bool] = True
     capability: str
     version: str
     violations: tuple[FieldViolation, ...] = ()
@@ -257,6 +263,7 @@ class InputSchemaViolation(PlacetError):
 class ContractViolation(PlacetError):
     reason: ClassVar[str] = "CONTRACT_VIOLATION"
     code = Code.INVALID_ARGUMENT
+    is_refusal: ClassVar[bool] = True
     capability: str
     rule: str
     detail: str = ""
@@ -269,6 +276,7 @@ class ContractViolation(PlacetError):
 class IdempotencyKeyRequired(PlacetError):
     reason: ClassVar[str] = "IDEMPOTENCY_KEY_REQUIRED"
     code = Code.INVALID_ARGUMENT
+    is_refusal: ClassVar[bool] = True
     capability: str
     version: str
 
@@ -283,6 +291,7 @@ class IdempotencyKeyRequired(PlacetError):
 class CredentialMismatch(PlacetError):
     reason: ClassVar[str] = "CREDENTIAL_MISMATCH"
     code = Code.PERMISSION_DENIED
+    is_refusal: ClassVar[bool] = True
     capability: str
     problem: str
 
@@ -294,6 +303,7 @@ class CredentialMismatch(PlacetError):
 class DurabilityUnavailable(PlacetError):
     reason: ClassVar[str] = "DURABILITY_UNAVAILABLE"
     code = Code.FAILED_PRECONDITION
+    is_refusal: ClassVar[bool] = True
     required: str
     actual: str
 
@@ -358,7 +368,6 @@ class OutputSchemaViolation(PlacetError):
 class CancelledByCaller(PlacetError):
     reason: ClassVar[str] = "CANCELLED_BY_CALLER"
     code = Code.CANCELLED
-    requester: str = ""
 
     def text(self) -> str:
         return "The action was cancelled and has not taken effect."
@@ -368,7 +377,6 @@ class CancelledByCaller(PlacetError):
 class DeadlineExceeded(PlacetError):
     reason: ClassVar[str] = "DEADLINE_EXCEEDED"
     code = Code.DEADLINE_EXCEEDED
-    timeout_seconds: str = ""
 
     def text(self) -> str:
         return "The work did not end in its time; it was stopped and has not taken effect."

@@ -13,9 +13,9 @@ from placet_server.core.admission.execute import execute, execute_stream
 from placet_server.core.admission.key import key_digest
 from placet_server.core.admission.pipeline import Call
 from placet_server.core.execution.cancel import cancel_action
+from placet_server.core.execution.watched import watch_attached
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication import read
-from placet_server.core.publication.watch import watch_action
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.errors import DeadlineExceeded
@@ -115,7 +115,7 @@ class RuntimeServicer:
 
     async def watch_action(self, rpc: Rpc[pb.WatchActionRequest]) -> AsyncIterator[pb.WatchActionResponse]:
         request = rpc.request
-        watched = watch_action(self._kernel.journal, rpc.caller, request.action_id, request.after_cursor)
+        watched = watch_attached(self._kernel.engine, rpc.caller, request.action_id, request.after_cursor)
         async with closing(watched) as events:
             async for event in events:
                 if not rpc.action_id:
@@ -161,7 +161,7 @@ def _time_left(rpc: Rpc[Any]) -> float | None:
     """Seconds until the call's deadline; None without one. Raises DeadlineExceeded when it has passed."""
     left: float | None = rpc.context.time_remaining()
     if left is not None and left <= 0:
-        raise DeadlineExceeded(timeout_seconds="0")
+        raise DeadlineExceeded()
     return left
 
 

@@ -33,12 +33,12 @@ const (
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
 	// INVALID_ARGUMENT. A field breaks its bounds; BadRequest names up to 16. {"violations": "2"}
 	ErrorReason_ERROR_REASON_MALFORMED_REQUEST ErrorReason = 1
-	// INVALID_ARGUMENT. input_json is not JSON. {"field": "invocation.input_json", "offset": "17", "detail": "expected ','"}
+	// INVALID_ARGUMENT. input_json is not JSON. {"field": "input_json", "offset": "17", "detail": "expected ','"}
 	ErrorReason_ERROR_REASON_MALFORMED_JSON ErrorReason = 2
 	// INVALID_ARGUMENT. A duplicate member, a lone surrogate, NUL, excess depth, or a number that an IEEE double does not carry exactly.
-	// {"field": "invocation.input_json", "problem": "duplicate_member", "path": "/order/id"}
+	// {"field": "input_json", "problem": "the member appears twice", "path": "/order/id"}
 	ErrorReason_ERROR_REASON_JSON_NOT_INTEROPERABLE ErrorReason = 3
-	// INVALID_ARGUMENT. {"field": "invocation.input_json", "bytes": "2097153", "bytes_max": "1048576"}
+	// INVALID_ARGUMENT. {"field": "input_json", "bytes": "2097153", "bytes_max": "1048576"}
 	ErrorReason_ERROR_REASON_PAYLOAD_TOO_LARGE ErrorReason = 4
 	// UNAUTHENTICATED. No token, or one that does not verify. {"problem": "expired"}
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 5
@@ -74,9 +74,9 @@ const (
 	ErrorReason_ERROR_REASON_HANDLER_FAILED ErrorReason = 60
 	// ABORTED. The handler's output breaks its own schema, or is not JSON. {"capability": "payments.refund", "path": "/amount"}
 	ErrorReason_ERROR_REASON_OUTPUT_SCHEMA_VIOLATION ErrorReason = 61
-	// CANCELLED. {"requester": "alice"}
+	// CANCELLED. Somebody asked to stop it, and it is known not to have taken effect. {}
 	ErrorReason_ERROR_REASON_CANCELLED_BY_CALLER ErrorReason = 70
-	// DEADLINE_EXCEEDED. The work was stopped by its time limit and is known not to have taken effect. {"timeout_seconds": "30"}
+	// DEADLINE_EXCEEDED. The work was stopped by its time limit and is known not to have taken effect. {}
 	ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED ErrorReason = 71
 	// CANCELLED. The server stopped before the work took effect. {}
 	ErrorReason_ERROR_REASON_SHUTDOWN ErrorReason = 72

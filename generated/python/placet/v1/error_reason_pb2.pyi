@@ -30,13 +30,13 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_MALFORMED_REQUEST: _ErrorReason.ValueType  # 1
     """INVALID_ARGUMENT. A field breaks its bounds; BadRequest names up to 16. {"violations": "2"}"""
     ERROR_REASON_MALFORMED_JSON: _ErrorReason.ValueType  # 2
-    """INVALID_ARGUMENT. input_json is not JSON. {"field": "invocation.input_json", "offset": "17", "detail": "expected ','"}"""
+    """INVALID_ARGUMENT. input_json is not JSON. {"field": "input_json", "offset": "17", "detail": "expected ','"}"""
     ERROR_REASON_JSON_NOT_INTEROPERABLE: _ErrorReason.ValueType  # 3
     """INVALID_ARGUMENT. A duplicate member, a lone surrogate, NUL, excess depth, or a number that an IEEE double does not carry exactly.
-    {"field": "invocation.input_json", "problem": "duplicate_member", "path": "/order/id"}
+    {"field": "input_json", "problem": "the member appears twice", "path": "/order/id"}
     """
     ERROR_REASON_PAYLOAD_TOO_LARGE: _ErrorReason.ValueType  # 4
-    """INVALID_ARGUMENT. {"field": "invocation.input_json", "bytes": "2097153", "bytes_max": "1048576"}"""
+    """INVALID_ARGUMENT. {"field": "input_json", "bytes": "2097153", "bytes_max": "1048576"}"""
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 5
     """UNAUTHENTICATED. No token, or one that does not verify. {"problem": "expired"}"""
     ERROR_REASON_NOT_FOUND: _ErrorReason.ValueType  # 7
@@ -72,9 +72,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_OUTPUT_SCHEMA_VIOLATION: _ErrorReason.ValueType  # 61
     """ABORTED. The handler's output breaks its own schema, or is not JSON. {"capability": "payments.refund", "path": "/amount"}"""
     ERROR_REASON_CANCELLED_BY_CALLER: _ErrorReason.ValueType  # 70
-    """CANCELLED. {"requester": "alice"}"""
+    """CANCELLED. Somebody asked to stop it, and it is known not to have taken effect. {}"""
     ERROR_REASON_DEADLINE_EXCEEDED: _ErrorReason.ValueType  # 71
-    """DEADLINE_EXCEEDED. The work was stopped by its time limit and is known not to have taken effect. {"timeout_seconds": "30"}"""
+    """DEADLINE_EXCEEDED. The work was stopped by its time limit and is known not to have taken effect. {}"""
     ERROR_REASON_SHUTDOWN: _ErrorReason.ValueType  # 72
     """CANCELLED. The server stopped before the work took effect. {}"""
     ERROR_REASON_RETRY_BUDGET: _ErrorReason.ValueType  # 80
@@ -102,13 +102,13 @@ ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 ERROR_REASON_MALFORMED_REQUEST: ErrorReason.ValueType  # 1
 """INVALID_ARGUMENT. A field breaks its bounds; BadRequest names up to 16. {"violations": "2"}"""
 ERROR_REASON_MALFORMED_JSON: ErrorReason.ValueType  # 2
-"""INVALID_ARGUMENT. input_json is not JSON. {"field": "invocation.input_json", "offset": "17", "detail": "expected ','"}"""
+"""INVALID_ARGUMENT. input_json is not JSON. {"field": "input_json", "offset": "17", "detail": "expected ','"}"""
 ERROR_REASON_JSON_NOT_INTEROPERABLE: ErrorReason.ValueType  # 3
 """INVALID_ARGUMENT. A duplicate member, a lone surrogate, NUL, excess depth, or a number that an IEEE double does not carry exactly.
-{"field": "invocation.input_json", "problem": "duplicate_member", "path": "/order/id"}
+{"field": "input_json", "problem": "the member appears twice", "path": "/order/id"}
 """
 ERROR_REASON_PAYLOAD_TOO_LARGE: ErrorReason.ValueType  # 4
-"""INVALID_ARGUMENT. {"field": "invocation.input_json", "bytes": "2097153", "bytes_max": "1048576"}"""
+"""INVALID_ARGUMENT. {"field": "input_json", "bytes": "2097153", "bytes_max": "1048576"}"""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 5
 """UNAUTHENTICATED. No token, or one that does not verify. {"problem": "expired"}"""
 ERROR_REASON_NOT_FOUND: ErrorReason.ValueType  # 7
@@ -144,9 +144,9 @@ ERROR_REASON_HANDLER_FAILED: ErrorReason.ValueType  # 60
 ERROR_REASON_OUTPUT_SCHEMA_VIOLATION: ErrorReason.ValueType  # 61
 """ABORTED. The handler's output breaks its own schema, or is not JSON. {"capability": "payments.refund", "path": "/amount"}"""
 ERROR_REASON_CANCELLED_BY_CALLER: ErrorReason.ValueType  # 70
-"""CANCELLED. {"requester": "alice"}"""
+"""CANCELLED. Somebody asked to stop it, and it is known not to have taken effect. {}"""
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 71
-"""DEADLINE_EXCEEDED. The work was stopped by its time limit and is known not to have taken effect. {"timeout_seconds": "30"}"""
+"""DEADLINE_EXCEEDED. The work was stopped by its time limit and is known not to have taken effect. {}"""
 ERROR_REASON_SHUTDOWN: ErrorReason.ValueType  # 72
 """CANCELLED. The server stopped before the work took effect. {}"""
 ERROR_REASON_RETRY_BUDGET: ErrorReason.ValueType  # 80

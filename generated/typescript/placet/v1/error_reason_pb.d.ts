@@ -34,7 +34,7 @@ export enum ErrorReason {
   MALFORMED_REQUEST = 1,
 
   /**
-   * INVALID_ARGUMENT. input_json is not JSON. {"field": "invocation.input_json", "offset": "17", "detail": "expected ','"}
+   * INVALID_ARGUMENT. input_json is not JSON. {"field": "input_json", "offset": "17", "detail": "expected ','"}
    *
    * @generated from enum value: ERROR_REASON_MALFORMED_JSON = 2;
    */
@@ -42,14 +42,14 @@ export enum ErrorReason {
 
   /**
    * INVALID_ARGUMENT. A duplicate member, a lone surrogate, NUL, excess depth, or a number that an IEEE double does not carry exactly.
-   * {"field": "invocation.input_json", "problem": "duplicate_member", "path": "/order/id"}
+   * {"field": "input_json", "problem": "the member appears twice", "path": "/order/id"}
    *
    * @generated from enum value: ERROR_REASON_JSON_NOT_INTEROPERABLE = 3;
    */
   JSON_NOT_INTEROPERABLE = 3,
 
   /**
-   * INVALID_ARGUMENT. {"field": "invocation.input_json", "bytes": "2097153", "bytes_max": "1048576"}
+   * INVALID_ARGUMENT. {"field": "input_json", "bytes": "2097153", "bytes_max": "1048576"}
    *
    * @generated from enum value: ERROR_REASON_PAYLOAD_TOO_LARGE = 4;
    */
@@ -175,14 +175,14 @@ export enum ErrorReason {
   OUTPUT_SCHEMA_VIOLATION = 61,
 
   /**
-   * CANCELLED. {"requester": "alice"}
+   * CANCELLED. Somebody asked to stop it, and it is known not to have taken effect. {}
    *
    * @generated from enum value: ERROR_REASON_CANCELLED_BY_CALLER = 70;
    */
   CANCELLED_BY_CALLER = 70,
 
   /**
-   * DEADLINE_EXCEEDED. The work was stopped by its time limit and is known not to have taken effect. {"timeout_seconds": "30"}
+   * DEADLINE_EXCEEDED. The work was stopped by its time limit and is known not to have taken effect. {}
    *
    * @generated from enum value: ERROR_REASON_DEADLINE_EXCEEDED = 71;
    */

@@ -20,6 +20,7 @@ from placet_server.model.action import Action
 from placet_server.model.errors import Draining, PlacetError, WaitExpired
 from placet_server.model.event import Event, IdleCheckpoint
 from placet_server.model.lifecycle import TERMINAL
+from placet_server.model.outcome import Outcome, OutcomeKind
 from placet_server.store.instance import is_alive
 
 ADMISSION_TRIES_MAX = 8
@@ -77,6 +78,8 @@ async def _checked(kernel: Kernel, call: Call) -> Checked:
         return await check(kernel, call)
     except PlacetError as error:
         kernel.engine.observer.refused(error.reason, call.invocation.capability)
+        if error.is_refusal:
+            error.outcome = Outcome(kind=OutcomeKind.REFUSED, reason=error.reason)
         raise
 
 

@@ -20,6 +20,7 @@ from placet_server.core.kernel import Kernel
 from placet_server.model.action import Invocation
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
+from placet_server.model.durability import DurabilityClass
 from placet_server.model.errors import DurabilityUnavailable, HandlerNotFound
 from placet_server.model.json_text import CanonicalJson
 
@@ -73,4 +74,9 @@ async def check(kernel: Kernel, call: Call) -> Checked:
 def _check_durability(kernel: Kernel, invocation: Invocation) -> None:
     required = invocation.require_durability
     if required is not None and not kernel.journal.durability.keeps(required):
-        raise DurabilityUnavailable(required=required.name, actual=kernel.journal.durability.name)
+        raise DurabilityUnavailable(required=_word(required), actual=_word(kernel.journal.durability))
+
+
+def _word(durability: DurabilityClass) -> str:
+    """As the contract names it."""
+    return durability.name.removeprefix("DURABLE_")

@@ -31,7 +31,7 @@ class HandlerThreads:
     def reserve(self) -> None:
         """Raises Overloaded when every slot is taken."""
         if self._reserved >= self._threads_max:
-            raise Overloaded(limit="handler threads", limit_max=self._threads_max)
+            raise Overloaded(limit="handler_threads", limit_max=self._threads_max)
         self._reserved += 1
 
     def release(self) -> None:
