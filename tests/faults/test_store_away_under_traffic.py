@@ -158,6 +158,7 @@ async def test_traffic_goes_on_after_the_store_was_away_for_longer_than_a_lease(
     assert [None, None] == [server.code for server in pair]
 
     assert "STORE_UNAVAILABLE" in traffic.words
+    print(*(server.log() for server in pair))
     assert set() == traffic.words - TYPED
     assert CALL_SECONDS + 2 > traffic.seconds_max
     again = await traffic.send_again()

@@ -93,6 +93,13 @@ async def open_session(dsn: str, options: SessionOptions) -> Connection:
         connection: Connection = await asyncpg.connect(dsn, timeout=options.connect_timeout_seconds)
         try:
             await connection.execute(CONFIGURE.sql, json.dumps(options.settings()))
+        except asyncpg.InterfaceError as error:
+            # Who asked for the connection never had it, and could not tell that this means its end.
+            lost = connection.is_closed()
+            connection.terminate()
+            if lost:
+                raise ConnectionResetError(str(error)) from error
+            raise
         except BaseException:
             connection.terminate()
             raise
