@@ -112,6 +112,9 @@ def classify(error: BaseException, connection: Connection | None = None) -> Fail
         return _classify_state(error.sqlstate or "")
     if isinstance(error, (OSError, StoreUnavailable)):  # Timeouts, too.
         return Failure.UNAVAILABLE
+    # The driver lost its thread: mostly a server that said goodbye on an idle connection and has not closed it yet.
+    if isinstance(error, asyncpg.InternalClientError):
+        return Failure.UNAVAILABLE
     if isinstance(error, asyncpg.InterfaceError) and connection is not None and connection.is_closed():
         return Failure.UNAVAILABLE
     return Failure.OTHER
