@@ -147,7 +147,7 @@ class PlacetServer:
             identity=await open_identity(self._config, token),
             validation=Validation(),
         )
-        announcer = Announcer()
+        announcer = Announcer(is_settling=self.kernel.is_settling)
         self._rpc = self._open_port(parts, announcer, release)
         probe = partial(probe_store, self._opened.pool, self.kernel.boot_id)
         self._probe = StoreProbe(probe, self._config.store_probe_seconds)

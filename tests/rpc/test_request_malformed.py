@@ -12,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from placet.v1 import action_pb2, catalog_service_pb2
 from placet.v1 import runtime_service_pb2 as pb
+from placet_server.rpc.call import Rpc
 from tests.rpc.support import ACTION_ID, ALL_PATHS, Setup, bearer, refusal, send_bytes, serving
 
 PATHS_WITH_FIELDS = [path for path in ALL_PATHS if not path.endswith(("/GetCaller", "/GetServerInfo"))]
@@ -212,7 +213,10 @@ async def test_too_much_metadata_ends_with_a_status_and_the_server_lives(size: i
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 1e-9])
 async def test_a_deadline_that_is_over_ends_at_once(seconds: float) -> None:
-    async with serving() as running, asyncio.timeout(2):
+    async def never(rpc: Rpc[Any]) -> None:
+        await asyncio.Event().wait()
+
+    async with serving(Setup(behaviour=never)) as running, asyncio.timeout(5):
         refused = await refusal(send_bytes(running.channel, INVOKE, execute(capability="a"), seconds=seconds))
     assert grpc.StatusCode.DEADLINE_EXCEEDED == refused.code
 

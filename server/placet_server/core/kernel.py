@@ -42,6 +42,11 @@ class Kernel:
         self.is_fenced = True
         self.is_draining = True
 
+    def is_settling(self, action_id: str) -> bool:
+        """Its handler has ended here, so its end is about to be known."""
+        run = self.engine.runs.get(action_id)
+        return run is not None and run.handler_has_ended
+
     def overdue_thread_count(self) -> int:
         return self.engine.threads.overdue_count()
 

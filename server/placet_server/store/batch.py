@@ -7,12 +7,11 @@ statement, one document of arguments, one implicit tx. A second writer on the sa
 batches, so there is one connection and one task. Its session is pinned to index plans, because a plan made
 while the table was empty would scan it for ever.
 
-When to flush, and how much. As soon as half of the calls in flight are queued, and then that half: so one half is
-written while the other is worked on, and neither Postgres nor the event loop waits for the other; a single
-caller never waits at all. Before that, as soon as the event loop has nothing more to add: when its passes bring no
-new item for QUIET_SECONDS (the other calls are inside long handlers, or not here yet), and after
-LINGER_SECONDS in any case. Waiting costs nothing while the loop is busy, and flushing too early costs a
-whole statement's overhead for a few rows.
+When to flush. As soon as half of the calls that are in flight are queued: then one half is written while the other
+is worked on, and a single caller never waits. Before that, a linger of at most LINGER_SECONDS_MAX: a flush costs
+the event loop as much as half a call does, so a few rows are not worth one. The calls in flight are taken at their
+recent peak, because under load most of them have not been handed to us yet at the time of looking. A linger that
+gained nothing (the others are inside long handlers) is not tried again for a while.
 
 What a result means. `Written` is durable. None means that the statement ran and did not change the row: for
 an admission its key is held by another row or this boot is dead, for an advance the lease was lost or the
@@ -30,7 +29,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from operator import itemgetter
@@ -45,11 +43,10 @@ from placet_server.store.session import Failure, RawConnection, classify
 
 FLUSH = queries.load("action")["flush"]
 
-QUIET_SECONDS = 0.0002
-LINGER_SECONDS = 0.005
+LINGER_SECONDS_MAX = 0.005
+# How fast a burst of calls is forgotten: by a flush.
+PEAK_DECAY = 0.98
 ITEMS_MAX = 256
-# So few are not worth two statements.
-HALF_MIN = 8
 BYTES_MAX = 4 * 1024 * 1024
 ANSWER_SECONDS = 4.0
 RECONNECT_SECONDS_MAX = 1.0
@@ -153,6 +150,10 @@ class BatchWriter:
         self._connection: RawConnection | None = None
         self._sleeper: asyncio.Future[None] | None = None
         self._closing = False
+        self._lingering = False
+        self._peak = 1.0
+        self._lingers_to_skip = 0
+        self._lingers_in_vain = 0
         self._ended = False
 
     def admit(self, admission: Admission) -> asyncio.Future[Written | None]:
@@ -191,7 +192,8 @@ class BatchWriter:
             _resolve_error(item, StoreUnavailable(detail="the writer has ended"))
             return item.future
         self._queue.append(item)
-        self._wake()
+        if not self._lingering or len(self._queue) >= self._target():
+            self._wake()
         return item.future
 
     def _wake(self) -> None:
@@ -200,19 +202,35 @@ class BatchWriter:
 
     async def _wait_for_items(self) -> None:
         while not self._queue and not self._closing:
-            self._sleeper = asyncio.get_running_loop().create_future()
-            await self._sleeper
-            self._sleeper = None
-        began = changed = time.monotonic()
-        count = len(self._queue)
-        while 2 * count < self.in_flight and count < ITEMS_MAX and not self._closing:
-            # One pass of the loop: whoever is ready gets to queue.
-            await asyncio.sleep(0)
-            now = time.monotonic()
+            await self._sleep(None)
+        if self._lingers_to_skip > 0:
+            self._lingers_to_skip -= 1
+        elif not self._closing and len(self._queue) < self._target():
+            count = len(self._queue)
+            self._lingering = True
+            await self._sleep(LINGER_SECONDS_MAX)
+            self._lingering = False
             if len(self._queue) > count:
-                changed, count = now, len(self._queue)
-            if now - changed > QUIET_SECONDS or now - began > LINGER_SECONDS:
-                return
+                self._lingers_in_vain = 0
+            else:
+                self._lingers_in_vain = min(self._lingers_in_vain + 1, 6)
+                self._lingers_to_skip = 2**self._lingers_in_vain
+        self._peak = max(self._peak * PEAK_DECAY, self.in_flight)
+
+    def _target(self) -> int:
+        """Half of the most calls that were lately in flight at once."""
+        return min(ITEMS_MAX, round(max(self._peak, self.in_flight) / 2))
+
+    async def _sleep(self, seconds: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        self._sleeper = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, self._wake)
+        try:
+            await self._sleeper
+        finally:
+            self._sleeper = None
+            if timer is not None:
+                timer.cancel()
 
     def _take(self) -> list[_Item]:
         """The next batch: within its bounds, and never two advances of one action, whose order would be
@@ -222,8 +240,7 @@ class BatchWriter:
         seen: set[str] = set()
         later: list[_Item] = []
         size = 0
-        count_max = min(ITEMS_MAX, max(HALF_MIN, (self.in_flight + 1) // 2))
-        while self._queue and len(batch) < count_max:
+        while self._queue and len(batch) < ITEMS_MAX:
             item = self._queue[0]
             if batch and size + item.size_bytes > BYTES_MAX:
                 break

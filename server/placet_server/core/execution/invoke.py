@@ -47,6 +47,7 @@ async def invoke(engine: Engine, attempt: Attempt) -> Ending:
     finally:
         timer.cancel()
         run.handler_is_cancellable = False
+        run.handler_has_ended = True
 
 
 def read_output(capability: Capability, value: Any) -> Ending:

@@ -54,6 +54,7 @@ class Run:
         self.stop_cause: StopCause | None = None
         self.handler_is_cancellable = False
         self.handler_was_entered = False
+        self.handler_has_ended = False
         self.begin = asyncio.get_running_loop().time()
         self.cancelled = asyncio.Event()
         self._on_caller_gone = on_caller_gone
