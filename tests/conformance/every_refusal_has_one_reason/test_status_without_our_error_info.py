@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import placet.testing
+from placet.v1 import outcome_pb2
 from tests.conformance.conftest import Dial
 from tests.conformance.program import Program
 
@@ -84,13 +85,19 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     ),
 }
 
+INVOKING = ("Execute", "ExecuteStream")
+REFUSED = outcome_pb2.OUTCOME_KIND_REFUSED
+
 
 @pytest.mark.parametrize("case", REFUSALS)
 def test_a_refusal_has_one_reason(program: Program, case: str) -> None:
     rpc, request, code, reason = REFUSALS[case]
     answer = program.call(rpc, request)
     assert (code, reason, reason) == (answer.code, answer.reason, answer.trailers["placet-reason"])
-    assert () == answer.outcomes
+    # A gate says what became of the invocation: refused, and nothing stored. Nobody else had one.
+    is_gates = rpc in INVOKING and reason != "MALFORMED_REQUEST"
+    assert ([REFUSED] if is_gates else []) == [outcome.kind for outcome in answer.outcomes]
+    assert [] == [outcome.action_id for outcome in answer.outcomes if outcome.action_id]
     assert [] == [r for r in answer.responses if r]
 
 
