@@ -52,7 +52,9 @@ check_breaking() {
   fi
   local before
   before=$(mktemp -d)
-  trap 'rm -rf "$before"' EXIT
+  # Expanded now: the variable is gone when the trap runs.
+  # shellcheck disable=SC2064
+  trap "rm -rf '$before'" EXIT
   git archive "$base" proto | tar -x -C "$before"
   cp -r buf.yaml third_party "$before"
   buf breaking --against "$before"

@@ -26,7 +26,9 @@ class Announcer:
     """Unary calls whose answer is awaited. `run` must be running for anything to be sent."""
 
     def __init__(
-        self, delay_seconds: float = DELAY_SECONDS, is_settling: Callable[[str], bool] = lambda action_id: False
+        self,
+        delay_seconds: float = DELAY_SECONDS,
+        is_settling: Callable[[str], bool] = lambda action_id: False,
     ) -> None:
         """`is_settling` says of an action that its handler has ended."""
         self._delay_seconds = delay_seconds
