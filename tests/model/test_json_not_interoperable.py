@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from placet_server.model import json_text
 from placet_server.model.errors import JsonNotInteroperable, MalformedJson, PayloadTooLarge
+from placet_server.model.json_exact import check_value
 from placet_server.model.json_text import canonicalize, canonicalize_value
 
 MIB = 2**20
@@ -327,3 +328,14 @@ def test_fast_path_exact_path_and_reference_agree_on_damaged_documents(text: str
 )
 def test_fast_path_exact_path_and_reference_agree_on_the_tricky_ones(text: str) -> None:
     compared(text)
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=4), st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=4))
+    )
+)
+def test_a_plain_output_is_written_as_the_exact_way_writes_it(value: dict[str, Any]) -> None:
+    plain = json_text._plain(value)
+    if plain is not None:
+        assert json_text._emit(*check_value(value, 64)) == plain

@@ -17,6 +17,8 @@ from placet_server.model.errors import JsonNotInteroperable, MalformedJson, Payl
 from placet_server.model.json_exact import check_value, is_deeper, raise_if_malformed, read_exactly
 
 DEPTH_MAX = 64
+PLAIN_MEMBERS_MAX = 16
+INTEGER_MAX = 2**53 - 1
 
 # What is left of a text when only numbers are looked at: their characters, quotes, one sign for all that
 # precedes them.
@@ -67,12 +69,30 @@ def canonicalize_value(
     Raises JsonNotInteroperable for anything else, NaN, infinities, integers beyond ±(2^53 - 1), keys that
     are no strings and excess depth; PayloadTooLarge by the canonical UTF-8 bytes."""
     try:
-        document = _emit(*check_value(value, depth_max))
+        document = _plain(value) or _emit(*check_value(value, depth_max))
         _check_size(document, bytes_max)
     except (PayloadTooLarge, JsonNotInteroperable) as error:
         error.field = field
         raise
     return document
+
+
+def _plain(value: object) -> CanonicalJson | None:
+    """The document of a small, flat object of plain members, which is what most handlers return; else None."""
+    if type(value) is not dict or len(value) > PLAIN_MEMBERS_MAX:
+        return None
+    for name, member in value.items():
+        kind = type(member)
+        is_number = kind is int and -INTEGER_MAX <= member <= INTEGER_MAX
+        if type(name) is not str or not (is_number or kind is str or kind is bool or member is None):
+            return None
+    try:
+        raw = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        return None
+    if not raw.isascii() or b"\\u" in raw:
+        return None
+    return CanonicalJson(text=raw.decode(), value=value, digest=sha256(raw).digest())
 
 
 def _check_size(document: CanonicalJson, bytes_max: int) -> None:

@@ -91,6 +91,8 @@ class Catalog:
         self._refresh_seconds = refresh_seconds
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._refreshing: dict[str, asyncio.Lock] = {}
+        # What was resolved, and until when it needs no look at a revision: one look-up for most calls.
+        self._fresh: dict[tuple[str, str, str | None], tuple[float, ResolvedCapability]] = {}
         # What the loaded app offers: during a rolling upgrade each process answers with its own current
         # versions.
         self._own_versions: dict[str, str] = {}
@@ -100,6 +102,11 @@ class Catalog:
 
         Raises CapabilityNotFound, HandlerNotFound (known, but no handler of this process serves it),
         StoreUnavailable."""
+        asked = (tenant, name, version)
+        fresh = self._fresh.get(asked)
+        if fresh is not None and monotonic() < fresh[0]:
+            return fresh[1]
+        began = monotonic()
         own = version or self._own_versions.get(name)
         found = await self._find(LOCAL_TENANT, name, own)
         if found is None and (own is None or await self._find(LOCAL_TENANT, name, None) is None):
@@ -108,6 +115,13 @@ class Catalog:
             raise CapabilityNotFound(capability=name, version=version or "")
         if (name, found.capability.version) not in self._handlers:
             raise HandlerNotFound(capability=name, version=found.capability.version)
+        if len(self._fresh) >= _ENTRIES_MAX:
+            self._fresh.clear()
+        # Owners whose revision was read at different times: together no older than the interval.
+        checked_at = min(
+            [began, *(self._known[o].checked_at for o in (LOCAL_TENANT, tenant) if o in self._known)]
+        )
+        self._fresh[asked] = (checked_at + self._refresh_seconds, found)
         return found
 
     async def admit(
@@ -123,6 +137,7 @@ class Catalog:
         """Admit what the loaded app offers to every tenant. Raises as `admit` does."""
         result = await self._admit(LOCAL_TENANT, manifest, "server", False, "")
         self._own_versions |= {c.name: c.version for c in manifest.capabilities}
+        self._fresh.clear()
         return result
 
     async def get_manifest(self, tenant: str, name: str) -> StoredManifest:
@@ -227,6 +242,7 @@ class Catalog:
                 await rows.put_capabilities(connection, owner, manifest, admitted_by, now)
                 await rows.raise_revision(connection, owner, now)
         self._known.pop(owner, None)
+        self._fresh.clear()
         return AdmitResult(digest=digest, problems=problems, changed=changed)
 
 
