@@ -356,6 +356,64 @@ async def test_nothing_is_said_for_an_attempt_that_was_given_up(database: Databa
     assert '{"text":"after"}' not in [row["body"] for row in bodies]
 
 
+@pytest.mark.parametrize("mark", ["effect", "checkpoint"])
+async def test_a_mark_under_way_when_the_handler_ends_counts(
+    database: Database, shop: Workshop, mark: str
+) -> None:
+    """As in a gather, whose other half goes on: it has been told that the effect may begin."""
+    shop.touch = False
+    touched = asyncio.Event()
+    left_behind: list[asyncio.Task[None]] = []
+
+    async def ends_early(context: Context) -> None:
+        async def touches() -> None:
+            await (context.effect() if mark == "effect" else context.checkpoint("operation"))
+            touched.set()
+
+        left_behind.append(asyncio.create_task(touches()))
+        await asyncio.sleep(0)
+        raise RuntimeError
+
+    shop.script = ends_early
+    action = await ending(database, shop, "work.unsafe_marked")
+    assert touched.is_set()
+    assert (ActionState.AMBIGUOUS, EffectState.UNKNOWN) == (action.state, action.effect)
+
+
+async def test_tasks_that_a_handler_left_behind_are_refused(database: Database, shop: Workshop) -> None:
+    shop.touch = False
+    refused: list[BaseException] = []
+    left_behind: list[asyncio.Task[None]] = []
+
+    async def leaves(context: Context) -> dict[str, str]:
+        async def goes_on() -> None:
+            await shop.gate.wait()
+            for late in (
+                lambda: context.chunk("late"),
+                lambda: context.progress("late"),
+                lambda: context.checkpoint("late"),
+                lambda: context.effect(),
+            ):
+                try:
+                    await late()
+                except Cancelled as error:
+                    refused.append(error)
+
+        left_behind.append(asyncio.create_task(goes_on()))
+        await context.chunk("early")
+        return {"order": "1"}
+
+    shop.script = leaves
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        action = (await run(kernel, "work.unsafe_marked", {}, "k")).action
+        seen = [item async for item in watch_action(kernel.journal, ALICE, action.action_id, "")]
+        shop.gate.set()
+        await asyncio.gather(*left_behind)
+        seen_late = [item async for item in watch_action(kernel.journal, ALICE, action.action_id, "")]
+    assert 4 == len(refused)
+    assert seen == seen_late
+
+
 @pytest.mark.parametrize(
     "options", [{"key": "nul\x00"}, {"labels": {"a": "\x00"}}, {"labels": {"\x00": "a"}}]
 )

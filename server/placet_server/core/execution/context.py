@@ -52,6 +52,9 @@ class Attempt:
         self._journal = journal
         self._marking = asyncio.Lock()
         self._lane: Lane | None = None
+        self._is_over = False
+        self._marks = 0
+        self._no_marks = asyncio.Event()
 
     @property
     def lane(self) -> Lane:
@@ -67,9 +70,23 @@ class Attempt:
         return self._lane
 
     async def drain(self) -> None:
-        """Everything said is durable, or the lease is lost."""
+        """The handler has ended. Everything said is durable, or the lease is lost; what its tasks left behind say or
+        mark from here is refused, and a mark that is under way counts: it may come back to somebody who acts on it.
+        """
+        self._is_over = True
+        while self._marks:
+            self._no_marks.clear()
+            await self._no_marks.wait()
         if self._lane is not None:
             await self._lane.drain()
+
+    async def chunk(self, data: Json | bytes) -> None:
+        self._check_goes_on()
+        await self.lane.chunk(data)
+
+    async def progress(self, message: str, fraction: float | None) -> None:
+        self._check_goes_on()
+        await self.lane.progress(message, fraction)
 
     async def effect(self) -> str:
         """Durable before it returns; only the first call writes."""
@@ -109,6 +126,10 @@ class Attempt:
         span = asyncio.get_running_loop().time() - self._begin
         return (self.action.start_time_us or 0) + int(span * 1_000_000)
 
+    def _check_goes_on(self) -> None:
+        if self._is_over:
+            raise LeaseLost
+
     def _note_begun(self) -> None:
         if not self.effect_begun:
             self.effect_begun = True
@@ -123,19 +144,26 @@ class Attempt:
         provider_operation: str | None = None,
         provider_cursor: str | None = None,
     ) -> None:
-        written = await self._journal.writer.advance(
-            Advance(
-                tenant=self.action.requester.tenant,
-                action_id=self.action.action_id,
-                lease_id=self.action.lease_id or "",
-                state="RUNNING",
-                effect_begun=effect_begun,
-                provider_operation=provider_operation,
-                provider_cursor=provider_cursor,
-                event_type=type_.value,
-                event_body=body,
+        self._check_goes_on()
+        self._marks += 1
+        try:
+            written = await self._journal.writer.advance(
+                Advance(
+                    tenant=self.action.requester.tenant,
+                    action_id=self.action.action_id,
+                    lease_id=self.action.lease_id or "",
+                    state="RUNNING",
+                    effect_begun=effect_begun,
+                    provider_operation=provider_operation,
+                    provider_cursor=provider_cursor,
+                    event_type=type_.value,
+                    event_body=body,
+                )
             )
-        )
+        finally:
+            self._marks -= 1
+            if not self._marks:
+                self._no_marks.set()
         if written is None:
             raise LeaseLost
         self._journal.hub.publish(self.action.action_id)
@@ -162,10 +190,10 @@ class AsyncStanding(Context):
         await self._attempt.checkpoint(operation, cursor)
 
     async def chunk(self, data: Json | bytes) -> None:
-        await self._attempt.lane.chunk(data)
+        await self._attempt.chunk(data)
 
     async def progress(self, message: str, fraction: float | None = None) -> None:
-        await self._attempt.lane.progress(message, fraction)
+        await self._attempt.progress(message, fraction)
 
     async def wait_cancelled(self) -> None:
         await self._attempt.run.cancelled.wait()
@@ -194,10 +222,10 @@ class ThreadStanding(SyncContext):
         self._there_and_back(self._attempt.checkpoint(operation, cursor))
 
     def chunk(self, data: Json | bytes) -> None:
-        self._there_and_back(self._attempt.lane.chunk(data))
+        self._there_and_back(self._attempt.chunk(data))
 
     def progress(self, message: str, fraction: float | None = None) -> None:
-        self._there_and_back(self._attempt.lane.progress(message, fraction))
+        self._there_and_back(self._attempt.progress(message, fraction))
 
     def wait_cancelled(self, timeout: float | None = None) -> bool:
         return self.stopped.wait(timeout)
