@@ -9,8 +9,8 @@ from placet.errors import PlacetError, TransportError, UnavailableError
 VIOLATIONS_SHOWN_MAX = 16
 
 
-def text_of_error(error: PlacetError) -> str:
-    """What happened, what became of the effect, and what to do next."""
+def text_of_error(error: PlacetError, *, is_call: bool = True) -> str:
+    """What happened, what became of the effect, and what to do next. Only `call` has an effect, and a --key."""
     lines = [str(error)]
     lines += [f"  {each.field or '(input)'}: {each.description}" for each in error.violations]
     lines += [f"  {note}" for note in getattr(error, "__notes__", ())]
@@ -18,16 +18,19 @@ def text_of_error(error: PlacetError) -> str:
         lines.append(f"  failure code  {error.failure_code}")
     if error.action_id:
         lines.append(f"  action        {error.action_id}")
-    if error.effect:
+    if error.effect and (is_call or error.action_id):
         lines.append(f"  effect        {error.effect}: {_EFFECTS[error.effect]}")
-    lines.append(f"  next          {advice_of(error)}")
+    lines.append(f"  next          {advice_of(error, is_call=is_call)}")
     return "\n".join(lines)
 
 
-def advice_of(error: PlacetError) -> str:
+def advice_of(error: PlacetError, *, is_call: bool = True) -> str:
     """Retry advice as a sentence."""
     if isinstance(error, TransportError | UnavailableError) and not error.action_id:
-        return "is the server running? The same request with the same --key may be sent again at any time"
+        again = "The same request with the same --key may be sent again" if is_call else "Ask again"
+        return f"is the server running? {again} at any time"
+    if error.reason in _REASONS:
+        return _REASONS[error.reason]
     advice = _ADVICE.get(error.retry_advice, error.retry_advice)
     delay = error.retry_delay_seconds
     return f"{advice} (after {delay:g} s)" if delay else advice
@@ -72,6 +75,10 @@ _EFFECTS = {
     "NOT_DONE": "it has certainly not happened",
     "DONE": "it has certainly happened",
     "UNKNOWN": "it may have happened; nobody knows yet",
+}
+_REASONS = {
+    "CAPABILITY_NOT_FOUND": "`placet capabilities` lists what can be called",
+    "UNAUTHENTICATED": "set $PLACET_TOKEN, or $PLACET_TOKEN_FILE to the token file of `placet dev`",
 }
 _ADVICE = {
     "NEVER": "repeating cannot help; change the request",

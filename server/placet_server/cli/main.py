@@ -90,14 +90,14 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.BROKEN_PIPE
     except Exception as error:
-        return _unexpected(error, is_json)
+        return _unexpected(error, is_json, is_call=arguments[0] == "call")
     if ended == ExitCode.INTERRUPTED and not isinstance(ended, ExitCode):
         # Typer's own answer to Ctrl-C, which says nothing.
         warn("interrupted")
     return ended if isinstance(ended, int) else ExitCode.SUCCEEDED
 
 
-def _unexpected(error: Exception, is_json: bool) -> int:
+def _unexpected(error: Exception, is_json: bool, *, is_call: bool) -> int:
     """An error of the SDK has its own text; anything else is a bug, and its traceback is what a report needs."""
     placet_error = _placet_error(error)
     if placet_error is None:
@@ -105,7 +105,7 @@ def _unexpected(error: Exception, is_json: bool) -> int:
         return _ended(is_json, ExitCode.INTERNAL, {"kind": "INTERNAL", "message": repr(error)})
     from placet_server.cli.failure import document_of_error, text_of_error
 
-    warn(f"placet: {text_of_error(placet_error)}")
+    warn(f"placet: {text_of_error(placet_error, is_call=is_call)}")
     return _ended(is_json, code_of_error(placet_error), document_of_error(placet_error))
 
 

@@ -72,7 +72,12 @@ def dev(
     if "PLACET_LOG_LEVEL" not in os.environ:
         fixed["log_level"] = "warning"
     hint = SAMPLE_COMMAND if apps == (SAMPLE_APP,) else "placet capabilities"
-    return _run(fixed, hint, is_json=is_json)
+    try:
+        return _run(fixed, hint, is_json=is_json)
+    except Complaint as error:
+        if error.message.startswith("cannot listen on"):
+            error.message += "; `--port 0` takes free ports"
+        raise
 
 
 def serve(

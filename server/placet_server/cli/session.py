@@ -30,9 +30,14 @@ def connect(target: str | None) -> Iterator[Client]:
     from placet import Client
     from placet.errors import TargetError
 
+    if target and ":" not in target:
+        # gRPC would look for port 443, to the end of the timeout.
+        raise Complaint(f"--target is {target!r}; say host:port")
     try:
         client = Client.connect(target, tls=_tls())
-    except (TargetError, OSError) as error:
+    except TargetError as error:
+        raise Complaint(str(error).replace("pass target='host:port'", "say --target host:port")) from None
+    except OSError as error:
         raise Complaint(str(error)) from None
     with client:
         yield client
