@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,9 +19,13 @@ if TYPE_CHECKING:
     from placet import Client
     from placet.requests import CallArguments
 
+SILENT_SECONDS = 3.0
+
 
 def call(
-    capability: Annotated[str, typer.Argument(help="Its name, for example orders.lookup.")],
+    capability: Annotated[
+        str, typer.Argument(metavar="CAPABILITY", help="Its name, for example orders.lookup.")
+    ],
     input_text: Annotated[
         str, typer.Argument(metavar="JSON|@FILE|-", help="The input: JSON text, a file, or stdin.")
     ] = "{}",
@@ -72,7 +79,8 @@ def _called(
 ) -> int:
     from placet_server.cli.document import document_of
 
-    result = client.call(capability, payload, timeout=seconds, **options)
+    with _patience(seconds):
+        result = client.call(capability, payload, timeout=seconds, **options)
     if is_json:
         print_document({"action": document_of(result.action), "attached": result.attached})
         return ExitCode.SUCCEEDED
@@ -82,6 +90,20 @@ def _called(
     key = f", key {action.idempotency_key}" if action.idempotency_key else ""
     warn(f"SUCCEEDED  action {result.action_id}, attempt {action.attempt}{key}{attached}")
     return ExitCode.SUCCEEDED
+
+
+@contextmanager
+def _patience(seconds: float) -> Iterator[None]:
+    """On a terminal, says in time what is waited for: a server that is away looks like a slow handler."""
+    said = f"no answer yet, waiting up to {seconds:g} s; is the server running?"
+    timer = threading.Timer(SILENT_SECONDS, warn, [said])
+    timer.daemon = True
+    if sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _streamed(
@@ -107,7 +129,7 @@ def _detached(
         print_document({"action_id": action_id, "cursor": cursor})
         return ExitCode.SUCCEEDED
     say(action_id)
-    warn(f"stored, and goes on without you: placet watch {action_id[:8]}")
+    warn(f"stored, and goes on without you: placet watch {action_id}")
     return ExitCode.SUCCEEDED
 
 
