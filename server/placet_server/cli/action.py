@@ -71,9 +71,9 @@ def show(
 
     \b
     Examples:
-      placet show 3f2a
-      placet show 3f2a91c4 --events
-      placet show 3f2a91c4 --json
+      placet show 01996f0a-3c4d
+      placet show 01996f0a-3c4d --events
+      placet show 01996f0a-3c4d --json
     """
     from placet_server.cli.document import document_of
     from placet_server.cli.session import connect, find_action
@@ -105,8 +105,8 @@ def cancel(
 
     \b
     Examples:
-      placet cancel 3f2a
-      placet cancel 3f2a91c4 --reason "wrong order"
+      placet cancel 01996f0a-3c4d
+      placet cancel 01996f0a-3c4d --reason "wrong order"
     """
     from placet_server.cli.document import document_of
     from placet_server.cli.session import connect, find_action

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def capabilities(
-    name: Annotated[str | None, typer.Argument(help="Show this one whole, with its schemas.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Show this one whole, with its schemas.")
+    ] = None,
     version: Annotated[str, typer.Option(help="With NAME: this version instead of the current one.")] = "",
     prefix: Annotated[str, typer.Option(help="Only names that begin so.")] = "",
     target: Target = None,

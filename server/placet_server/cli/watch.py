@@ -29,9 +29,9 @@ def watch(
 
     \b
     Examples:
-      placet watch 3f2a
-      placet watch 3f2a91c4 --json | jq -r .type
-      placet watch 3f2a91c4 --after "$CURSOR"
+      placet watch 01996f0a-3c4d
+      placet watch 01996f0a-3c4d --json | jq -r .type
+      placet watch 01996f0a-3c4d --after "$CURSOR"
     """
     from placet_server.cli.session import connect, find_action
 

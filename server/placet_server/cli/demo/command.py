@@ -12,7 +12,7 @@ from placet_server.cli.output import print_document
 
 
 def demo(is_json: Json = False) -> int:
-    """Kill a server in the middle of payments, and count what happened.
+    """Kill a server amid payments, and count what happened.
 
     Runs a server, a payment provider and a Postgres of its own in a temporary folder, and clears all away. Exit code 0
     only if every claim held.
