@@ -28,8 +28,9 @@ def demo(is_json: Json = False) -> int:
     from placet_server.cli.demo.teller import Teller
 
     begin = time.monotonic()
-    # An orderly end by either signal: everything is cleared away.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # An orderly end by either signal: everything is cleared away. Who starts us in the background may ignore SIGINT.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     teller = Teller(quiet=is_json)
     with Stage() as stage:
         claims = story.tell(stage, teller)
