@@ -32,6 +32,7 @@ from placet_server.loops.cancel_deliverer import CancelDeliverer
 from placet_server.loops.instance_heartbeat import InstanceHeartbeat
 from placet_server.loops.lease_rescuer import LeaseRescuer
 from placet_server.loops.ownership_checker import OwnershipChecker
+from placet_server.loops.postgres_watcher import PostgresWatcher
 from placet_server.model.durability import Durability, DurabilityClass
 from placet_server.model.errors import ManifestRefused
 from placet_server.rpc.convert.capability import manifest_of
@@ -81,8 +82,8 @@ class OpenKernel:
 class _Store:
     dsn: str
     declared: DurabilityClass
-    # No other process can be at work on it.
-    owned: bool
+    # Set if it is ours: no other process can be at work on it.
+    postgres: EmbeddedPostgres | None = None
 
 
 async def open_kernel(
@@ -106,6 +107,8 @@ async def open_kernel(
     if config.admit_apps:
         await _admit_apps(kernel.catalog, options.apps)
     _start_loops(stack, kernel, heartbeat, config.lease_seconds)
+    if store.postgres is not None:
+        _watch_postgres(stack, opened, store.postgres)
     stack.push_async_callback(kernel.engine.supervisor.cancel_all)
     return opened
 
@@ -129,12 +132,12 @@ def release_version() -> str:
 async def _open_store(stack: AsyncExitStack, config: Config) -> _Store:
     if config.dsn:
         declared = DurabilityClass[config.dsn_durability.upper()]
-        return _Store(dsn=config.dsn, declared=declared, owned=False)
+        return _Store(dsn=config.dsn, declared=declared)
     postgres = EmbeddedPostgres(config.data_dir)
     await asyncio.to_thread(postgres.start)
     stack.push_async_callback(asyncio.to_thread, postgres.stop)
     declared = DurabilityClass.EPHEMERAL if config.ephemeral else DurabilityClass.DURABLE_SINGLE_PROCESS
-    return _Store(dsn=postgres.dsn, declared=declared, owned=True)
+    return _Store(dsn=postgres.dsn, declared=declared, postgres=postgres)
 
 
 async def _open_pool(stack: AsyncExitStack, config: Config, store: _Store) -> tuple[Pool, Durability, str]:
@@ -181,7 +184,7 @@ def _kernel(
 async def _register(store: _Store, pool: Pool, boot: instance.Boot, clock: Clock) -> None:
     async with pool.tx() as connection:
         await instance.register(connection, boot, now=clock.now())
-        if store.owned:
+        if store.postgres is not None:
             await instance.mark_all_others_dead(connection, [boot.boot_id], now=clock.now())
 
 
@@ -231,6 +234,13 @@ def _start_loops(
     supervisor.start(rescuer.run())
     supervisor.start(CancelDeliverer(kernel.engine).run())
     supervisor.start(OwnershipChecker(kernel.engine, lease_seconds=lease_seconds).run())
+
+
+def _watch_postgres(stack: AsyncExitStack, opened: OpenKernel, postgres: EmbeddedPostgres) -> None:
+    supervisor = Supervisor()
+    stack.push_async_callback(supervisor.cancel_all)
+    watcher = PostgresWatcher(postgres, lambda: opened.lose("its embedded Postgres has ended"))
+    supervisor.start(watcher.run())
 
 
 async def _admit_apps(catalog: Catalog, apps: Sequence[App]) -> None:

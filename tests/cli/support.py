@@ -84,6 +84,10 @@ class DevServer:
     ) -> None:
         self.stop()
 
+    def ended(self) -> int:
+        """Wait for its end, of its own accord; the exit code."""
+        return self._process.wait(STOP_SECONDS)
+
     def stop(self) -> int:
         """By SIGTERM; returns the exit code."""
         self._process.send_signal(signal.SIGTERM)

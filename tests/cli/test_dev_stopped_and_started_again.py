@@ -33,6 +33,17 @@ def test_what_was_called_is_there_after_a_restart(folder: Path) -> None:
     assert (0, True) == (migrated.code, migrated.document["up_to_date"])
 
 
+def test_a_server_whose_postgres_was_killed_ends_and_the_next_one_has_everything(folder: Path) -> None:
+    data = folder / ".placet"
+    with DevServer(data) as first:
+        called = run_process(*REFUND, cwd=folder).document
+        os.kill(int((data / "pgdata" / "postmaster.pid").read_text().splitlines()[0]), signal.SIGKILL)
+        assert 70 == first.ended()
+    with DevServer(data):
+        again = run_process(*REFUND, cwd=folder).document
+    assert (True, called["action"]["output"]) == (again["attached"], again["action"]["output"])
+
+
 def test_the_ready_line_names_the_target_and_the_next_command(folder: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, "dev", "--port", "0"], stdout=subprocess.PIPE, cwd=folder, env=clean_environment()
