@@ -10,6 +10,7 @@ import pytest
 from placet.context import Context
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.outcome import outcome_of
+from placet_server.core.recovery import ownership
 from placet_server.core.recovery.ownership import release_forgotten
 from placet_server.core.recovery.rescue import close_unwanted, rescue
 from placet_server.loops.lease_rescuer import LeaseRescuer
@@ -324,6 +325,22 @@ async def test_a_run_that_failed_by_a_fault_of_the_server_is_not_taken_for_one_t
     assert 1 == shop.effects
 
 
+async def test_actions_that_run_do_not_hide_one_that_is_forgotten(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownership, "BATCH_MAX", 1)
+    shop = Workshop()
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        calls = [asyncio.create_task(run(kernel, "work.unsafe", {}, f"k{number}")) for number in range(2)]
+        await until(lambda: len(shop.attempts) == 2)
+        await admit_and_forget(kernel, "work.unsafe", "lost")
+        await age(kernel)
+        assert 1 == await release_forgotten(kernel.engine)
+        shop.gate.set()
+        await asyncio.gather(*calls)
+        assert ["SUCCEEDED", "SUCCEEDED", "QUEUED"] == await states(kernel)
+
+
 async def test_an_admission_whose_reply_was_lost_is_ready_again_at_no_cost(database: Database) -> None:
     shop = Workshop()
     shop.gate.set()
@@ -368,5 +385,5 @@ async def admit_and_forget(kernel: Kernel, capability: str, key: str) -> None:
     with pytest.raises(Draining):
         await run(kernel, capability, {}, key)
     writer.admit = admit  # type: ignore[method-assign]
-    assert ["RUNNING"] == await states(kernel)
+    assert "RUNNING" == (await states(kernel))[-1]
     assert call_of(capability, {}, key).invocation.idempotency_key == key

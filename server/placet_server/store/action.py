@@ -192,18 +192,33 @@ async def list_queued_closable(connection: Connection, count_max: int, now: date
 
 
 async def list_owned(
-    connection: Connection, boot_id: str, *, age_seconds: float, count_max: int, now: datetime | None
+    connection: Connection,
+    boot_id: str,
+    *,
+    known_ids: Sequence[str],
+    age_seconds: float,
+    count_max: int,
+    now: datetime | None,
 ) -> list[Action]:
+    """Without those of `known_ids`, which would otherwise fill the page and hide the rest."""
     query = SQL["list_owned"]
     arguments = query.arguments(
-        boot_id=boot_id, age_us=int(age_seconds * 1_000_000), count_max=count_max, now=now
+        boot_id=boot_id,
+        known_ids=list(known_ids),
+        age_us=int(age_seconds * 1_000_000),
+        count_max=count_max,
+        now=now,
     )
     return [read_action(r) for r in await connection.fetch(query.sql, *arguments)]
 
 
-async def list_cancelled(connection: Connection, boot_id: str, count_max: int) -> list[str]:
+async def list_cancelled(
+    connection: Connection, boot_id: str, *, told_ids: Sequence[str], count_max: int
+) -> list[str]:
+    """Without those of `told_ids`, which would otherwise fill the page and hide the rest."""
     query = SQL["list_cancelled"]
-    records = await connection.fetch(query.sql, *query.arguments(boot_id=boot_id, count_max=count_max))
+    arguments = query.arguments(boot_id=boot_id, told_ids=list(told_ids), count_max=count_max)
+    records = await connection.fetch(query.sql, *arguments)
     return [str(r["action_id"]) for r in records]
 
 

@@ -39,8 +39,11 @@ async def cancel_action(engine: Engine, caller: Caller, action_id: str, reason: 
 
 async def deliver_cancels(engine: Engine) -> int:
     """Cancels that were asked for through another process."""
+    told = [run.action_id for run in engine.runs if run.stop_cause is not None]
     async with engine.journal.pool.connection() as connection:
-        asked = await actions.list_cancelled(connection, engine.journal.boot_id, CANCELLED_BATCH_MAX)
+        asked = await actions.list_cancelled(
+            connection, engine.journal.boot_id, told_ids=told, count_max=CANCELLED_BATCH_MAX
+        )
     return sum(deliver_cancel(engine, action_id) for action_id in asked)
 
 

@@ -23,20 +23,17 @@ async def release_forgotten(engine: Engine) -> int:
     """
     journal = engine.journal
     # Looked at before the store is: a run that ends in between leaves memory after its row was read as running.
-    running = {run.action_id for run in engine.runs}
+    running = [run.action_id for run in engine.runs]
     async with journal.pool.connection() as connection:
         owned = await actions.list_owned(
             connection,
             journal.boot_id,
+            known_ids=running,
             age_seconds=engine.settings.unowned_age_seconds,
             count_max=BATCH_MAX,
             now=journal.clock.now(),
         )
-    forgotten = [
-        action
-        for action in owned
-        if action.action_id not in running and engine.runs.get(action.action_id) is None
-    ]
+    forgotten = [action for action in owned if engine.runs.get(action.action_id) is None]
     if not forgotten:
         return 0
     now = await now_us(journal)

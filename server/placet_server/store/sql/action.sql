@@ -249,20 +249,24 @@ order by s.action_id
 limit :count_max
 
 -- name: list_owned
--- What a boot holds: running actions that started before a time, with their leases. Cross-tenant: the boot's own.
+-- What a boot holds beside the actions it knows of: those running since before a time, with their leases. Cross-tenant: the boot's own.
 select s.*
 from action_summaries as s
 where s.instance_id = :boot_id
   and s.state = 'RUNNING'
+  and s.action_id <> all (:known_ids::uuid[])
   and s.start_time_us <= (extract(epoch from coalesce(:now::timestamptz, statement_timestamp())) * 1000000)::bigint - :age_us::bigint
 order by s.action_id
 limit :count_max
 
 -- name: list_cancelled
--- Running actions of a boot that somebody asked to cancel. Cross-tenant: the boot's own.
-select tenant, action_id
+-- Running actions of a boot that somebody asked to cancel, beside those it has been told of. Cross-tenant: the boot's own.
+select action_id
 from actions
-where instance_id = :boot_id and state = 'RUNNING' and cancel_requested_time is not null
+where instance_id = :boot_id
+  and state = 'RUNNING'
+  and cancel_requested_time is not null
+  and action_id <> all (:told_ids::uuid[])
 limit :count_max
 
 -- name: store_time
