@@ -8,8 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from placet.context import Context
+from placet_server.core.execution.judgement import StopCause, Stopped, judge
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.outcome import outcome_of
+from placet_server.core.publication.settle import settle
 from placet_server.core.recovery import ownership
 from placet_server.core.recovery.ownership import release_forgotten
 from placet_server.core.recovery.rescue import close_unwanted, rescue
@@ -323,6 +325,17 @@ async def test_a_run_that_failed_by_a_fault_of_the_server_is_not_taken_for_one_t
         with pytest.raises(EffectAmbiguous):
             await call
     assert 1 == shop.effects
+
+
+@pytest.mark.parametrize("capability", ["work.idempotent", "work.unsafe", "work.unsafe_marked"])
+async def test_what_is_known_of_a_rescued_row_is_what_is_stored(database: Database, capability: str) -> None:
+    shop = Workshop()
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        await admit_and_forget(kernel, capability, "k")
+        lost = await only_action(kernel)
+        verdict = judge(lost, Stopped(cause=StopCause.INSTANCE_LOST), now_us=lost.create_time_us)
+        known = await settle(kernel.journal, lost, verdict, as_read=True)
+        assert await only_action(kernel) == known
 
 
 async def test_actions_that_run_do_not_hide_one_that_is_forgotten(

@@ -95,12 +95,15 @@ async def read_for_sure(journal: Journal, tenant: str, action_id: str) -> Action
 
 def _settled(action: Action, verdict: Verdict, written: Written) -> Action:
     """The row as the statement left it."""
+    is_queued = verdict.state is ActionState.QUEUED
+    delay_us = int(verdict.ready_delay_seconds * 1_000_000)
     return action.changed(
         **verdict.row(action),
+        lease_id=None if is_queued else action.lease_id,
         sequence=written.sequence,
         receipt_digest=written.receipt,
         settle_time_us=written.time_us if verdict.state in TERMINAL else None,
-        ready_time_us=written.time_us if verdict.state is ActionState.QUEUED else action.ready_time_us,
+        ready_time_us=written.time_us + delay_us if is_queued else action.ready_time_us,
     )
 
 
