@@ -16,10 +16,12 @@ from placet_server.model.errors import (
     ManifestRefused,
     NotFound,
     StaleDigest,
+    StoreUnavailable,
 )
 from placet_server.model.manifest import HandlerClaims, Manifest
 from placet_server.store import catalog as rows
 from placet_server.store.pool import Pool
+from placet_server.store.session import SessionOptions
 from tests.postgres import Database
 
 READ = contract_for(EffectClass.READ)
@@ -285,6 +287,14 @@ async def test_a_tenant_waits_for_the_server_that_is_taking_a_name(pool: Pool, d
             await admission
     finally:
         await blocker.close()
+
+
+async def test_who_cannot_have_the_lock_in_time_is_told_to_come_back(pool: Pool, database: Database) -> None:
+    impatient = SessionOptions(lock_timeout_seconds=0.05)
+    async with Pool(database.dsn, options=impatient) as other, pool.tx() as connection:
+        await rows.lock(connection, "acme", None)
+        with pytest.raises(StoreUnavailable):
+            await catalog_of(other).admit(ANN, manifest("shop", tool("orders.find")))
 
 
 async def test_pages_follow_each_other_without_gap_or_repeat(pool: Pool) -> None:

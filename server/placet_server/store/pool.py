@@ -72,9 +72,9 @@ class Pool:
     async def connection(self, timeout_seconds: float | None = None) -> AsyncIterator[Connection]:
         """A connection for the block, whose statements must all be done within the time given.
 
-        Raises StoreUnavailable if the store does not answer in that time, or refuses; whether a statement of the block
-        took effect is then unknown. Other database errors pass unchanged. A connection that failed, or whose block was
-        cancelled, is not used again.
+        Raises StoreUnavailable if the store does not answer in that time, or refuses, or somebody else holds its rows;
+        whether a statement of the block took effect is then unknown. Other database errors pass unchanged. A connection
+        whose state is not known, or whose block was cancelled, is not used again.
         """
         connection: Connection | None = None
         seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds

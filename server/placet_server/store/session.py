@@ -121,8 +121,8 @@ def classify(error: BaseException, connection: Connection | None = None) -> Fail
 
 
 def translate(error: Exception, connection: Connection | None = None) -> Exception:
-    """StoreUnavailable if that is what ``error`` means, else ``error`` itself."""
-    if isinstance(error, StoreUnavailable) or classify(error, connection) is not Failure.UNAVAILABLE:
+    """StoreUnavailable if trying again is right, else ``error`` itself: a fault of ours."""
+    if isinstance(error, StoreUnavailable) or classify(error, connection) is Failure.OTHER:
         return error
     return StoreUnavailable(detail=f"{type(error).__name__}: {error}")
 
