@@ -6,8 +6,6 @@ from typing import Any
 
 from placet.errors import PlacetError, TransportError, UnavailableError
 
-VIOLATIONS_SHOWN_MAX = 16
-
 
 def text_of_error(error: PlacetError, *, is_call: bool = True) -> str:
     """What happened, what became of the effect, and what to do next. Only `call` has an effect, and a --key."""

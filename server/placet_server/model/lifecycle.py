@@ -7,8 +7,8 @@ safe. It is *leased* (RUNNING): one process may act and write. Or it is *unknown
 have happened and nobody may act; only a definite answer about that effect moves it. Everything else is an
 end.
 
-Two moves look odd and are meant. AMBIGUOUS → SUCCEEDED or FAILED is the late true answer of the attempt
-that was given up: its lease stays on the row for just that. QUEUED → AMBIGUOUS happens when an attempt that
+Two moves look odd and are meant. AMBIGUOUS → SUCCEEDED, FAILED or CANCELLED is the late true answer of the
+attempt that was given up: its lease stays on the row for just that. QUEUED → AMBIGUOUS happens when an attempt that
 ended unknown was going to be repeated under the provider's deduplication, and then a cancel came or that
 deduplication ran out: closing it as CANCELLED would be a lie.
 
@@ -35,30 +35,17 @@ class ActionState(StrEnum):
 _S = ActionState
 
 TERMINAL = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.EXHAUSTED})
-OPEN = frozenset(ActionState) - TERMINAL
-
 CREATION = frozenset({_S.RUNNING})
 
 TRANSITIONS: dict[ActionState, frozenset[ActionState]] = {
     #            to: ready      leased      unknown        ends
-    _S.QUEUED: frozenset({_S.RUNNING, _S.AMBIGUOUS, _S.CANCELLED, _S.EXHAUSTED}),
+    _S.QUEUED: frozenset({_S.RUNNING, _S.AMBIGUOUS, _S.CANCELLED}),
     _S.RUNNING: frozenset({_S.QUEUED, _S.AMBIGUOUS, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.EXHAUSTED}),
     _S.AMBIGUOUS: frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset(),
     _S.CANCELLED: frozenset(),
     _S.EXHAUSTED: frozenset(),
-}
-
-# The execution contract's names of the same states, for exports.
-EXECUTION_STATUS: dict[ActionState, str] = {
-    _S.QUEUED: "running",
-    _S.RUNNING: "running",
-    _S.AMBIGUOUS: "waiting",
-    _S.SUCCEEDED: "done",
-    _S.FAILED: "failed",
-    _S.CANCELLED: "canceled",
-    _S.EXHAUSTED: "exhausted",
 }
 
 

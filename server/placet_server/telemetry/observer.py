@@ -13,7 +13,7 @@ class CountingObserver:
     def settled(self, action: Action, seconds: float) -> None:
         self._metrics.actions.of(action.state.value).observe(seconds)
 
-    def refused(self, reason: str, capability: str) -> None:
+    def refused(self, reason: str) -> None:
         self._metrics.refusals.add(reason)
 
     def flushed(self, items: int, seconds: float) -> None:

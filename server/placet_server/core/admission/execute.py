@@ -77,7 +77,7 @@ async def _checked(kernel: Kernel, call: Call) -> Checked:
             raise Draining()
         return await check(kernel, call)
     except PlacetError as error:
-        kernel.engine.observer.refused(error.reason, call.invocation.capability)
+        kernel.engine.observer.refused(error.reason)
         if error.is_refusal:
             error.outcome = Outcome(kind=OutcomeKind.REFUSED, reason=error.reason)
         raise

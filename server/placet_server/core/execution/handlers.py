@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from placet.app import Tool
 from placet_server.model.manifest import HandlerClaims
@@ -17,9 +17,6 @@ class HandlerTable:
     def find(self, capability: str, version: str) -> Tool | None:
         return self._tools.get((capability, version))
 
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self._tools.values())
-
     def claims(self) -> dict[tuple[str, str], HandlerClaims]:
         """What each handler can do, for the admission of its contract."""
         return {
@@ -28,6 +25,3 @@ class HandlerTable:
             )
             for key, tool in self._tools.items()
         }
-
-    def __contains__(self, name_and_version: object) -> bool:
-        return name_and_version in self._tools

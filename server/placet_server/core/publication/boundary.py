@@ -16,14 +16,6 @@ BoundaryName: TypeAlias = Literal[
     "result_persisted",
 ]
 
-BOUNDARIES: tuple[BoundaryName, ...] = (
-    "before_intent_persistence",
-    "intent_persisted",
-    "before_provider_call",
-    "provider_response_received",
-    "result_persisted",
-)
-
 Hook: TypeAlias = Callable[[BoundaryName, str], None]
 
 

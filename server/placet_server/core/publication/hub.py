@@ -19,11 +19,6 @@ class Hub:
             if not future.done():
                 future.set_result(None)
 
-    def publish_all(self) -> None:
-        """At shutdown: nobody waits any longer."""
-        for action_id in list(self._waiting):
-            self.publish(action_id)
-
     def subscribe(self, action_id: str) -> asyncio.Future[None]:
         """Done at the next news. Subscribe before you look, or news between looking and waiting are lost."""
         future = asyncio.get_running_loop().create_future()

@@ -24,9 +24,8 @@ EXPIRED_MAX = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescued:
-    """How many were made ready again, ambiguous, or closed; and the boots that were declared dead."""
+    """How many were made ready again, ambiguous, or closed."""
 
-    boots: int = 0
     requeued: int = 0
     ambiguous: int = 0
     closed: int = 0

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from typing import Any
 
-from placet.v1 import action_pb2, event_pb2, outcome_pb2
+from placet.v1 import event_pb2, outcome_pb2
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.event import Event, EventType, IdleCheckpoint
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind, RetryAdvice
+from placet_server.rpc.convert.enumeration import DURABILITY
 from placet_server.rpc.convert.outcome import outcome_message
 from placet_server.rpc.convert.time import set_timestamp
 
 TYPE_PREFIX = "placet.action."
-
-Body = dict[str, Any]
 
 
 def event_message(event: Event | IdleCheckpoint) -> event_pb2.ActionEvent:
@@ -37,7 +35,7 @@ def _admitted(message: event_pb2.ActionEvent, event: Event) -> None:
     body = event.body
     message.admitted.capability = body["capability"]
     message.admitted.version = body["version"]
-    message.admitted.durability = _durability(body["durability"])
+    message.admitted.durability = DURABILITY[DurabilityClass[body["durability"]]]
 
 
 def _attempt_started(message: event_pb2.ActionEvent, event: Event) -> None:
@@ -106,12 +104,6 @@ _FILL: dict[EventType, Callable[[event_pb2.ActionEvent, Event], None]] = {
     EventType.CHUNK: _chunk,
     EventType.PROGRESS: _progress,
 }
-
-
-def _durability(stored: Any) -> action_pb2.DurabilityClass.ValueType:
-    """Kept as number or as name."""
-    member = DurabilityClass[stored] if isinstance(stored, str) else DurabilityClass(stored)
-    return action_pb2.DurabilityClass.ValueType(member.value)
 
 
 def _outcome(event: Event) -> outcome_pb2.Outcome:
