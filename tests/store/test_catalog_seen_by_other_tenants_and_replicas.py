@@ -77,7 +77,7 @@ async def test_an_admitted_capability_resolves_with_and_without_its_version(pool
     assert "2" == current.capability.version
     assert find == pinned.capability
     assert find.contract_digest == pinned.contract_digest
-    assert ["type"] == [v.rule for v in pinned.input_schema.violations(1)]
+    assert ["type"] == [v.rule for v in pinned.capability.compiled_input.violations(1)]
 
 
 async def test_a_tenant_never_sees_the_capabilities_of_another(pool: Pool) -> None:
@@ -101,7 +101,7 @@ async def test_what_the_server_offers_is_seen_by_all_and_never_shadowed(pool: Po
     with pytest.raises(ManifestRefused) as refused:
         await catalog.admit(ANN, manifest("shop", tool("orders.find", "9")))
     assert ["name_owned_elsewhere"] == [v.rule for v in refused.value.violations]
-    assert "-" == (await catalog.resolve("acme", "orders.find")).owner
+    assert "-" == (await catalog.resolve("acme", "orders.find")).tenant
     with pytest.raises(CapabilityNotFound):
         await catalog.resolve("acme", "orders.find", "9")
 

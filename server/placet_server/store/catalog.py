@@ -55,7 +55,7 @@ class StoredManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCapability:
-    """One version. `current`: invocations without a version get it."""
+    """One version. `tenant` is the owner, '-' the server itself; `current`: invocations without a version get it."""
 
     tenant: str
     manifest: str

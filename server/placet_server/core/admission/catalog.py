@@ -15,7 +15,6 @@ from time import monotonic
 
 from placet_server.core.admission.manifest import Known, check_manifest, is_refused
 from placet_server.model.caller import Caller
-from placet_server.model.capability import Capability
 from placet_server.model.errors import (
     CapabilityNotFound,
     FieldViolation,
@@ -24,7 +23,6 @@ from placet_server.model.errors import (
     NotFound,
     StaleDigest,
 )
-from placet_server.model.json_schema import CompiledSchema
 from placet_server.model.manifest import LOCAL_TENANT, Handlers, Manifest, Problem
 from placet_server.store import catalog as rows
 from placet_server.store.catalog import ManifestRow, StoredCapability, StoredManifest
@@ -34,18 +32,6 @@ from placet_server.store.session import Connection
 
 _OWNERS_MAX = 1024
 _ENTRIES_MAX = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedCapability:
-    """A capability ready to be invoked. `owner` is the tenant, '-' the server itself; the digest is hex."""
-
-    owner: str
-    manifest: str
-    capability: Capability
-    contract_digest: str
-    input_schema: CompiledSchema
-    output_schema: CompiledSchema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +62,7 @@ class _Known:
     def __init__(self, revision: int, checked_at: float) -> None:
         self.revision = revision
         self.checked_at = checked_at
-        self.entries: dict[tuple[str, str | None], ResolvedCapability | None] = {}
+        self.entries: dict[tuple[str, str | None], StoredCapability | None] = {}
 
 
 class Catalog:
@@ -92,12 +78,12 @@ class Catalog:
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._refreshing: dict[str, asyncio.Lock] = {}
         # What was resolved, and until when it needs no look at a revision: one look-up for most calls.
-        self._fresh: dict[tuple[str, str, str | None], tuple[float, ResolvedCapability]] = {}
+        self._fresh: dict[tuple[str, str, str | None], tuple[float, StoredCapability]] = {}
         # What the loaded app offers: during a rolling upgrade each process answers with its own current
         # versions.
         self._own_versions: dict[str, str] = {}
 
-    async def resolve(self, tenant: str, name: str, version: str | None = None) -> ResolvedCapability:
+    async def resolve(self, tenant: str, name: str, version: str | None = None) -> StoredCapability:
         """The version, or the current one. The server's own names come first and are never shadowed.
 
         Raises CapabilityNotFound, HandlerNotFound (known, but no handler of this process serves it),
@@ -175,7 +161,7 @@ class Catalog:
         capability = stored.capability
         return CatalogEntry(stored=stored, served=(capability.name, capability.version) in self._handlers)
 
-    async def _find(self, owner: str, name: str, version: str | None) -> ResolvedCapability | None:
+    async def _find(self, owner: str, name: str, version: str | None) -> StoredCapability | None:
         known = self._known.get(owner)
         if known is None or monotonic() - known.checked_at > self._refresh_seconds:
             known = await self._refreshed(owner)
@@ -207,15 +193,14 @@ class Catalog:
 
     async def _read(
         self, known: _Known, owner: str, name: str, version: str | None
-    ) -> ResolvedCapability | None:
+    ) -> StoredCapability | None:
         """Read one entry into what the revision was checked for: newer rows may enter, older ones never."""
         async with self._pool.connection() as connection:
             stored = await rows.get_capability(connection, owner, name, version)
-        resolved = None if stored is None else _resolved(stored)
         if len(known.entries) >= _ENTRIES_MAX:
             known.entries.clear()
-        known.entries[name, version] = resolved
-        return resolved
+        known.entries[name, version] = stored
+        return stored
 
     async def _admit(
         self, owner: str, manifest: Manifest, admitted_by: str, validate_only: bool, expected_digest: str
@@ -283,15 +268,4 @@ def _refusal(manifest: Manifest, problems: tuple[Problem, ...]) -> ManifestRefus
             FieldViolation(field=f"manifest.{error.path}", rule=error.code, description=error.message)
             for error in errors
         ),
-    )
-
-
-def _resolved(stored: StoredCapability) -> ResolvedCapability:
-    return ResolvedCapability(
-        owner=stored.tenant,
-        manifest=stored.manifest,
-        capability=stored.capability,
-        contract_digest=stored.contract_digest,
-        input_schema=stored.capability.compiled_input,
-        output_schema=stored.capability.compiled_output,
     )
