@@ -7,6 +7,7 @@ comes first, two rescuers cannot both take one action, and no fence but the one 
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 
 from placet_server.core.execution.judgement import StopCause, Stopped, cancel_queued, judge
@@ -20,6 +21,8 @@ from placet_server.store import instance as instances
 
 BATCH_MAX = 200
 EXPIRED_MAX = 50
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,13 @@ async def declare_dead(journal: Journal) -> int:
         now = journal.clock.now()
         for boot in await instances.list_expired(connection, count_max=EXPIRED_MAX, now=now):
             if await instances.mark_dead_cas(connection, boot.boot_id, boot.heartbeat_time, now=now):
+                _log.warning(
+                    "boot %s on %s (pid %d) was silent for more than %g s and is declared dead",
+                    boot.boot_id,
+                    boot.host,
+                    boot.pid,
+                    boot.lease_seconds,
+                )
                 won += 1
     return won
 
