@@ -111,8 +111,7 @@ async def test_health_is_a_write_that_happened(database: Database, open_folder: 
     async with Pool(database.dsn) as pool:
         async with pool.connection() as connection:
             await register(connection, boot)
-        health = await probe_store(pool, boot.boot_id)
-        assert 0 < health.write_seconds < 1
+        await probe_store(pool, boot.boot_id)
         async with pool.connection() as connection:
             assert await connection.fetchval("select probe_time is not null from instances")
 

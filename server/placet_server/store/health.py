@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
-
 from placet_server.model.errors import StoreUnavailable
 from placet_server.store import queries
 from placet_server.store.pool import Pool
@@ -13,24 +10,13 @@ _SQL = queries.load("health")
 READ, WRITE = _SQL["read"], _SQL["write"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreHealth:
-    """How long one read and one committed write took."""
-
-    read_seconds: float
-    write_seconds: float
-
-
-async def probe_store(pool: Pool, boot_id: str, *, timeout_seconds: float = 1.0) -> StoreHealth:
+async def probe_store(pool: Pool, boot_id: str, *, timeout_seconds: float = 1.0) -> None:
     """One read and one write, on the row of this boot, within that time for both.
 
     A full disk or a read-only server still reads, so the write counts. Raises StoreUnavailable, also if the boot has no
     row any more.
     """
     async with pool.connection(timeout_seconds) as connection:
-        start = time.monotonic()
         await connection.fetchval(READ.sql)
-        read = time.monotonic()
         if await connection.fetchval(WRITE.sql, *WRITE.arguments(boot_id=boot_id)) is None:
             raise StoreUnavailable(detail=f"the store does not know boot {boot_id}")
-        return StoreHealth(read_seconds=read - start, write_seconds=time.monotonic() - read)
