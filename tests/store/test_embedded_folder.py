@@ -153,6 +153,17 @@ def test_what_postgres_says_when_it_does_not_start_is_passed_on(open_folder: Pat
         assert repaired.alive
 
 
+def test_an_initdb_that_never_ends_is_ended(open_folder: Path) -> None:
+    programs = open_folder / "bin"
+    programs.mkdir(mode=0o755)
+    for name, script in (("postgres", "echo 'postgres (PostgreSQL) 17.1'"), ("initdb", "sleep 600")):
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    with pytest.raises(StartFailed, match=r"initdb .* was not ready in time"):
+        EmbeddedPostgres(open_folder / "data", programs=programs, start_timeout_seconds=0.5).start()
+    assert not (open_folder / "data" / "pgdata.new").exists()
+
+
 @pytest.mark.parametrize("small_disk", [8], indirect=True)
 def test_a_full_disk_is_said_and_leaves_no_half_folder(small_disk: Path) -> None:
     with pytest.raises(StartFailed, match="No space left on device"):

@@ -157,7 +157,8 @@ class EmbeddedPostgres:
             folder.require_major(found)
             folder.clear_leftovers()
         else:
-            _initialise(folder, found, runner, password, sync=self.fsync)
+            seconds = self._start_timeout_seconds
+            _initialise(folder, found, runner, password, sync=self.fsync, timeout_seconds=seconds)
         socket_folder = folder.socket_folder(runner)
         self._server = self._launch(folder, found, runner, socket_folder)
         self._wait_until_ready(folder, self._server)
@@ -205,7 +206,15 @@ def _temporary_folder(runner: Account) -> Path:
     raise FolderUnreachable(Path(tempfile.gettempdir()), Path(tempfile.gettempdir()), runner.name)
 
 
-def _initialise(folder: DataFolder, found: Binaries, runner: Account, password: str, *, sync: bool) -> None:
+def _initialise(
+    folder: DataFolder,
+    found: Binaries,
+    runner: Account,
+    password: str,
+    *,
+    sync: bool,
+    timeout_seconds: float,
+) -> None:
     """Build a new cluster aside and move it into place, so that a crash leaves no half of one."""
     scratch = folder.fresh_scratch(runner)
     with tempfile.NamedTemporaryFile("w", prefix="placet-", dir=folder.path) as password_file:
@@ -217,11 +226,21 @@ def _initialise(folder: DataFolder, found: Binaries, runner: Account, password: 
         command += [] if sync else ["--no-sync"]
         with folder.open_log() as log:
             process = spawn(command, account=runner, stdin=subprocess.DEVNULL, output=log)
-            exit_code = process.wait()
+            exit_code = _ended_within(process, timeout_seconds)
     if exit_code != 0:
         shutil.rmtree(scratch, ignore_errors=True)
         raise StartFailed(folder.path, "initdb", exit_code, folder.log_tail())
     folder.publish(scratch)
+
+
+def _ended_within(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:
+    """The exit code; None if it took longer, and was ended with all that it had started."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, SIGKILL)
+        process.wait()
+        return None
 
 
 def _end(server: Supervised, folder: DataFolder, timeout_seconds: float) -> None:
