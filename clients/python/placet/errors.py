@@ -162,4 +162,4 @@ class TransportError(PlacetError):
 
 
 class TargetError(ValueError):
-    """No server is named, or a token would be sent in the clear. The text says what to set."""
+    """No server is named, or the token file cannot be read. The text says what to set."""

@@ -1,7 +1,9 @@
 """The gRPC surface.
 
-`interceptor` shows the order in which a call passes the layers; `method` names every RPC; `runtime` and `catalog`
-answer them; `convert/` turns messages into model values and back; `status` turns a PlacetError into a status;
-`identity/` says who asks; `limit` sheds load; `announcement` names a slow action early; `server` and `health` are the
-ports.
+`interceptor` shows the order in which a call passes the layers, `call` what a call and a layer are. The layers:
+`observation` (with `tracing`) counts and traces; `error_mapping` makes a status of an exception, by `status`;
+`limit` sheds load; `identity/` says who asks; `permission` asks for a scope; `validation` parses and checks,
+`plain_request` the plainest. `method` names every RPC; `runtime` and `catalog` answer them; `convert/` turns
+messages into model values and back, `page` makes page tokens, `text` cuts; `announcement` names a slow action
+early. `server`, `transport` and `health` are the ports.
 """

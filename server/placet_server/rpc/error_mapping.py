@@ -93,7 +93,7 @@ def _incident(error: BaseException, rpc: Rpc[Any]) -> InternalFault:
 
 
 class _StoreLog:
-    """An outage meets every call; one line in five seconds tells it."""
+    """An outage meets every call; one line in five seconds, of each method, tells it."""
 
     def __init__(self) -> None:
         self._next = 0.0

@@ -56,7 +56,7 @@ class Query:
 
 
 class QueryFile(Mapping[str, Query]):
-    """The queries of one file by name. A missing name raises KeyError, so typos show at import."""
+    """The queries of one file by name. A missing name raises KeyError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -2,9 +2,9 @@
 
 execute      the use cases: run to the end, with or without events
 pipeline     the gates in their order
-capability, input, contract, credential   one gate each
-key          which key, and what a known key means
+catalog, input, contract, credential, key   one gate each; key also says what a known key means
 reserve      the row that is intent, reservation and lease at once
 attend       waiting for an action, and taking it over when it is ready again
-catalog, manifest   what can be invoked
+catalog      what can be invoked
+manifest, manifest_weakening   what is wrong with a manifest, and what it takes back
 """

@@ -1,9 +1,14 @@
 """Making results durable and telling of them.
 
 journal   the store as the core sees it: writer, pool, clock, wake-ups
+hub       wake-ups within this process
+boundary  where tests kill the process
+lease     fresh ids
 settle    a verdict becomes the row's state and its event, under the lease
+close     the same for a ready row, which has no lease
 outcome   what a row means to its caller
 lane      chunks and progress, in the handler's order
+cursor    where a watcher stands
 watch     an action's events from a cursor: history, then live
 read      get, list, wait
 """

@@ -48,7 +48,8 @@ advance as materialized (
         reason text, cause text, message text, failure_code text, failure_category text, retry_delay_seconds double precision,
         key_released boolean, output text, provider_operation text, provider_cursor text, ready_delay_seconds double precision,
         sequence bigint, event_type text, event_body text
-    )    -- Always true, and estimated at one row in two hundred: so the planner takes this for a single row, and finds each action by its
+    )
+    -- Always true, and estimated at one row in two hundred: so the planner takes this for a single row, and finds each action by its
     -- primary key even when the table looks empty to it. Without it the plan made then reads the whole table at every flush.
     where num_nonnulls(r.tenant, r.action_id, r.lease_id) = 3
 ),
@@ -104,7 +105,7 @@ select * from action_records where tenant = :tenant and action_id = :action_id
 select * from action_summaries where tenant = :tenant and action_id = :action_id
 
 -- name: get_by_keys
--- The actions that hold these keys, with their payloads.
+-- The actions that hold these keys, with their payloads; the digest of a key has the tenant in it.
 select * from action_records where key_digest = any (:key_digests::bytea[])
 
 -- name: list
