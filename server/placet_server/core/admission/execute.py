@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from placet_server.core.admission.attend import Patience, attend, wait_attached, work_of
@@ -59,9 +60,10 @@ async def execute_stream(kernel: Kernel, call: Call) -> AsyncIterator[Event | Id
     running = kernel.engine.supervisor.start(_run_and_tell(kernel, checked, patience, admitted))
     try:
         action_id = await _first(admitted, running)
-        watcher = watch_action(kernel.journal, call.caller, action_id, "", until=running)
-        async for item in watcher:
-            yield item
+        watched = watch_action(kernel.journal, call.caller, action_id, "", until=running)
+        async with aclosing(watched) as items:
+            async for item in items:
+                yield item
         action = _action_or_raise(await running)
     finally:
         if not running.done():
