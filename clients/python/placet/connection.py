@@ -96,6 +96,13 @@ def find_address(
     return Address(target=found_target, token=found_token or "", tls=_tls(tls, found_target))
 
 
+def find_token_file(variables: Mapping[str, str], folder: Path) -> Path | None:
+    """$PLACET_TOKEN_FILE, or the nearest .placet/token from the folder upward; None if there is none."""
+    named = variables.get(TOKEN_FILE_VARIABLE)
+    places = [Path(named)] if named else [place / TOKEN_FILE for place in (folder, *folder.parents)]
+    return next((place for place in places if place.is_file()), None)
+
+
 def _tls(tls: Tls | bool | None, target: str) -> Tls | None:
     if isinstance(tls, Tls):
         return tls
@@ -116,10 +123,9 @@ def _is_local(target: str) -> bool:
 
 def _token_file(variables: Mapping[str, str], folder: Path, *, asked: bool) -> tuple[str, str]:
     """Target and token of the file, or two empty texts when there is none. `asked`: nothing else names a target."""
-    named = variables.get(TOKEN_FILE_VARIABLE)
-    places = [Path(named)] if named else [place / TOKEN_FILE for place in (folder, *folder.parents)]
-    path = next((place for place in places if place.is_file()), None)
+    path = find_token_file(variables, folder)
     if path is None:
+        named = variables.get(TOKEN_FILE_VARIABLE)
         if named and asked:
             raise TargetError(
                 f"${TOKEN_FILE_VARIABLE} names {named}, which does not exist; is `placet dev` running?"

@@ -107,12 +107,10 @@ def _of_token_file() -> str:
     import json
     from pathlib import Path
 
-    named = os.environ.get("PLACET_TOKEN_FILE")
-    folder = Path.cwd()
-    places = [Path(named)] if named else [each / ".placet" / "token" for each in (folder, *folder.parents)]
-    for place in places:
-        try:
-            return str(json.loads(place.read_text(encoding="utf-8"))["health_target"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return ""
+    from placet.connection import find_token_file
+
+    path = find_token_file(os.environ, Path.cwd())
+    try:
+        return "" if path is None else str(json.loads(path.read_text(encoding="utf-8"))["health_target"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
