@@ -62,6 +62,7 @@ def test_watching_ends_with_the_code_of_the_outcome(cli: CommandLine) -> None:
     assert 0 == cli("cancel", action_id, "--reason", "enough").code
     watched = cli("watch", action_id, "--json")
     assert (5, "CANCELLED") == (watched.code, watched.lines[-1]["settled"]["outcome"]["kind"])
+    assert 5 == cli("watch", action_id, "--after", watched.lines[-1]["cursor"]).code
     assert 0 == cli("show", action_id).code
 
 

@@ -168,6 +168,14 @@ async def test_a_watcher_is_told_the_ending_by_its_event_and_renewed_until_then(
     assert (["s1", "s2", "s3"], None) == (_cursors(events), error)
 
 
+async def test_a_watcher_who_has_had_the_end_is_not_kept(connect: Connect) -> None:
+    script = Script(WatchAction=[[chunk(1)], []])
+    async with serving(script) as target:
+        events, _, error = await connect(target).events("watch", ACTION_ID, after="s2")
+    assert (["n1"], None) == (_cursors(events), error)
+    assert ["s2", "n1"] == [request.after_cursor for request in script.named("WatchAction")]
+
+
 async def test_leaving_a_stream_early_tells_the_server() -> None:
     script = Script(ExecuteStream=[[admitted(), hang]])
     async with serving(script) as target:

@@ -50,12 +50,14 @@ class Follower:
         self._stream_attempt = 1
         self._failures = 0
         self._watching = False
+        self._is_told = False
         self._is_queued = False
         self._outcome: outcome_pb2.Outcome | None = None
         self._finished = False
 
     def opening(self) -> Send:
         """The stream to open next."""
+        self._is_told = False
         self._watching = self._prepared is None or (self.action_id != "" and not self._is_queued)
         self._stream_attempt = self._position[0] if self._watching else 1
         if self._prepared is not None and not self._watching:
@@ -75,6 +77,7 @@ class Follower:
             # History is over; of an ambiguous action nothing more may come for days.
             self._finished = self._prepared is not None and self._outcome is not None
             return None
+        self._is_told = True
         if self._is_repeated(event, kind):
             return None
         if kind == "settled":
@@ -107,6 +110,9 @@ class Follower:
             raise error
         if self._finished and self._outcome is not None:
             self._raise_unless_succeeded(self._outcome)
+            return True
+        if error is None and self._prepared is None and not self._is_told:
+            # The action ended before the cursor.
             return True
         self._failures += 1
         pause = self._pause(error)

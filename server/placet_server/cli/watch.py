@@ -11,6 +11,7 @@ from placet_server.cli.option import ActionId, Json, Target
 from placet_server.cli.output import print_line, say, warn
 
 if TYPE_CHECKING:
+    from placet.errors import PlacetError
     from placet.v1.event_pb2 import ActionEvent
 
 
@@ -33,9 +34,9 @@ def watch(
       placet watch 01996f0a-3c4d --json | jq -r .type
       placet watch 01996f0a-3c4d --after "$CURSOR"
     """
+    from placet.status import error_of_action, error_of_outcome
     from placet_server.cli.session import connect, find_action
 
-    code = ExitCode.SUCCEEDED
     with connect(target) as client:
         found = find_action(client, action_id)
         with client.watch(found, after=after) as events:
@@ -43,8 +44,10 @@ def watch(
                 print_event(event, is_json=is_json)
                 if event.WhichOneof("event") == "ambiguous" and not is_json:
                     warn("it may have happened; waiting until it is known (Ctrl-C leaves, the action stays)")
-                code = code_of_event(event, code)
-    return code
+                if event.WhichOneof("event") == "settled":
+                    return _code_of(error_of_outcome(event.settled.outcome, event.action_id))
+        # The end came before the cursor.
+        return _code_of(error_of_action(client.get(found)))
 
 
 def print_event(event: ActionEvent, *, is_json: bool) -> None:
@@ -57,11 +60,5 @@ def print_event(event: ActionEvent, *, is_json: bool) -> None:
         say(line_of(event))
 
 
-def code_of_event(event: ActionEvent, otherwise: ExitCode) -> ExitCode:
-    """Of an ending; `otherwise` for any other event."""
-    from placet.status import error_of_outcome
-
-    if event.WhichOneof("event") != "settled":
-        return otherwise
-    error = error_of_outcome(event.settled.outcome, event.action_id)
+def _code_of(error: PlacetError | None) -> ExitCode:
     return ExitCode.SUCCEEDED if error is None else code_of_error(error)

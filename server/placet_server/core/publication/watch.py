@@ -37,7 +37,7 @@ async def watch_action(
     after_cursor: str,
     until: asyncio.Future[Any] | None = None,
 ) -> AsyncGenerator[Event | IdleCheckpoint, None]:
-    """Ends after `settled`, or, when `until` is done, after what is stored then.
+    """Ends after `settled`, also for who has had it; or, when `until` is done, after what is stored then.
 
     Raises NotFound, MalformedRequest, CursorExpired.
     """
@@ -46,6 +46,7 @@ async def watch_action(
     if position.sequence > action.sequence or position.attempt > action.attempt:
         raise CursorExpired(oldest_cursor=encode(action_id, Position()))
     known_sequence, loop = action.sequence, asyncio.get_running_loop()
+    was_settled = action.state in TERMINAL
     spoke = loop.time()
     replaying = True
     while True:
@@ -56,7 +57,7 @@ async def watch_action(
             for stored in batch:
                 position = _after(position, stored)
                 replayed = replaying and (
-                    stored.sequence <= known_sequence if stored.sequence else action.state in TERMINAL
+                    stored.sequence <= known_sequence if stored.sequence else was_settled
                 )
                 yield await _event(journal, caller, action_id, stored, position, replayed)
                 spoke = loop.time()
@@ -65,7 +66,7 @@ async def watch_action(
             if more:
                 continue
             replaying = False
-            if last_round:
+            if last_round or (was_settled and position.sequence == known_sequence):
                 return
             if loop.time() - spoke >= journal.idle_checkpoint_seconds:
                 spoke = loop.time()
