@@ -51,11 +51,13 @@ class HandlerThreads:
         return future
 
     def overdue_count(self) -> int:
-        """Threads that are past their deadline by more than the grace: only a new process gets rid of
-        them.
+        """Threads that are past their deadline by more than the grace: only a new process gets rid of them.
+
+        From any thread.
         """
         now = time.monotonic()
-        return sum(1 for deadline in self._deadlines.values() if deadline < now)
+        # A list at once: handlers come and go in the event loop's thread meanwhile.
+        return sum(1 for deadline in list(self._deadlines.values()) if deadline < now)
 
     def close(self) -> None:
         """Without waiting: the process ends."""
