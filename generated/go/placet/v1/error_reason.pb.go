@@ -33,10 +33,10 @@ const (
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
 	// INVALID_ARGUMENT. A field breaks its bounds; BadRequest names up to 16. {"violations": "2"}
 	ErrorReason_ERROR_REASON_MALFORMED_REQUEST ErrorReason = 1
-	// INVALID_ARGUMENT. input_json is not JSON. {"field": "input_json", "offset": "17", "detail": "expected ','"}
+	// INVALID_ARGUMENT. input_json is not JSON. {"field": "input_json", "offset": "17", "detail": "Expecting ',' delimiter"}
 	ErrorReason_ERROR_REASON_MALFORMED_JSON ErrorReason = 2
 	// INVALID_ARGUMENT. A duplicate member, a lone surrogate, NUL, excess depth, or a number that an IEEE double does not carry exactly.
-	// {"field": "input_json", "problem": "the member appears twice", "path": "/order/id"}
+	// {"field": "input_json", "problem": "a lone surrogate in a string", "path": "/order/id"}
 	ErrorReason_ERROR_REASON_JSON_NOT_INTEROPERABLE ErrorReason = 3
 	// INVALID_ARGUMENT. {"field": "input_json", "bytes": "2097153", "bytes_max": "1048576"}
 	ErrorReason_ERROR_REASON_PAYLOAD_TOO_LARGE ErrorReason = 4
@@ -88,9 +88,10 @@ const (
 	ErrorReason_ERROR_REASON_DUPLICATE_REFUSED ErrorReason = 100
 	// RESOURCE_EXHAUSTED. The server sheds load; RetryInfo says when to come back. {"limit": "calls_in_flight", "limit_max": "1024"}
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 102
-	// UNAVAILABLE. The store cannot be reached; RetryInfo says when to come back. {}
+	// UNAVAILABLE. The store cannot be reached, or others hold its locks; RetryInfo says when to come back. {}
 	ErrorReason_ERROR_REASON_STORE_UNAVAILABLE ErrorReason = 103
-	// DEADLINE_EXCEEDED. Nothing is wrong: the caller's wait ended first; the action goes on. {"state": "RUNNING"}
+	// DEADLINE_EXCEEDED. Nothing is wrong: the caller's wait ended first; the action goes on. With state UNKNOWN it ended before the
+	// action was known to be stored: the key tells. {"state": "RUNNING"}
 	ErrorReason_ERROR_REASON_WAIT_EXPIRED ErrorReason = 104
 	// UNAVAILABLE. The server is draining: another one, or this one later, takes the same request. {}
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 105

@@ -418,7 +418,7 @@ type ActionRequeued struct {
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Not run before.
 	ReadyTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=ready_time,json=readyTime,proto3" json:"ready_time,omitempty"`
-	// Why: "instance_lost", "undeclared_error", "timeout", "reply_lost".
+	// Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR".
 	Cause         string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

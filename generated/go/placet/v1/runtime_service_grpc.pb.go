@@ -42,7 +42,7 @@ const (
 type RuntimeServiceClient interface {
 	// Runs to the end. OK if and only if SUCCEEDED.
 	Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (*ExecuteResponse, error)
-	// The same, with events. The last message is `settled` (or `ambiguous`), then the same status.
+	// The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status.
 	ExecuteStream(ctx context.Context, in *ExecuteStreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteStreamResponse], error)
 	// One action, by id or by key.
 	GetAction(ctx context.Context, in *GetActionRequest, opts ...grpc.CallOption) (*GetActionResponse, error)
@@ -50,7 +50,7 @@ type RuntimeServiceClient interface {
 	ListActions(ctx context.Context, in *ListActionsRequest, opts ...grpc.CallOption) (*ListActionsResponse, error)
 	// Bounded long poll: the action once it is terminal or ambiguous, or as it is when the poll ends.
 	WaitAction(ctx context.Context, in *WaitActionRequest, opts ...grpc.CallOption) (*WaitActionResponse, error)
-	// History from a cursor, then live, then OK after `settled`. Losing a watcher cancels nothing.
+	// History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing.
 	WatchAction(ctx context.Context, in *WatchActionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchActionResponse], error)
 	// Returns at once; the state is CANCELLED only when the handler has stopped.
 	CancelAction(ctx context.Context, in *CancelActionRequest, opts ...grpc.CallOption) (*CancelActionResponse, error)
@@ -186,7 +186,7 @@ func (c *runtimeServiceClient) GetServerInfo(ctx context.Context, in *GetServerI
 type RuntimeServiceServer interface {
 	// Runs to the end. OK if and only if SUCCEEDED.
 	Execute(context.Context, *ExecuteRequest) (*ExecuteResponse, error)
-	// The same, with events. The last message is `settled` (or `ambiguous`), then the same status.
+	// The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status.
 	ExecuteStream(*ExecuteStreamRequest, grpc.ServerStreamingServer[ExecuteStreamResponse]) error
 	// One action, by id or by key.
 	GetAction(context.Context, *GetActionRequest) (*GetActionResponse, error)
@@ -194,7 +194,7 @@ type RuntimeServiceServer interface {
 	ListActions(context.Context, *ListActionsRequest) (*ListActionsResponse, error)
 	// Bounded long poll: the action once it is terminal or ambiguous, or as it is when the poll ends.
 	WaitAction(context.Context, *WaitActionRequest) (*WaitActionResponse, error)
-	// History from a cursor, then live, then OK after `settled`. Losing a watcher cancels nothing.
+	// History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing.
 	WatchAction(*WatchActionRequest, grpc.ServerStreamingServer[WatchActionResponse]) error
 	// Returns at once; the state is CANCELLED only when the handler has stopped.
 	CancelAction(context.Context, *CancelActionRequest) (*CancelActionResponse, error)

@@ -30,10 +30,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_MALFORMED_REQUEST: _ErrorReason.ValueType  # 1
     """INVALID_ARGUMENT. A field breaks its bounds; BadRequest names up to 16. {"violations": "2"}"""
     ERROR_REASON_MALFORMED_JSON: _ErrorReason.ValueType  # 2
-    """INVALID_ARGUMENT. input_json is not JSON. {"field": "input_json", "offset": "17", "detail": "expected ','"}"""
+    """INVALID_ARGUMENT. input_json is not JSON. {"field": "input_json", "offset": "17", "detail": "Expecting ',' delimiter"}"""
     ERROR_REASON_JSON_NOT_INTEROPERABLE: _ErrorReason.ValueType  # 3
     """INVALID_ARGUMENT. A duplicate member, a lone surrogate, NUL, excess depth, or a number that an IEEE double does not carry exactly.
-    {"field": "input_json", "problem": "the member appears twice", "path": "/order/id"}
+    {"field": "input_json", "problem": "a lone surrogate in a string", "path": "/order/id"}
     """
     ERROR_REASON_PAYLOAD_TOO_LARGE: _ErrorReason.ValueType  # 4
     """INVALID_ARGUMENT. {"field": "input_json", "bytes": "2097153", "bytes_max": "1048576"}"""
@@ -86,9 +86,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_OVERLOADED: _ErrorReason.ValueType  # 102
     """RESOURCE_EXHAUSTED. The server sheds load; RetryInfo says when to come back. {"limit": "calls_in_flight", "limit_max": "1024"}"""
     ERROR_REASON_STORE_UNAVAILABLE: _ErrorReason.ValueType  # 103
-    """UNAVAILABLE. The store cannot be reached; RetryInfo says when to come back. {}"""
+    """UNAVAILABLE. The store cannot be reached, or others hold its locks; RetryInfo says when to come back. {}"""
     ERROR_REASON_WAIT_EXPIRED: _ErrorReason.ValueType  # 104
-    """DEADLINE_EXCEEDED. Nothing is wrong: the caller's wait ended first; the action goes on. {"state": "RUNNING"}"""
+    """DEADLINE_EXCEEDED. Nothing is wrong: the caller's wait ended first; the action goes on. With state UNKNOWN it ended before the
+    action was known to be stored: the key tells. {"state": "RUNNING"}
+    """
     ERROR_REASON_DRAINING: _ErrorReason.ValueType  # 105
     """UNAVAILABLE. The server is draining: another one, or this one later, takes the same request. {}"""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 106
@@ -102,10 +104,10 @@ ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 ERROR_REASON_MALFORMED_REQUEST: ErrorReason.ValueType  # 1
 """INVALID_ARGUMENT. A field breaks its bounds; BadRequest names up to 16. {"violations": "2"}"""
 ERROR_REASON_MALFORMED_JSON: ErrorReason.ValueType  # 2
-"""INVALID_ARGUMENT. input_json is not JSON. {"field": "input_json", "offset": "17", "detail": "expected ','"}"""
+"""INVALID_ARGUMENT. input_json is not JSON. {"field": "input_json", "offset": "17", "detail": "Expecting ',' delimiter"}"""
 ERROR_REASON_JSON_NOT_INTEROPERABLE: ErrorReason.ValueType  # 3
 """INVALID_ARGUMENT. A duplicate member, a lone surrogate, NUL, excess depth, or a number that an IEEE double does not carry exactly.
-{"field": "input_json", "problem": "the member appears twice", "path": "/order/id"}
+{"field": "input_json", "problem": "a lone surrogate in a string", "path": "/order/id"}
 """
 ERROR_REASON_PAYLOAD_TOO_LARGE: ErrorReason.ValueType  # 4
 """INVALID_ARGUMENT. {"field": "input_json", "bytes": "2097153", "bytes_max": "1048576"}"""
@@ -158,9 +160,11 @@ ERROR_REASON_DUPLICATE_REFUSED: ErrorReason.ValueType  # 100
 ERROR_REASON_OVERLOADED: ErrorReason.ValueType  # 102
 """RESOURCE_EXHAUSTED. The server sheds load; RetryInfo says when to come back. {"limit": "calls_in_flight", "limit_max": "1024"}"""
 ERROR_REASON_STORE_UNAVAILABLE: ErrorReason.ValueType  # 103
-"""UNAVAILABLE. The store cannot be reached; RetryInfo says when to come back. {}"""
+"""UNAVAILABLE. The store cannot be reached, or others hold its locks; RetryInfo says when to come back. {}"""
 ERROR_REASON_WAIT_EXPIRED: ErrorReason.ValueType  # 104
-"""DEADLINE_EXCEEDED. Nothing is wrong: the caller's wait ended first; the action goes on. {"state": "RUNNING"}"""
+"""DEADLINE_EXCEEDED. Nothing is wrong: the caller's wait ended first; the action goes on. With state UNKNOWN it ended before the
+action was known to be stored: the key tells. {"state": "RUNNING"}
+"""
 ERROR_REASON_DRAINING: ErrorReason.ValueType  # 105
 """UNAVAILABLE. The server is draining: another one, or this one later, takes the same request. {}"""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 106

@@ -189,7 +189,7 @@ class ActionRequeued(_message.Message):
     attempt: _builtins.int
     """The attempt that stopped."""
     cause: _builtins.str
-    """Why: "instance_lost", "undeclared_error", "timeout", "reply_lost"."""
+    """Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR"."""
     @_builtins.property
     def ready_time(self) -> _timestamp_pb2.Timestamp:
         """Not run before."""

@@ -98,7 +98,7 @@ class RuntimeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExecuteStream(self, request, context):
-        """The same, with events. The last message is `settled` (or `ambiguous`), then the same status.
+        """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,7 +126,7 @@ class RuntimeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchAction(self, request, context):
-        """History from a cursor, then live, then OK after `settled`. Losing a watcher cancels nothing.
+        """History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,7 +39,7 @@ class RuntimeServiceStub:
     Execute: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.ExecuteRequest, _runtime_service_pb2.ExecuteResponse]
     """Runs to the end. OK if and only if SUCCEEDED."""
     ExecuteStream: _grpc.UnaryStreamMultiCallable[_runtime_service_pb2.ExecuteStreamRequest, _runtime_service_pb2.ExecuteStreamResponse]
-    """The same, with events. The last message is `settled` (or `ambiguous`), then the same status."""
+    """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
     GetAction: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.GetActionRequest, _runtime_service_pb2.GetActionResponse]
     """One action, by id or by key."""
     ListActions: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.ListActionsRequest, _runtime_service_pb2.ListActionsResponse]
@@ -47,7 +47,7 @@ class RuntimeServiceStub:
     WaitAction: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.WaitActionRequest, _runtime_service_pb2.WaitActionResponse]
     """Bounded long poll: the action once it is terminal or ambiguous, or as it is when the poll ends."""
     WatchAction: _grpc.UnaryStreamMultiCallable[_runtime_service_pb2.WatchActionRequest, _runtime_service_pb2.WatchActionResponse]
-    """History from a cursor, then live, then OK after `settled`. Losing a watcher cancels nothing."""
+    """History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing."""
     CancelAction: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.CancelActionRequest, _runtime_service_pb2.CancelActionResponse]
     """Returns at once; the state is CANCELLED only when the handler has stopped."""
     GetCaller: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.GetCallerRequest, _runtime_service_pb2.GetCallerResponse]
@@ -66,7 +66,7 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     Execute: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.ExecuteRequest, _runtime_service_pb2.ExecuteResponse]  # type: ignore[assignment]
     """Runs to the end. OK if and only if SUCCEEDED."""
     ExecuteStream: _aio.UnaryStreamMultiCallable[_runtime_service_pb2.ExecuteStreamRequest, _runtime_service_pb2.ExecuteStreamResponse]  # type: ignore[assignment]
-    """The same, with events. The last message is `settled` (or `ambiguous`), then the same status."""
+    """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
     GetAction: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.GetActionRequest, _runtime_service_pb2.GetActionResponse]  # type: ignore[assignment]
     """One action, by id or by key."""
     ListActions: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.ListActionsRequest, _runtime_service_pb2.ListActionsResponse]  # type: ignore[assignment]
@@ -74,7 +74,7 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     WaitAction: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.WaitActionRequest, _runtime_service_pb2.WaitActionResponse]  # type: ignore[assignment]
     """Bounded long poll: the action once it is terminal or ambiguous, or as it is when the poll ends."""
     WatchAction: _aio.UnaryStreamMultiCallable[_runtime_service_pb2.WatchActionRequest, _runtime_service_pb2.WatchActionResponse]  # type: ignore[assignment]
-    """History from a cursor, then live, then OK after `settled`. Losing a watcher cancels nothing."""
+    """History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing."""
     CancelAction: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.CancelActionRequest, _runtime_service_pb2.CancelActionResponse]  # type: ignore[assignment]
     """Returns at once; the state is CANCELLED only when the handler has stopped."""
     GetCaller: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.GetCallerRequest, _runtime_service_pb2.GetCallerResponse]  # type: ignore[assignment]
@@ -102,7 +102,7 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _runtime_service_pb2.ExecuteStreamRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_runtime_service_pb2.ExecuteStreamResponse], _abc.AsyncIterator[_runtime_service_pb2.ExecuteStreamResponse]]:
-        """The same, with events. The last message is `settled` (or `ambiguous`), then the same status."""
+        """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
 
     @_abc_1.abstractmethod
     def GetAction(
@@ -134,7 +134,7 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _runtime_service_pb2.WatchActionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_runtime_service_pb2.WatchActionResponse], _abc.AsyncIterator[_runtime_service_pb2.WatchActionResponse]]:
-        """History from a cursor, then live, then OK after `settled`. Losing a watcher cancels nothing."""
+        """History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing."""
 
     @_abc_1.abstractmethod
     def CancelAction(

@@ -34,7 +34,7 @@ export enum ErrorReason {
   MALFORMED_REQUEST = 1,
 
   /**
-   * INVALID_ARGUMENT. input_json is not JSON. {"field": "input_json", "offset": "17", "detail": "expected ','"}
+   * INVALID_ARGUMENT. input_json is not JSON. {"field": "input_json", "offset": "17", "detail": "Expecting ',' delimiter"}
    *
    * @generated from enum value: ERROR_REASON_MALFORMED_JSON = 2;
    */
@@ -42,7 +42,7 @@ export enum ErrorReason {
 
   /**
    * INVALID_ARGUMENT. A duplicate member, a lone surrogate, NUL, excess depth, or a number that an IEEE double does not carry exactly.
-   * {"field": "input_json", "problem": "the member appears twice", "path": "/order/id"}
+   * {"field": "input_json", "problem": "a lone surrogate in a string", "path": "/order/id"}
    *
    * @generated from enum value: ERROR_REASON_JSON_NOT_INTEROPERABLE = 3;
    */
@@ -224,14 +224,15 @@ export enum ErrorReason {
   OVERLOADED = 102,
 
   /**
-   * UNAVAILABLE. The store cannot be reached; RetryInfo says when to come back. {}
+   * UNAVAILABLE. The store cannot be reached, or others hold its locks; RetryInfo says when to come back. {}
    *
    * @generated from enum value: ERROR_REASON_STORE_UNAVAILABLE = 103;
    */
   STORE_UNAVAILABLE = 103,
 
   /**
-   * DEADLINE_EXCEEDED. Nothing is wrong: the caller's wait ended first; the action goes on. {"state": "RUNNING"}
+   * DEADLINE_EXCEEDED. Nothing is wrong: the caller's wait ended first; the action goes on. With state UNKNOWN it ended before the
+   * action was known to be stored: the key tells. {"state": "RUNNING"}
    *
    * @generated from enum value: ERROR_REASON_WAIT_EXPIRED = 104;
    */

@@ -232,7 +232,7 @@ export declare type ActionRequeued = Message<"placet.v1.ActionRequeued"> & {
   readyTime?: Timestamp | undefined;
 
   /**
-   * Why: "instance_lost", "undeclared_error", "timeout", "reply_lost".
+   * Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR".
    *
    * @generated from field: string cause = 3;
    */

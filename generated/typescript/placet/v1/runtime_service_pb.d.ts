@@ -606,7 +606,7 @@ export declare const RuntimeService: GenService<{
     output: typeof ExecuteResponseSchema;
   },
   /**
-   * The same, with events. The last message is `settled` (or `ambiguous`), then the same status.
+   * The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status.
    *
    * @generated from rpc placet.v1.RuntimeService.ExecuteStream
    */
@@ -646,7 +646,7 @@ export declare const RuntimeService: GenService<{
     output: typeof WaitActionResponseSchema;
   },
   /**
-   * History from a cursor, then live, then OK after `settled`. Losing a watcher cancels nothing.
+   * History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing.
    *
    * @generated from rpc placet.v1.RuntimeService.WatchAction
    */
