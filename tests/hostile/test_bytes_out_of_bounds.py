@@ -198,6 +198,21 @@ async def test_a_page_of_no_size_is_malformed(server: Served, client: Client, si
             assert "MALFORMED_REQUEST" == (await refusal(client.call(rpc, request))).reason
 
 
+async def test_the_largest_labels_make_shorter_pages_that_default_clients_can_take(
+    server: Served, client: Client
+) -> None:
+    labels = {f"{n:02}" + "🎉" * 61: "🎉" * 255 for n in range(16)}
+    wanted = {(await client.call("Execute", options(labels=labels))).action.action_id for _ in range(220)}
+    request = pb.ListActionsRequest(page_size=1000)
+    request.filter.labels.update(labels)
+    found: list[str] = []
+    while not found or request.page_token:
+        page = await client.call("ListActions", request)
+        found += [action.action_id for action in page.actions]
+        request.page_token = page.next_page_token
+    assert (len(wanted), wanted) == (len(found), set(found))
+
+
 async def test_too_many_labels_and_too_long_texts_are_named(server: Served, client: Client) -> None:
     many = options(labels={f"n{n}": "v" for n in range(17)})
     long = options(labels={"n" * 64: "v" * 256}, idempotency_key="k" * 257)

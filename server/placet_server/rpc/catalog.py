@@ -9,7 +9,7 @@ from placet_server.model.manifest import LOCAL_TENANT, Problem
 from placet_server.model.query import PAGE_SIZE_DEFAULT
 from placet_server.rpc.call import Rpc
 from placet_server.rpc.convert.capability import capability_message, manifest_message, manifest_of
-from placet_server.rpc.page import page_position, page_token
+from placet_server.rpc.page import fitting, page_position, page_token
 from placet_server.rpc.text import cut
 
 # Neither names nor versions have it.
@@ -71,13 +71,13 @@ class CatalogServicer:
         entries = await self._catalog.list_capabilities(
             tenant, page_size=size, name_prefix=request.name_prefix, after=(name, version)
         )
+        messages = fitting(_entry_message(entry, with_schemas=False) for entry in entries)
         position = ""
-        if len(entries) == size:
-            last = entries[-1].stored.capability
+        if len(entries) == size or len(messages) < len(entries):
+            last = messages[-1]
             position = f"{last.name}{_SEPARATOR}{last.version}"
         return pb.ListCapabilitiesResponse(
-            capabilities=[_entry_message(entry, with_schemas=False) for entry in entries],
-            next_page_token=page_token(request, tenant, position),
+            capabilities=messages, next_page_token=page_token(request, tenant, position)
         )
 
 

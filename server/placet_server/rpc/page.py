@@ -1,13 +1,17 @@
-"""Page tokens: opaque, bound to the request that they continue and to its tenant. They grant nothing, and whoever
-makes one by hand gets no further than the checks here.
+"""Pages: how much one holds, and the tokens that continue. A token is opaque, bound to its request and tenant; it
+grants nothing, and whoever makes one by hand gets no further than the checks here.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterable
 from hashlib import sha256
+from typing import TypeVar
 from uuid import UUID
+
+from google.protobuf.message import Message
 
 from placet.v1 import catalog_service_pb2, runtime_service_pb2
 from placet_server.model.errors import FieldViolation, MalformedRequest
@@ -18,7 +22,23 @@ ListRequest = (
     | catalog_service_pb2.ListCapabilitiesRequest
 )
 
+# Default clients take no more than 4 MiB.
+PAGE_BYTES_MAX = 3 * 2**20
 _HASH_BYTES = 12
+
+M = TypeVar("M", bound=Message)
+
+
+def fitting(messages: Iterable[M]) -> list[M]:
+    """As many of the first as a page holds, and at least one if there is one."""
+    page: list[M] = []
+    size = 0
+    for message in messages:
+        size += message.ByteSize()
+        if page and size > PAGE_BYTES_MAX:
+            break
+        page.append(message)
+    return page
 
 
 def page_token(request: ListRequest, tenant: str, position: str) -> str:

@@ -28,7 +28,7 @@ from placet_server.rpc.convert.enumeration import DURABILITY
 from placet_server.rpc.convert.event import event_message
 from placet_server.rpc.convert.invocation import invocation_of
 from placet_server.rpc.convert.time import duration, seconds, timestamp
-from placet_server.rpc.page import page_position, page_token
+from placet_server.rpc.page import fitting, page_position, page_token
 from placet_server.rpc.permission import permitted_rpcs
 from placet_server.rpc.status import ACTION_ID_TRAILER, outcome_trailers
 
@@ -99,10 +99,10 @@ class RuntimeServicer:
         request, tenant = rpc.request, rpc.caller.tenant
         query = query_of(request, page_position(request, tenant))
         page = await read.list_actions(self._kernel.journal, rpc.caller, query)
-        return pb.ListActionsResponse(
-            actions=[action_message(action) for action in page.actions],
-            next_page_token=page_token(request, tenant, page.next_after_action_id),
-        )
+        messages = fitting(map(action_message, page.actions))
+        is_whole = len(messages) == len(page.actions)
+        position = page.next_after_action_id if is_whole else messages[-1].action_id
+        return pb.ListActionsResponse(actions=messages, next_page_token=page_token(request, tenant, position))
 
     async def wait_action(self, rpc: Rpc[pb.WaitActionRequest]) -> pb.WaitActionResponse:
         request = rpc.request
