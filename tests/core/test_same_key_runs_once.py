@@ -1,6 +1,7 @@
 """One key, one effect: repeats, races, other input, released and expired keys."""
 
 import asyncio
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,12 +9,13 @@ import pytest
 
 from placet.app import App
 from placet.failure import Failure
+from placet_server.core.execution.engine import ExecutionSettings
 from placet_server.model.action import OnDuplicate
-from placet_server.model.errors import DuplicateRefused, HandlerFailed, IdempotencyConflict
+from placet_server.model.errors import DuplicateRefused, HandlerFailed, IdempotencyConflict, Overloaded
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, RetryAdvice
 from placet_server.store.clock import FixedClock
-from tests.core.kernels import BOB, EVE, open_kernel, output, run
+from tests.core.kernels import BOB, EVE, open_kernel, output, run, until
 from tests.postgres import Database
 
 pytestmark = pytest.mark.both_servers
@@ -149,3 +151,32 @@ async def test_a_key_is_free_again_after_its_time(database: Database) -> None:
     assert (True, False) == (again.attached, later.attached)
     assert ["1", "2"] == effects
     assert first.action.action_id == later.action.predecessor_id
+
+
+async def test_who_comes_back_needs_no_thread(database: Database) -> None:
+    """Else a caller who was cut off is told OVERLOADED until the grace has passed, and what he wants is cancelled."""
+    app = App("plain")
+    release, entered = threading.Event(), threading.Event()
+
+    @app.tool("plain.block", "unsafe")
+    def block(order: str) -> str:
+        entered.set()
+        release.wait(20)
+        return order
+
+    async with open_kernel(database.dsn, app, settings=ExecutionSettings(handler_threads_max=1)) as kernel:
+        lost = asyncio.create_task(run(kernel, "plain.block", {"order": "1"}, "k"))
+        try:
+            await until(entered.is_set)
+            lost.cancel()
+            await asyncio.gather(lost, return_exceptions=True)
+            with pytest.raises(Overloaded):
+                await run(kernel, "plain.block", {"order": "2"}, "new")
+            with pytest.raises(IdempotencyConflict):
+                await run(kernel, "plain.block", {"order": "2"}, "k")
+            back = asyncio.create_task(run(kernel, "plain.block", {"order": "1"}, "k"))
+            await asyncio.sleep(0.1)
+        finally:
+            release.set()
+        done = await back
+    assert (True, "1") == (done.attached, output(done.action))

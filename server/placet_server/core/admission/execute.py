@@ -18,7 +18,7 @@ from placet_server.core.publication.outcome import error_of
 from placet_server.core.publication.read import now_us
 from placet_server.core.publication.watch import watch_action
 from placet_server.model.action import Action
-from placet_server.model.errors import Draining, PlacetError, WaitExpired
+from placet_server.model.errors import Draining, Overloaded, PlacetError, WaitExpired
 from placet_server.model.event import Event, IdleCheckpoint
 from placet_server.model.lifecycle import TERMINAL
 from placet_server.model.outcome import Outcome, OutcomeKind
@@ -125,10 +125,19 @@ async def _first(admitted: asyncio.Future[str], running: asyncio.Task[Action | P
 
 
 async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[Action, bool]:
-    """The action of this call, run or met: as it stands, and whether it was met."""
+    """The action of this call, run or met: as it stands, and whether it was met.
+
+    Without a free thread nothing is run, but who only comes to attend needs none. Raises Overloaded.
+    """
     predecessor: Action | None = None
     for _ in range(ADMISSION_TRIES_MAX):
-        action = await _start(kernel, checked, patience, predecessor)
+        action, shed = None, None
+        try:
+            action = await _start(kernel, checked, patience, predecessor)
+        except Overloaded as error:
+            if checked.key is None:
+                raise
+            shed = error
         if action is not None:
             return action, False
         if patience.is_over():
@@ -137,6 +146,8 @@ async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[
             raise Draining()
         known = await find_by_key(kernel.journal, checked.key.digest)
         if known is None:
+            if shed is not None:
+                raise shed
             predecessor = None
             if kernel.is_fenced or not await _is_alive(kernel):
                 raise Draining()
@@ -148,6 +159,8 @@ async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[
             if checked.call.on_admitted is not None:
                 checked.call.on_admitted(known.action_id)
             return known, True
+        if shed is not None:
+            raise shed
         predecessor = known
     raise Draining()
 
