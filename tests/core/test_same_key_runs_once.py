@@ -11,9 +11,16 @@ from placet.app import App
 from placet.failure import Failure
 from placet_server.core.execution.engine import ExecutionSettings
 from placet_server.model.action import OnDuplicate
-from placet_server.model.errors import DuplicateRefused, HandlerFailed, IdempotencyConflict, Overloaded
+from placet_server.model.errors import (
+    DuplicateRefused,
+    HandlerFailed,
+    IdempotencyConflict,
+    Overloaded,
+    StoreUnavailable,
+)
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, RetryAdvice
+from placet_server.store.batch import Admission, Written
 from placet_server.store.clock import FixedClock
 from tests.core.kernels import BOB, EVE, open_kernel, output, run, until
 from tests.postgres import Database
@@ -180,3 +187,39 @@ async def test_who_comes_back_needs_no_thread(database: Database) -> None:
             release.set()
         done = await back
     assert (True, "1") == (done.attached, output(done.action))
+
+
+async def test_a_released_key_is_never_free_while_it_changes_hands(database: Database, shop: Shop) -> None:
+    shop.failures.append(Failure("busy", category="temporary", effect="not_done"))
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        with pytest.raises(HandlerFailed):
+            await run(kernel, "shop.refund", {"order": "1"}, "k")
+        real = kernel.journal.writer.admit
+        kernel.journal.writer.admit = _lost  # type: ignore[method-assign]
+        with pytest.raises(StoreUnavailable):
+            await run(kernel, "shop.refund", {"order": "1"}, "k")
+        kernel.journal.writer.admit = real  # type: ignore[method-assign]
+        with pytest.raises(IdempotencyConflict):
+            await run(kernel, "shop.refund", {"order": "2"}, "k")
+        taken = await run(kernel, "shop.refund", {"order": "1"}, "k")
+    assert taken.action.predecessor_id is not None
+
+
+async def test_thirty_callers_on_two_replicas_make_one_successor(database: Database, shop: Shop) -> None:
+    shop.failures.append(Failure("busy", category="temporary", effect="not_done"))
+    async with open_kernel(database.dsn, shop.app) as one, open_kernel(database.dsn, shop.app) as two:
+        with pytest.raises(HandlerFailed) as failed:
+            await run(one, "shop.refund", {"order": "1"}, "k")
+        calls = [run(kernel, "shop.refund", {"order": "1"}, "k") for kernel in (one, two) for _ in range(15)]
+        done = await asyncio.gather(*calls)
+    outcome = failed.value.outcome
+    assert outcome is not None
+    assert {outcome.action_id} == {executed.action.predecessor_id for executed in done}
+    assert (1, 1) == (shop.effects, len({executed.action.action_id for executed in done}))
+
+
+def _lost(admission: Admission) -> asyncio.Future[Written | None]:
+    """The store went away before it saw anything."""
+    future: asyncio.Future[Written | None] = asyncio.get_running_loop().create_future()
+    future.set_exception(StoreUnavailable())
+    return future

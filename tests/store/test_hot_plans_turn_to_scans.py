@@ -23,7 +23,6 @@ HOT: dict[str, tuple[str, ...]] = {
         "claim",
         "request_cancel",
         "close_queued",
-        "free_key",
     ),
     "event": ("read", "insert_lane_items", "list_receipts"),
 }

@@ -168,15 +168,6 @@ async def close_queued(
     return _changed(await connection.execute(query.sql, *arguments))
 
 
-async def free_key(
-    connection: Connection, *, tenant: str, action_id: str, key_digest: bytes, now: datetime | None
-) -> bool:
-    """False: the key is held for good, or somebody else took it."""
-    query = SQL["free_key"]
-    arguments = query.arguments(tenant=tenant, action_id=action_id, key_digest=key_digest, now=now)
-    return _changed(await connection.execute(query.sql, *arguments))
-
-
 async def list_lost(connection: Connection, count_max: int) -> list[Action]:
     query = SQL["list_lost"]
     return [read_action(r) for r in await connection.fetch(query.sql, *query.arguments(count_max=count_max))]

@@ -26,12 +26,11 @@ async def reserve(
 ) -> Action | None:
     """The running action under a fresh lease; None when the key is held or this boot may start nothing.
 
+    `predecessor` is a settled action that lets its key go: the key passes to the new one in the same statement.
     Raises StoreUnavailable; whether the row was written is then for the ownership check to find out.
     """
     admission = _admission(journal, checked, action_id, predecessor)
     journal.boundary.reached("before_intent_persistence", checked.capability.name)
-    if predecessor is not None and checked.key is not None:
-        await _free(journal, predecessor, checked.key.digest)
     written = await journal.writer.admit(admission)
     if written is not None:
         return _admitted(journal, checked, admission, written)
@@ -48,17 +47,6 @@ async def find_by_key(journal: Journal, digest: bytes) -> Action | None:
 def possible_digests(caller: Caller, capability: str, text: str) -> list[bytes]:
     """A key without its contract: either scope may be meant."""
     return [key_digest(caller.tenant, capability, subject, text) for subject in (caller.subject, "")]
-
-
-async def _free(journal: Journal, predecessor: Action, digest: bytes) -> None:
-    async with journal.pool.connection() as connection:
-        await actions.free_key(
-            connection,
-            tenant=predecessor.requester.tenant,
-            action_id=predecessor.action_id,
-            key_digest=digest,
-            now=journal.clock.now(),
-        )
 
 
 async def _own_row(journal: Journal, checked: Checked, admission: Admission) -> Action | None:

@@ -15,6 +15,20 @@ admission as materialized (
     )
     where exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
 ),
+-- A key changes hands in one step: it leaves a settled action whose contract lets it go, released by its ending or past its time, only for
+-- the action that takes it over. The row estimate is kept low as below.
+freed as (
+    update actions as p
+    set key_digest = null
+    from admission as r cross join clock as c
+    where num_nonnulls(r.tenant, r.predecessor_id, r.key_digest) = 3
+      and p.tenant = r.tenant
+      and p.action_id = r.predecessor_id
+      and p.key_digest = decode(r.key_digest, 'hex')
+      and p.settle_time is not null
+      and (p.key_released or p.settle_time + p.key_ttl <= c.at)
+    returning p.action_id
+),
 admitted as (
     insert into actions (
         tenant, action_id, capability, version, contract_digest, effect_class, subject, caller,
@@ -32,6 +46,8 @@ admitted as (
         receipt('', r.action_id, 1, 'admitted', c.at, admitted_body(
             r.capability, r.version, decode(r.contract_digest, 'hex'), r.subject, decode(r.input_digest, 'hex'), r.durability))
     from admission as r cross join clock as c
+    -- Always true; it makes the keys free before they are taken.
+    where (select count(*) from freed) >= 0
     order by r.key_digest, r.action_id
     on conflict do nothing
     returning tenant, action_id, create_time, receipt_digest,
@@ -214,16 +230,6 @@ closed as (
 )
 insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
 select tenant, action_id, sequence, :event_type, at, :event_body, receipt_digest from closed
-
--- name: free_key
--- Take a key from a settled action whose contract lets it go: released by its ending, or past its time.
-update actions
-set key_digest = null
-where tenant = :tenant
-  and action_id = :action_id
-  and key_digest = :key_digest
-  and settle_time is not null
-  and (key_released or settle_time + key_ttl <= coalesce(:now::timestamptz, statement_timestamp()))
 
 -- name: list_lost
 -- Running actions of dead boots, oldest first. Cross-tenant: the rescuer's.
