@@ -38,7 +38,7 @@ const (
 //
 // The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
 // Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
-// Initial metadata placet-action-id is sent as soon as an action is admitted whose answer takes longer than 20 ms.
+// Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
 type RuntimeServiceClient interface {
 	// Runs to the end. OK if and only if SUCCEEDED.
 	Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (*ExecuteResponse, error)
@@ -182,7 +182,7 @@ func (c *runtimeServiceClient) GetServerInfo(ctx context.Context, in *GetServerI
 //
 // The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
 // Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
-// Initial metadata placet-action-id is sent as soon as an action is admitted whose answer takes longer than 20 ms.
+// Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
 type RuntimeServiceServer interface {
 	// Runs to the end. OK if and only if SUCCEEDED.
 	Execute(context.Context, *ExecuteRequest) (*ExecuteResponse, error)

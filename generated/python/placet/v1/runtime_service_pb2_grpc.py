@@ -28,7 +28,7 @@ if _version_not_supported:
 class RuntimeServiceStub:
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
-    Initial metadata placet-action-id is sent as soon as an action is admitted whose answer takes longer than 20 ms.
+    Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
     def __init__(self, channel):
@@ -87,7 +87,7 @@ class RuntimeServiceStub:
 class RuntimeServiceServicer:
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
-    Initial metadata placet-action-id is sent as soon as an action is admitted whose answer takes longer than 20 ms.
+    Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
     def Execute(self, request, context):
@@ -212,7 +212,7 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
 class RuntimeService:
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
-    Initial metadata placet-action-id is sent as soon as an action is admitted whose answer takes longer than 20 ms.
+    Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
     @staticmethod

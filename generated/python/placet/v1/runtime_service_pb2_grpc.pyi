@@ -29,7 +29,7 @@ GRPC_VERSION: str
 class RuntimeServiceStub:
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
-    Initial metadata placet-action-id is sent as soon as an action is admitted whose answer takes longer than 20 ms.
+    Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
     @_typing.overload
@@ -59,7 +59,7 @@ class RuntimeServiceStub:
 class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
-    Initial metadata placet-action-id is sent as soon as an action is admitted whose answer takes longer than 20 ms.
+    Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -85,7 +85,7 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
 class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
-    Initial metadata placet-action-id is sent as soon as an action is admitted whose answer takes longer than 20 ms.
+    Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
     @_abc_1.abstractmethod

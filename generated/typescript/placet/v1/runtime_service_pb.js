@@ -158,7 +158,7 @@ export const GetServerInfoResponseSchema = /*@__PURE__*/
 /**
  * The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
  * Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
- * Initial metadata placet-action-id is sent as soon as an action is admitted whose answer takes longer than 20 ms.
+ * Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
  *
  * @generated from service placet.v1.RuntimeService
  */

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, cast
 
 import orjson
 
-from placet_server.core.admission.key import key_digest
 from placet_server.core.admission.pipeline import Checked
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_lease_id
@@ -42,11 +41,6 @@ async def find_by_key(journal: Journal, digest: bytes) -> Action | None:
     async with journal.pool.connection() as connection:
         found = await actions.get_by_key_digests(connection, [digest])
     return found[0] if found else None
-
-
-def possible_digests(caller: Caller, capability: str, text: str) -> list[bytes]:
-    """A key without its contract: either scope may be meant."""
-    return [key_digest(caller.tenant, capability, subject, text) for subject in (caller.subject, "")]
 
 
 async def _own_row(journal: Journal, checked: Checked, admission: Admission) -> Action | None:
