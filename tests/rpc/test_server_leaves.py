@@ -151,7 +151,9 @@ async def test_a_server_that_was_declared_dead_says_so_and_takes_nothing(
     assert "DRAINING" == refused.reason
 
 
-CONNECTED = "select count(*) from pg_stat_activity where application_name like 'placet %'"
+CONNECTED = """
+select count(*) from pg_stat_activity where application_name like 'placet %' and datname = current_database()
+"""
 
 
 async def test_a_taken_port_is_told_and_everything_is_closed_again(
