@@ -7,11 +7,11 @@ statement, one document of arguments, one implicit tx. A second writer on the sa
 batches, so there is one connection and one task. Its session is pinned to index plans, because a plan made
 while the table was empty would scan it for ever.
 
-When to flush. As soon as half of the calls that are in flight are queued: then one half is written while the other
-is worked on, and a single caller never waits. Before that, a linger of at most LINGER_SECONDS_MAX: a flush costs
-the event loop as much as half a call does, so a few rows are not worth one. The calls in flight are taken at their
-recent peak, because under load most of them have not been handed to us yet at the time of looking. A linger that
-gained nothing (the others are inside long handlers) is not tried again for a while.
+When to flush. When the event loop has nothing else to do, or after LINGER_SECONDS_MAX. As long as other calls keep
+the loop busy, waiting for them costs nothing: they are about to queue, and a flush costs the loop as much as half a
+call does. How many calls are in flight does not help to decide: under load most of them still wait for the loop,
+uncounted. So the writer lets the loop make pass after pass, and takes two short ones in a row for idleness. A single
+caller waits two passes, some ten microseconds; and while a batch is written the loop works on the next one.
 
 What a result means. `Written` is durable. None means that the statement ran and did not change the row: for
 an admission its key is held by another row or this boot is dead, for an advance the lease was lost or the
@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from operator import itemgetter
@@ -43,9 +44,10 @@ from placet_server.store.session import Failure, RawConnection, classify
 
 FLUSH = queries.load("action")["flush"]
 
-LINGER_SECONDS_MAX = 0.005
-# How fast a burst of calls is forgotten: by a flush.
-PEAK_DECAY = 0.98
+LINGER_SECONDS_MAX = 0.008
+# A pass of the event loop so short that nobody had anything to do in it.
+IDLE_PASS_SECONDS = 0.00006
+IDLE_PASSES = 2
 ITEMS_MAX = 256
 BYTES_MAX = 4 * 1024 * 1024
 ANSWER_SECONDS = 4.0
@@ -128,10 +130,7 @@ class _Item(NamedTuple):
 
 
 class BatchWriter:
-    """Owned by the event loop that runs `run`.
-
-    `in_flight` is kept by the callers: calls that will still write.
-    """
+    """Owned by the event loop that runs `run`."""
 
     def __init__(
         self,
@@ -141,7 +140,6 @@ class BatchWriter:
         clock: Clock,
         observe: Callable[[int, float], None] = lambda items, seconds: None,
     ) -> None:
-        self.in_flight = 0
         self._connect = connect
         self._boot_id = boot_id
         self._clock = clock
@@ -150,10 +148,6 @@ class BatchWriter:
         self._connection: RawConnection | None = None
         self._sleeper: asyncio.Future[None] | None = None
         self._closing = False
-        self._lingering = False
-        self._peak = 1.0
-        self._lingers_to_skip = 0
-        self._lingers_in_vain = 0
         self._ended = False
 
     def admit(self, admission: Admission) -> asyncio.Future[Written | None]:
@@ -192,8 +186,7 @@ class BatchWriter:
             _resolve_error(item, StoreUnavailable(detail="the writer has ended"))
             return item.future
         self._queue.append(item)
-        if not self._lingering or len(self._queue) >= self._target():
-            self._wake()
+        self._wake()
         return item.future
 
     def _wake(self) -> None:
@@ -202,35 +195,23 @@ class BatchWriter:
 
     async def _wait_for_items(self) -> None:
         while not self._queue and not self._closing:
-            await self._sleep(None)
-        if self._lingers_to_skip > 0:
-            self._lingers_to_skip -= 1
-        elif not self._closing and len(self._queue) < self._target():
-            count = len(self._queue)
-            self._lingering = True
-            await self._sleep(LINGER_SECONDS_MAX)
-            self._lingering = False
-            if len(self._queue) > count:
-                self._lingers_in_vain = 0
-            else:
-                self._lingers_in_vain = min(self._lingers_in_vain + 1, 6)
-                self._lingers_to_skip = 2**self._lingers_in_vain
-        self._peak = max(self._peak * PEAK_DECAY, self.in_flight)
+            await self._sleep()
+        began = before = time.monotonic()
+        idle_passes = 0
+        while idle_passes < IDLE_PASSES and len(self._queue) < ITEMS_MAX and not self._closing:
+            await asyncio.sleep(0)
+            now = time.monotonic()
+            idle_passes = idle_passes + 1 if now - before < IDLE_PASS_SECONDS else 0
+            if now - began > LINGER_SECONDS_MAX:
+                return
+            before = now
 
-    def _target(self) -> int:
-        """Half of the most calls that were lately in flight at once."""
-        return min(ITEMS_MAX, round(max(self._peak, self.in_flight) / 2))
-
-    async def _sleep(self, seconds: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        self._sleeper = loop.create_future()
-        timer = None if seconds is None else loop.call_later(seconds, self._wake)
+    async def _sleep(self) -> None:
+        self._sleeper = asyncio.get_running_loop().create_future()
         try:
             await self._sleeper
         finally:
             self._sleeper = None
-            if timer is not None:
-                timer.cancel()
 
     def _take(self) -> list[_Item]:
         """The next batch: within its bounds, and never two advances of one action, whose order would be

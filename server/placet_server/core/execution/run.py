@@ -35,7 +35,6 @@ def start_run(engine: Engine, run: Run, acquire: Acquire) -> None:
     if not run.work.tool.is_async:
         engine.threads.reserve()
     engine.runs.add(run)
-    engine.journal.writer.in_flight += 1
     run.task = engine.supervisor.start(_live(engine, run, acquire))
 
 
@@ -64,7 +63,6 @@ async def _live(engine: Engine, run: Run, acquire: Acquire) -> None:
             _log.error("a run failed", exc_info=fault, extra={"action_id": run.action_id})
         raise
     finally:
-        engine.journal.writer.in_flight -= 1
         engine.runs.remove(run)
         if settled is None and run.handler_was_entered and run.action is not None:
             engine.runs.abandoned.add(run.action.lease_id or "")
