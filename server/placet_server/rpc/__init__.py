@@ -1,6 +1,6 @@
 """The gRPC surface.
 
-`interceptor` shows the order in which a call passes the layers, `call` what a call and a layer are. The layers:
+`interceptor` shows the order in which a call passes the layers, `call` what a call is. The layers, each a step or two:
 `observation` (with `tracing`) counts and traces; `error_mapping` makes a status of an exception, by `status`;
 `limit` sheds load; `identity/` says who asks; `permission` asks for a scope; `validation` parses and checks,
 `plain_request` the plainest. `method` names every RPC; `runtime` and `catalog` answer them; `convert/` turns

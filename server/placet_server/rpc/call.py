@@ -1,4 +1,4 @@
-"""One RPC on its way through the layers, and what a layer is."""
+"""One RPC on its way through the layers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -19,21 +19,28 @@ Request = TypeVar("Request", bound=Message)
 Item = TypeVar("Item")
 
 
-class Rpc(Generic[Request]):
-    """What the layers learn about one call. `raw` is what came, `request` what the validation layer made of it.
+# To read a member of an enum from its class costs a call more than all of what is set below.
+_OK = grpc.StatusCode.OK
 
-    `caller` is set by the identity layer, `action_id` by the handler, `code` and `reason` by the error mapping.
+
+class Rpc(Generic[Request]):
+    """What the layers learn about one call. `raw` is what came, `request` what the validation made of it.
+
+    `caller` is set by the identity, `action_id` by the handler, `code` and `reason` by the error mapping.
+    `authorizations` are all values of that header.
     """
 
     __slots__ = (
         "_trace",
+        "_traceparent",
+        "_tracestate",
         "action_id",
         "announcement",
+        "authorizations",
         "caller",
         "code",
         "context",
         "finished",
-        "metadata",
         "method",
         "raw",
         "reason",
@@ -49,26 +56,42 @@ class Rpc(Generic[Request]):
         self.method = method
         self.context = context
         self.raw = raw
-        self.metadata: Any = context.invocation_metadata()
         self.action_id = ""
         self.trace_id = ""
         self._trace: dict[str, str] | None = None
         self.reason = ""
-        self.code = grpc.StatusCode.OK
+        self.code = _OK
         self.finished = False
         # The early initial metadata, while it is being sent: nothing else may be sent meanwhile.
         self.announcement: asyncio.Task[None] | None = None
+        # In one pass, and by index, which is quicker for named tuples than to unpack them.
+        authorizations: tuple[str, ...] = ()
+        parent = state = None
+        metadata: Any = context.invocation_metadata()
+        for header in metadata:
+            name = header[0]
+            if name == "authorization":
+                authorizations += (header[1],)
+            elif name == "traceparent":
+                parent = header[1]
+            elif name == "tracestate":
+                state = header[1]
+        self.authorizations = authorizations
+        self._traceparent: str | None = parent
+        self._tracestate: str | None = state
 
     @property
     def trace(self) -> dict[str, str]:
         """W3C headers of the call's span if it is sampled, otherwise those that came with it."""
-        if self._trace is None:
-            self._trace = incoming_trace(self.metadata)
-        return self._trace
+        trace = self._trace
+        if trace is None:
+            trace = self._trace = incoming_trace(self._traceparent, self._tracestate)
+        return trace
 
     def headers(self, name: str) -> list[str]:
         """All values of one metadata key, which is lower case and not binary."""
-        return [value for key, value in self.metadata if key == name]
+        metadata: Any = self.context.invocation_metadata()
+        return [value for key, value in metadata if key == name]
 
 
 class Load(Enum):
@@ -96,10 +119,13 @@ class Method:
     handler: Callable[[Rpc[Any]], Any]
 
 
-# Returns the response's bytes; None when the responses were streamed.
-Next = Callable[[Rpc[Any]], Awaitable[bytes | None]]
-# Called once per method, at start.
-Layer = Callable[[Method, Next], Next]
+class Answer(Protocol):
+    """Takes a call through all layers. Returns the response's bytes; None when responses were streamed or refused."""
+
+    def __call__(
+        self, raw: bytes, context: grpc.aio.ServicerContext[Any, Any], rpc: Rpc[Any] | None = None, /
+    ) -> Awaitable[bytes | None]:
+        """`rpc` is given by whoever had to look at the call before, and made from the others otherwise."""
 
 
 class CallerGone(Exception):
@@ -111,31 +137,12 @@ def closing(items: AsyncIterator[Item]) -> AbstractAsyncContextManager[AsyncIter
     return aclosing(cast("AsyncGenerator[Item, None]", items))
 
 
-def innermost(method: Method) -> Next:
-    """The end of the chain: the handler itself, and the response as bytes."""
-    return _streamed(method) if method.streaming else _answered(method)
-
-
-def _answered(method: Method) -> Next:
-    handler = method.handler
-
-    async def answer(rpc: Rpc[Any]) -> bytes:
-        response: Message = await handler(rpc)
-        return response.SerializeToString()
-
-    return answer
-
-
-def _streamed(method: Method) -> Next:
-    handler = method.handler
-
-    async def stream(rpc: Rpc[Any]) -> None:
-        made: AsyncIterator[Message] = handler(rpc)
-        async with closing(made) as responses:
-            async for response in responses:
-                try:
-                    await rpc.context.write(response.SerializeToString())
-                except grpc.aio.InternalError as error:
-                    raise CallerGone from error
-
-    return stream
+async def stream(rpc: Rpc[Any]) -> None:
+    """Writes what the handler of a streaming method yields. Raises CallerGone."""
+    made: AsyncIterator[Message] = rpc.method.handler(rpc)
+    async with closing(made) as responses:
+        async for response in responses:
+            try:
+                await rpc.context.write(response.SerializeToString())
+            except grpc.aio.InternalError as error:
+                raise CallerGone from error

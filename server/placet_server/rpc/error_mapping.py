@@ -11,7 +11,7 @@ from uuid import uuid4
 import grpc
 
 from placet_server.model.errors import InternalFault, PlacetError, StoreUnavailable
-from placet_server.rpc.call import CallerGone, Method, Next, Rpc
+from placet_server.rpc.call import CallerGone, Method, Rpc
 from placet_server.rpc.status import wire_status
 
 log = logging.getLogger("placet.rpc")
@@ -21,41 +21,41 @@ _STORE_LOG_SECONDS = 5.0
 _DEADLINE_SECONDS = 0.01
 
 
-def layer(method: Method, inner: Next) -> Next:
-    """PlacetError → its status; CancelledError passes; the rest is logged whole and leaves as INTERNAL."""
-    store = _StoreLog()
+class ErrorMapping:
+    """Of one method."""
 
-    async def mapped(rpc: Rpc[Any]) -> bytes | None:
-        failure: PlacetError
-        try:
-            response = await inner(rpc)
-            if rpc.announcement is not None:
-                await rpc.announcement
-            return response
-        except PlacetError as error:
-            failure = error
+    def __init__(self, method: Method) -> None:
+        self._method = method
+        self._store_log_at = 0.0
+
+    def failure_of(self, error: BaseException, rpc: Rpc[Any]) -> PlacetError:
+        """A PlacetError is its own; the rest is logged whole and leaves as INTERNAL.
+
+        Raises CancelledError if the caller is not there any more to be told.
+        """
+        if isinstance(error, PlacetError):
             if isinstance(error, StoreUnavailable):
-                store.warn(error, method)
-        except CallerGone:
+                self._warn(error)
+            return error
+        if isinstance(error, CallerGone):
             rpc.code = grpc.StatusCode.CANCELLED
             raise asyncio.CancelledError from None
-        except asyncio.CancelledError as error:
+        if isinstance(error, asyncio.CancelledError):
             rpc.code = _code_of_leaving(rpc)
             if _cancelled_from_outside():
-                raise
+                raise error
             # Raised by the handler's own doing: the caller is still there, and would wait for ever.
-            failure = _incident(error, rpc)
-        except Exception as error:
-            failure = _incident(error, rpc)
-        finally:
-            rpc.finished = True
-        await _abort(rpc, failure)
-        return None
+        return _incident(error, rpc)
 
-    return mapped
+    def _warn(self, error: StoreUnavailable) -> None:
+        """An outage meets every call; one line in five seconds, of each method, tells it."""
+        if monotonic() >= self._store_log_at:
+            self._store_log_at = monotonic() + _STORE_LOG_SECONDS
+            log.warning("store unavailable in %s: %s", self._method.path, error.detail)
 
 
-async def _abort(rpc: Rpc[Any], failure: PlacetError) -> None:
+async def abort(rpc: Rpc[Any], failure: PlacetError) -> None:
+    """Sends the failure's status, after the announcement if one is on its way. Raises grpc's AbortError."""
     try:
         status = wire_status(failure)
     except Exception as error:
@@ -90,15 +90,3 @@ def _incident(error: BaseException, rpc: Rpc[Any]) -> InternalFault:
         extra={"incident_id": incident_id, "action_id": rpc.action_id, "trace_id": rpc.trace_id},
     )
     return InternalFault(incident_id=incident_id)
-
-
-class _StoreLog:
-    """An outage meets every call; one line in five seconds, of each method, tells it."""
-
-    def __init__(self) -> None:
-        self._next = 0.0
-
-    def warn(self, error: StoreUnavailable, method: Method) -> None:
-        if monotonic() >= self._next:
-            self._next = monotonic() + _STORE_LOG_SECONDS
-            log.warning("store unavailable in %s: %s", method.path, error.detail)

@@ -1,5 +1,6 @@
-"""The order in which every call passes the layers, composed once per method at start.
+"""The order in which every call passes the layers: `_answering`. Each layer is a step from a file of its own.
 
+A call is one coroutine, as whatever it waits for resumes through every frame in between, and most layers never wait.
 The server gets one generic handler that looks a method up in a dict: no interceptor runs per call, and no closure or
 task is made. Messages are parsed and written here rather than by grpc, whose own failures to do so carry no ErrorInfo.
 What the transport itself answers, before or instead of a layer, carries none either: a message above the receive limit
@@ -9,7 +10,8 @@ the way (DEADLINE_EXCEEDED), the end of a shutdown's grace (UNAVAILABLE).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,78 +19,114 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 
 from placet_server.model.errors import UnknownMethod
-from placet_server.rpc import error_mapping, permission
-from placet_server.rpc.call import Layer, Load, Method, Next, Rpc, innermost
+from placet_server.rpc.call import Answer, Load, Method, Rpc, stream
+from placet_server.rpc.error_mapping import ErrorMapping, abort
 from placet_server.rpc.identity.layer import Identity
 from placet_server.rpc.limit import Limiter
+from placet_server.rpc.observation import Observed
+from placet_server.rpc.permission import permit
 from placet_server.rpc.validation import Validation
+
+Context = grpc.aio.ServicerContext[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What the layers need."""
 
-    telemetry: Layer
+    telemetry: Callable[[Method], Observed]
     limiter: Limiter
     identity: Identity
     validation: Validation
-
-
-def order(parts: Parts) -> list[Layer]:
-    """Outermost first."""
-    return [
-        parts.telemetry,
-        error_mapping.layer,
-        parts.limiter.layer,
-        parts.identity.layer,
-        permission.layer,
-        parts.limiter.tenant_layer,
-        parts.validation.layer,
-    ]
 
 
 class Interceptor(grpc.GenericRpcHandler):
     """Answers every method of the contract, and all others with UNKNOWN_METHOD: register it last."""
 
     def __init__(self, methods: Sequence[Method], parts: Parts) -> None:
-        layers = order(parts)
-        self._handlers = {
-            method.path: _handler(method, compose(method, layers, innermost(method))) for method in methods
-        }
-        self._unknown = compose(_UNKNOWN, [parts.telemetry, error_mapping.layer], _refuse)
+        self._handlers = {method.path: _handler(method, _answering(method, parts)) for method in methods}
+        self._unknown = _refusing(parts)
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any]:
         path = handler_call_details.method
         return self._handlers.get(path) or _unknown_handler(path, self._unknown)
 
 
-def compose(method: Method, layers: Sequence[Layer], inner: Next) -> Next:
-    for layer in reversed(layers):
-        inner = layer(method, inner)
-    return inner
+def _answering(method: Method, parts: Parts) -> Answer:
+    """The layers in their order. Everything but the call itself is looked up here, once."""
+    observed = parts.telemetry(method)
+    mapping = ErrorMapping(method)
+    gauge = parts.limiter.gauge(method)
+    identity = parts.identity
+    check = parts.validation.check_of(method)
+    handler, scope, streaming = method.handler, method.scope, method.streaming
+
+    async def answer(raw: bytes, context: Context, rpc: Rpc[Any] | None = None, /) -> bytes | None:
+        rpc = rpc or Rpc(method, context, raw)
+        started = observed.begin(rpc)
+        try:
+            try:
+                gauge.enter()
+                tenant = ""
+                try:
+                    caller = rpc.caller = identity.known(rpc) or await identity.establish(rpc)
+                    permit(caller, scope)
+                    tenant = gauge.enter_tenant(caller.tenant)
+                    check(rpc)
+                    if streaming:
+                        await stream(rpc)
+                        response = None
+                    else:
+                        response = (await handler(rpc)).SerializeToString()
+                finally:
+                    rpc.finished = True
+                    gauge.leave(tenant)
+                if rpc.announcement is not None:
+                    await rpc.announcement
+                return response
+            except (Exception, asyncio.CancelledError) as error:
+                failure = mapping.failure_of(error, rpc)
+            await abort(rpc, failure)
+            return None
+        finally:
+            observed.end(rpc, started)
+
+    return observed.traced(answer)
 
 
-def _handler(method: Method, chain: Next) -> grpc.RpcMethodHandler[Any, Any]:
-    async def handle(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes | None:
-        return await chain(Rpc(method, context, raw))
+def _refusing(parts: Parts) -> Answer:
+    """Of methods that nobody knows the layers have nothing to ask."""
+    observed = parts.telemetry(_UNKNOWN)
 
+    async def answer(raw: bytes, context: Context, rpc: Rpc[Any] | None = None, /) -> None:
+        rpc = rpc or Rpc(_UNKNOWN, context, raw)
+        started = observed.begin(rpc)
+        try:
+            await _refuse(rpc)
+        finally:
+            observed.end(rpc, started)
+
+    return observed.traced(answer)
+
+
+def _handler(method: Method, answer: Answer) -> grpc.RpcMethodHandler[Any, Any]:
     # Without serializers both sides are bytes.
     if method.streaming:
-        return grpc.unary_stream_rpc_method_handler(handle)
-    return grpc.unary_unary_rpc_method_handler(handle)
+        return grpc.unary_stream_rpc_method_handler(answer)
+    return grpc.unary_unary_rpc_method_handler(answer)
 
 
-def _unknown_handler(path: str, chain: Next) -> grpc.RpcMethodHandler[Any, Any]:
+def _unknown_handler(path: str, answer: Answer) -> grpc.RpcMethodHandler[Any, Any]:
     """Reads nothing, so it answers calls of every shape."""
 
-    async def handle(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        await chain(Rpc(_UNKNOWN, context, path.encode()))
+    async def handle(_: Any, context: Context) -> None:
+        await answer(path.encode(), context)
 
     return grpc.stream_stream_rpc_method_handler(handle)
 
 
-async def _refuse(rpc: Rpc[Any]) -> bytes | None:
-    raise UnknownMethod(method=rpc.raw.decode())
+async def _refuse(rpc: Rpc[Any]) -> None:
+    await abort(rpc, UnknownMethod(method=rpc.raw.decode()))
 
 
 # One for all of them, so that invented names do not become metric labels.

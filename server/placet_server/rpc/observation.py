@@ -1,16 +1,20 @@
-"""The outermost layer: what every call leaves in metrics, traces and log lines."""
+"""What every call leaves in metrics, traces and log lines."""
 
 from __future__ import annotations
 
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from placet_server.rpc.call import Method, Next, Rpc
+import grpc
+
+from placet_server.rpc.call import Answer, Method, Rpc
 from placet_server.telemetry import logs
-from placet_server.telemetry.metric import Metrics
+from placet_server.telemetry.metric import Histogram, HistogramFamily, Metrics
 
 if TYPE_CHECKING:
     from placet_server.rpc.tracing import Tracing
+
+_OK = grpc.StatusCode.OK
 
 
 class Observation:
@@ -20,19 +24,34 @@ class Observation:
         self._metrics = metrics
         self._tracing = tracing
 
-    def layer(self, method: Method, inner: Next) -> Next:
-        seconds_of = self._metrics.rpcs.of
-        path = method.path
-        set_current = logs.current.set
-        if self._tracing is not None:
-            inner = self._tracing.layer(method, inner)
+    def layer(self, method: Method) -> Observed:
+        return Observed(method, self._metrics.rpcs, self._tracing)
 
-        async def observed(rpc: Rpc[Any]) -> bytes | None:
-            set_current(rpc)
-            started = perf_counter()
-            try:
-                return await inner(rpc)
-            finally:
-                seconds_of(path, rpc.code.name).observe(perf_counter() - started)
 
-        return observed
+class Observed:
+    """The calls of one method."""
+
+    def __init__(self, method: Method, seconds: HistogramFamily, tracing: Tracing | None) -> None:
+        self._method = method
+        self._seconds = seconds
+        self._tracing = tracing
+        # The series of the usual code; made by the first call, so that a method without calls shows none.
+        self._seconds_ok: Histogram | None = None
+
+    def begin(self, rpc: Rpc[Any]) -> float:
+        """Returns when, for `end`."""
+        logs.current.set(rpc)
+        return perf_counter()
+
+    def end(self, rpc: Rpc[Any], started: float) -> None:
+        code = rpc.code
+        seconds = self._seconds_ok
+        if code is not _OK or seconds is None:
+            seconds = self._seconds.of(self._method.path, code.name)
+            if code is _OK:
+                self._seconds_ok = seconds
+        seconds.observe(perf_counter() - started)
+
+    def traced(self, answer: Answer) -> Answer:
+        """`answer` within a span, for calls that are sampled."""
+        return answer if self._tracing is None else self._tracing.around(self._method, answer)

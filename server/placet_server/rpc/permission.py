@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from placet_server.model.caller import Caller
 from placet_server.model.errors import ScopeMissing
-from placet_server.rpc.call import Method, Next, Rpc
 
 # Grants everything; for development.
 EVERY_SCOPE = "*"
@@ -35,17 +32,10 @@ def permitted_rpcs(caller: Caller) -> list[str]:
     return sorted(path[1:] for path, scope in SCOPES.items() if _allowed(caller, scope))
 
 
-def layer(method: Method, inner: Next) -> Next:
-    scope = method.scope
-    if scope is None:
-        return inner
-
-    async def permitted(rpc: Rpc[Any]) -> bytes | None:
-        if not _allowed(rpc.caller, scope):
-            raise ScopeMissing(scope=scope)
-        return await inner(rpc)
-
-    return permitted
+def permit(caller: Caller, scope: str | None) -> None:
+    """Raises ScopeMissing unless the caller has the scope that a method needs."""
+    if scope is not None and not _allowed(caller, scope):
+        raise ScopeMissing(scope=scope)
 
 
 def _allowed(caller: Caller, scope: str | None) -> bool:

@@ -22,11 +22,15 @@ def is_plain(request: Any) -> bool:
     """For requests with an `invocation`."""
     invocation = request.invocation
     options = invocation.options
+    key = options.idempotency_key
     return (
         0 < len(invocation.capability) <= CAPABILITY_LENGTH_MAX
         and len(invocation.version) <= VERSION_LENGTH_MAX
         and len(invocation.input_json) <= INPUT_LENGTH_MAX
-        and _is_plain_key(options.idempotency_key)
+        and len(key) <= KEY_LENGTH_MAX
+        and key.isascii()
+        and key.isprintable()
+        and key == key.strip(" ")
         and 0 <= options.on_caller_gone <= 2
         and 0 <= options.on_duplicate <= 2
         and 0 <= options.require_durability <= 3
@@ -39,7 +43,3 @@ PLAIN: dict[str, Callable[[Any], bool]] = {
     pb.ExecuteRequest.DESCRIPTOR.full_name: is_plain,
     pb.ExecuteStreamRequest.DESCRIPTOR.full_name: is_plain,
 }
-
-
-def _is_plain_key(key: str) -> bool:
-    return len(key) <= KEY_LENGTH_MAX and key.isascii() and key.isprintable() and key == key.strip(" ")

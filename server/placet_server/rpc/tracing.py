@@ -1,13 +1,12 @@
 """Spans of sampled calls, made by OpenTelemetry's interceptor for grpc.aio. Imported only where spans are exported.
 
-The interceptor is run inside a layer of ours, around the rest of the chain, rather than by the server: an unsampled
+The interceptor is run by us, around all layers, rather than by the server: an unsampled
 call does not meet it, streams need no second way, and it sees no exception. Left alone it writes the texts of
 exceptions and of statuses into the span, and knows no code but one that passes through its own context object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 
 import grpc
@@ -15,7 +14,7 @@ from opentelemetry.instrumentation.grpc import aio_server_interceptor
 from opentelemetry.trace import Span, Status, StatusCode, TracerProvider, format_trace_id, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from placet_server.rpc.call import Method, Next, Rpc
+from placet_server.rpc.call import Answer, Method, Rpc
 from placet_server.telemetry.tracing import is_sampled
 
 # Codes that mean a fault on the server's side, by the OpenTelemetry conventions for gRPC servers.
@@ -41,31 +40,33 @@ class Tracing:
         self._interceptor = aio_server_interceptor(provider)  # type: ignore[no-untyped-call]
         self._ratio = ratio
 
-    def layer(self, method: Method, inner: Next) -> Next:
+    def around(self, method: Method, answer: Answer) -> Answer:
         ratio = self._ratio
         intercept = self._interceptor.intercept_service
         details = _Details(method)
 
-        async def answer(rpc: Rpc[Any], _: object) -> bytes | Exception | None:
-            return await _within_span(rpc, inner)
+        async def within_span(rpc: Rpc[Any], _: object) -> bytes | Exception | None:
+            return await _within_span(rpc, answer)
 
-        handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(answer)
+        handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(within_span)
 
         async def handler_of(_: object) -> grpc.RpcMethodHandler[Any, Any]:
             return handler
 
-        async def traced(rpc: Rpc[Any]) -> bytes | None:
+        async def traced(
+            raw: bytes, context: grpc.aio.ServicerContext[Any, Any], rpc: Rpc[Any] | None = None, /
+        ) -> bytes | None:
+            rpc = rpc or Rpc(method, context, raw)
+            if not is_sampled(rpc.trace, ratio):
+                return await answer(raw, context, rpc)
             # What the interceptor takes for the request is ours to choose, and all it does is to hand it on.
             intercepted = await intercept(handler_of, details)
-            answered: bytes | Exception | None = await intercepted.unary_unary(rpc, rpc.context)
+            answered: bytes | Exception | None = await intercepted.unary_unary(rpc, context)
             if isinstance(answered, Exception):
                 raise answered
             return answered
 
-        def chosen(rpc: Rpc[Any]) -> Awaitable[bytes | None]:
-            return traced(rpc) if is_sampled(rpc.trace, ratio) else inner(rpc)
-
-        return chosen
+        return traced
 
 
 class _Details(grpc.HandlerCallDetails):
@@ -76,13 +77,13 @@ class _Details(grpc.HandlerCallDetails):
         self.invocation_metadata = ()
 
 
-async def _within_span(rpc: Rpc[Any], inner: Next) -> bytes | Exception | None:
+async def _within_span(rpc: Rpc[Any], answer: Answer) -> bytes | Exception | None:
     """An exception has become a status already; it is returned, so that the interceptor does not record it."""
     span = get_current_span()
     rpc.trace_id = format_trace_id(span.get_span_context().trace_id)
     _W3C.inject(rpc.trace)
     try:
-        return await inner(rpc)
+        return await answer(rpc.raw, rpc.context, rpc)
     except Exception as error:
         return error
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -11,7 +11,7 @@ from protovalidate import Validator, Violation
 
 from buf.validate import validate_pb2
 from placet_server.model.errors import FieldViolation, MalformedRequest
-from placet_server.rpc.call import Method, Next, Rpc
+from placet_server.rpc.call import Method, Rpc
 from placet_server.rpc.plain_request import PLAIN
 
 # The status names 16; more are only counted.
@@ -22,35 +22,36 @@ _NUL_TOLD = "a text has no NUL character"
 
 
 class Validation:
-    """The layer that parses and checks. Rules come from the contract's buf.validate options."""
+    """Parses and checks. Rules come from the contract's buf.validate options."""
 
     def __init__(self) -> None:
         self._validator = Validator()
 
-    def layer(self, method: Method, inner: Next) -> Next:
+    def check_of(self, method: Method) -> Callable[[Rpc[Any]], None]:
+        """What sets `rpc.request` for calls of the method. It raises MalformedRequest."""
         parse = method.request_type.FromString
         name = method.request_type.DESCRIPTOR.full_name
         collect = self._validator.collect_violations
         ruled = has_rules(method.request_type.DESCRIPTOR, set())
         is_plain = PLAIN.get(name, _never)
 
-        async def checked(rpc: Rpc[Any]) -> bytes | None:
+        def check(rpc: Rpc[Any]) -> None:
+            raw = rpc.raw
             try:
-                rpc.request = request = parse(rpc.raw)
+                rpc.request = request = parse(raw)
             except DecodeError:
                 raise MalformedRequest(
                     detail=f"the bytes are no {name}, or a text in it is not UTF-8"
                 ) from None
-            if _NUL in rpc.raw and (path := nul_path(request)):
+            if _NUL in raw and (path := nul_path(request)):
                 raise MalformedRequest(
                     violations=(FieldViolation(field=path, rule="nul", description=_NUL_TOLD),)
                 )
             rpc.raw = b""
             if ruled and not is_plain(request) and (violations := collect(request)):
                 raise MalformedRequest(violations=tuple(_told(v) for v in violations[:_VIOLATIONS_KEPT]))
-            return await inner(rpc)
 
-        return checked
+        return check
 
 
 def nul_path(message: Message) -> str:

@@ -1,4 +1,4 @@
-"""The layer that makes the Caller, from the sources that are configured."""
+"""Who calls, by the sources that are configured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from placet_server.model.caller import Caller
 from placet_server.model.errors import Unauthenticated
-from placet_server.rpc.call import Method, Next, Rpc
+from placet_server.rpc.call import Rpc
 from placet_server.rpc.identity.source import CertificateSource, Known, TokenSource
 
 DECISION_SECONDS = 60.0
@@ -47,26 +47,23 @@ class Identity:
         self._certificates = certificates
         self._cache = DecisionCache()
 
-    def layer(self, method: Method, inner: Next) -> Next:
-        cache = self._cache
+    def known(self, rpc: Rpc[Any]) -> Caller | None:
+        """Without waiting: by a certificate, or by a token that was looked at lately; None leaves it to `establish`.
 
-        async def identified(rpc: Rpc[Any]) -> bytes | None:
-            token = _bearer(rpc)
-            if token is None:
-                rpc.caller = self._by_certificate(rpc)
-            else:
-                digest = sha256(token.encode()).digest()
-                rpc.caller = cache.get(digest) or await self._by_token(token, digest)
-            return await inner(rpc)
+        Raises Unauthenticated.
+        """
+        if not rpc.authorizations:
+            return self._by_certificate(rpc)
+        return self._cache.get(_digest(_bearer(rpc)))
 
-        return identified
-
-    async def _by_token(self, token: str, digest: bytes) -> Caller:
+    async def establish(self, rpc: Rpc[Any]) -> Caller:
+        """Asks the sources for whose the token is. Raises Unauthenticated."""
+        token = _bearer(rpc)
         for source in self._tokens:
-            known = await source.establish(token)
-            if known is not None:
-                self._cache.put(digest, known)
-                return known.caller
+            found = await source.establish(token)
+            if found is not None:
+                self._cache.put(_digest(token), found)
+                return found.caller
         raise Unauthenticated(problem="not a token of this server")
 
     def _by_certificate(self, rpc: Rpc[Any]) -> Caller:
@@ -89,10 +86,13 @@ class Identity:
         return caller
 
 
-def _bearer(rpc: Rpc[Any]) -> str | None:
-    headers = rpc.headers("authorization")
-    if not headers:
-        return None
+def _digest(token: str) -> bytes:
+    """Tokens themselves are not kept."""
+    return sha256(token.encode()).digest()
+
+
+def _bearer(rpc: Rpc[Any]) -> str:
+    headers = rpc.authorizations
     scheme, _, token = headers[0].partition(" ")
     if len(headers) > 1 or scheme.lower() != "bearer" or not token or len(token) > TOKEN_BYTES_MAX:
         raise Unauthenticated(problem="no single bearer token")
