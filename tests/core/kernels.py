@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 from placet.app import App
@@ -110,7 +109,7 @@ async def run(
     on_admitted: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Executed:
-    call = replace(call_of(capability, value, key, **options), on_admitted=on_admitted)
+    call = call_of(capability, value, key, **options)._replace(on_admitted=on_admitted)
     return await execute(kernel, call)
 
 

@@ -198,4 +198,4 @@ def test_a_lambda_or_method_is_a_tool_as_well() -> None:
 
     app = placet.App("desk")
     app.tool("desk.look", "read")(Desk().look)
-    assert "A" == asyncio.run(app.tools[0].call(None, {"order": "A"}))
+    assert "A" == asyncio.run(app.tools[0].call(None, '{"order": "A"}'))

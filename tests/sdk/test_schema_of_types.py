@@ -102,7 +102,7 @@ def test_two_models_are_members() -> None:
 
     tool = _tool(handler)
     assert ["a", "b"] == list(_input(tool)["properties"])
-    assert 3 == tool.call(None, {"a": {"x": 1}, "b": {"x": 2}})
+    assert 3 == tool.call(None, '{"a": {"x": 1}, "b": {"x": 2}}')
 
 
 def test_parameter_names_may_be_anything_python_allows() -> None:
@@ -112,7 +112,7 @@ def test_parameter_names_may_be_anything_python_allows() -> None:
     value = {"schema": "a", "copy": "b", "_hidden": "c", "model_fields": "d"}
     tool = _tool(handler)
     assert sorted(_input(tool)["required"]) == sorted(value)
-    assert "abcd" == tool.call(None, value)
+    assert "abcd" == tool.call(None, json.dumps(value))
 
 
 def test_a_strict_model_takes_what_json_can_say() -> None:
@@ -120,7 +120,7 @@ def test_a_strict_model_takes_what_json_can_say() -> None:
         assert order.lines[0].due == date(2026, 1, 2)
         return order
 
-    output = _tool(handler).call(None, {"lines": [{"sku": "s", "due": "2026-01-02"}]})
+    output = _tool(handler).call(None, '{"lines": [{"sku": "s", "due": "2026-01-02"}]}')
     assert {"lines": [{"sku": "s", "due": "2026-01-02", "colour": "red"}], "note": None} == output
 
 
@@ -129,7 +129,7 @@ def test_an_input_that_the_types_refuse_is_a_failure_that_did_nothing_and_shows_
         raise AssertionError("not reached")
 
     with pytest.raises(Failure) as caught:
-        _tool(handler).call(None, {"pin": "12345"})
+        _tool(handler).call(None, '{"pin": "12345"}')
     assert (
         "invalid_input",
         "invalid",
@@ -144,7 +144,7 @@ def test_a_given_schema_wins_and_hands_the_value_over_whole() -> None:
 
     tool = _tool(handler, input_schema={"type": "array"}, output_schema={"type": "array"})
     assert ({"type": "array"}, {"type": "array"}) == (_input(tool), _output(tool))
-    assert [1] == tool.call(None, [1])
+    assert [1] == tool.call(None, "[1]")
 
 
 def test_outputs_are_written_as_their_annotation_says_and_anything_goes_without_one() -> None:
@@ -154,9 +154,9 @@ def test_outputs_are_written_as_their_annotation_says_and_anything_goes_without_
     def unsaid():  # type: ignore[no-untyped-def]
         return {"point": Point(x=1), "at": date(2026, 1, 2)}
 
-    assert {"amount": "1.10"} == _tool(said).call(None, {})
+    assert {"amount": "1.10"} == _tool(said).call(None, "{}")
     assert "" == _tool(unsaid).capability.output_schema_json
-    assert {"point": {"x": 1}, "at": "2026-01-02"} == _tool(unsaid).call(None, {})
+    assert {"point": {"x": 1}, "at": "2026-01-02"} == _tool(unsaid).call(None, "{}")
 
 
 def test_an_output_that_is_not_json_goes_on_to_the_gate_that_refuses_it() -> None:
@@ -165,7 +165,7 @@ def test_an_output_that_is_not_json_goes_on_to_the_gate_that_refuses_it() -> Non
     def handler():  # type: ignore[no-untyped-def]
         return thing
 
-    assert _tool(handler).call(None, {}) is thing
+    assert _tool(handler).call(None, "{}") is thing
 
 
 async def test_the_context_is_handed_over_by_annotation_in_any_place() -> None:
@@ -176,7 +176,7 @@ async def test_the_context_is_handed_over_by_annotation_in_any_place() -> None:
     tool = _tool(handler)
     assert (True, True) == (tool.is_async, tool.wants_context)
     assert ["order"] == list(_input(tool)["properties"])
-    assert ["A", True] == await tool.call(marker, {"order": "A"})
+    assert ["A", True] == await tool.call(marker, '{"order": "A"}')
 
 
 def test_two_words_make_a_contract() -> None:

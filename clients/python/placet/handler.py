@@ -1,4 +1,4 @@
-"""Reads a Python function as a handler: parsed JSON in, JSON out."""
+"""Reads a Python function as a handler: JSON text in, JSON out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_jsonable_python
 from typing_extensions import is_typeddict
 
 from placet.context import Context, SyncContext
@@ -17,14 +17,14 @@ from placet.schema import NO_DEFAULT, adapter_of, model_of_parameters, schema_of
 
 VIOLATIONS_SHOWN_MAX = 16
 
-# From a context and the parsed input to the arguments of the function.
-Bind = Callable[[Any, Any], dict[str, Any]]
+# From a context and the input's JSON text to the arguments of the function.
+Bind = Callable[[Any, str], dict[str, Any]]
 Dump = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """`call` takes the context (or None) and parsed JSON; it returns JSON, or an awaitable of it if `is_async`.
+    """`call` takes the context (or None) and JSON text; it returns JSON, or an awaitable of it if `is_async`.
 
     An input that the function's own types refuse becomes Failure("invalid_input"), category invalid, effect not done.
     """
@@ -33,7 +33,7 @@ class Handler:
     wants_context: bool
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None
-    call: Callable[[Any, Any], Any]
+    call: Callable[[Any, str], Any]
 
 
 def read_handler(
@@ -62,16 +62,16 @@ def read_handler(
     )
 
 
-def _async_call(function: Callable[..., Any], bind: Bind, dump: Dump) -> Callable[[Any, Any], Any]:
-    async def call(context: Any, value: Any) -> Any:
-        return dump(await function(**bind(context, value)))
+def _async_call(function: Callable[..., Any], bind: Bind, dump: Dump) -> Callable[[Any, str], Any]:
+    async def call(context: Any, text: str) -> Any:
+        return dump(await function(**bind(context, text)))
 
     return call
 
 
-def _plain_call(function: Callable[..., Any], bind: Bind, dump: Dump) -> Callable[[Any, Any], Any]:
-    def call(context: Any, value: Any) -> Any:
-        return dump(function(**bind(context, value)))
+def _plain_call(function: Callable[..., Any], bind: Bind, dump: Dump) -> Callable[[Any, str], Any]:
+    def call(context: Any, text: str) -> Any:
+        return dump(function(**bind(context, text)))
 
     return call
 
@@ -145,8 +145,8 @@ def _input(
 
 
 def _bind_whole(adapter: TypeAdapter[Any], name: str, context_name: str | None) -> Bind:
-    def bind(context: Any, value: Any) -> dict[str, Any]:
-        arguments = {name: _validated(adapter, value)}
+    def bind(context: Any, text: str) -> dict[str, Any]:
+        arguments = {name: _validated(adapter, text)}
         if context_name is not None:
             arguments[context_name] = context
         return arguments
@@ -157,8 +157,8 @@ def _bind_whole(adapter: TypeAdapter[Any], name: str, context_name: str | None) 
 def _bind_members(adapter: TypeAdapter[Any], names: list[str], context_name: str | None) -> Bind:
     fields = [(f"p{index}", name) for index, name in enumerate(names)]
 
-    def bind(context: Any, value: Any) -> dict[str, Any]:
-        model = _validated(adapter, value)
+    def bind(context: Any, text: str) -> dict[str, Any]:
+        model = _validated(adapter, text)
         arguments = {name: getattr(model, field) for field, name in fields}
         if context_name is not None:
             arguments[context_name] = context
@@ -167,10 +167,10 @@ def _bind_members(adapter: TypeAdapter[Any], names: list[str], context_name: str
     return bind
 
 
-def _validated(adapter: TypeAdapter[Any], value: Any) -> Any:
+def _validated(adapter: TypeAdapter[Any], text: str) -> Any:
     # As JSON, not as Python: a strict model takes a date from JSON text, but not from a str.
     try:
-        return adapter.validate_json(to_json(value))
+        return adapter.validate_json(text)
     except ValidationError as error:
         # Values stay out of the message: they may be sensitive.
         problems = error.errors(include_url=False, include_input=False, include_context=False)

@@ -24,9 +24,9 @@ class OnDuplicate(StrEnum):
     REFUSE = "REFUSE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Invocation:
-    """As the caller sent it; `input_json` is not checked yet."""
+    """As the caller sent it, and never changed; `input_json` is not checked yet."""
 
     capability: str
     version: str = ""
@@ -48,6 +48,10 @@ class Requester:
     kind: str
     roles: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        # It is a key of caches on the hot path, and these two tell nearly all requesters apart.
+        return hash((self.tenant, self.subject))
 
 
 @dataclass(kw_only=True)
@@ -106,8 +110,12 @@ class Action:
         """A copy with these members changed."""
         if not changes.keys() <= _MEMBERS:
             raise TypeError(f"no members of an action: {sorted(changes.keys() - _MEMBERS)}")
+        return self.with_members(changes)
+
+    def with_members(self, members: dict[str, Any]) -> Action:
+        """The same on the hot path: nobody checks that there are such members."""
         copy = object.__new__(Action)
-        copy.__dict__ = self.__dict__ | changes
+        copy.__dict__ = self.__dict__ | members
         return copy
 
 

@@ -6,9 +6,8 @@ differ from the standards; the exact one reads with the standard library, looks 
 place of what it refuses."""
 
 import re
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import rfc8785
@@ -33,8 +32,7 @@ _DOUBTFUL_NUMBER = re.compile(
 _DOUBTFUL_CHARACTER = re.compile("[\ufdd0-\ufdef\ufffe\uffff\U00010000-\U0010ffff]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanonicalJson:
+class CanonicalJson(NamedTuple):
     """One JSON document: RFC 8785 text, the value it denotes, SHA-256 of the text's UTF-8 bytes.
 
     The value is shared, not copied: whoever changes it must copy it first.
@@ -92,7 +90,7 @@ def _plain(value: object) -> CanonicalJson | None:
         return None
     if not raw.isascii() or b"\\u" in raw:
         return None
-    return CanonicalJson(text=raw.decode(), value=value, digest=sha256(raw).digest())
+    return CanonicalJson(raw.decode(), value, sha256(raw).digest())
 
 
 def _check_size(document: CanonicalJson, bytes_max: int) -> None:
@@ -148,7 +146,7 @@ def _fast(text: str, raw: bytes) -> CanonicalJson | None:
     # A repeated member was dropped, and its colon with it.
     if canonical.count(b":") != raw.count(b":"):
         return None
-    return CanonicalJson(text=canonical.decode(), value=value, digest=sha256(canonical).digest())
+    return CanonicalJson(canonical.decode(), value, sha256(canonical).digest())
 
 
 def _exact(text: str) -> CanonicalJson:
@@ -157,4 +155,4 @@ def _exact(text: str) -> CanonicalJson:
 
 def _emit(value: Any, beyond_orjson: bool) -> CanonicalJson:
     canonical = rfc8785.dumps(value) if beyond_orjson else orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    return CanonicalJson(text=canonical.decode(), value=value, digest=sha256(canonical).digest())
+    return CanonicalJson(canonical.decode(), value, sha256(canonical).digest())

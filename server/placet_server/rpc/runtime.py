@@ -22,7 +22,7 @@ from placet_server.model.errors import DeadlineExceeded
 from placet_server.model.outcome import OutcomeKind
 from placet_server.rpc.announcement import Announcer
 from placet_server.rpc.call import Rpc, closing
-from placet_server.rpc.convert.action import action_message, fill_action, query_of
+from placet_server.rpc.convert.action import action_message, fill_succeeded, query_of
 from placet_server.rpc.convert.caller import caller_message
 from placet_server.rpc.convert.enumeration import DURABILITY
 from placet_server.rpc.convert.event import event_message
@@ -33,6 +33,7 @@ from placet_server.rpc.permission import permitted_rpcs
 from placet_server.rpc.status import ACTION_ID_TRAILER, outcome_trailers
 
 WAIT_SECONDS_DEFAULT = 30.0
+_SUCCEEDED = OutcomeKind.SUCCEEDED.value
 # What a long poll leaves of the caller's deadline for its answer.
 REPLY_SECONDS = 0.1
 
@@ -64,9 +65,9 @@ class RuntimeServicer:
         )
         done = await execute(self._kernel, call)
         rpc.action_id = done.action.action_id
-        rpc.context.set_trailing_metadata(outcome_trailers(OutcomeKind.SUCCEEDED.value, rpc.action_id))
+        rpc.context.set_trailing_metadata(outcome_trailers(_SUCCEEDED, rpc.action_id))
         response = pb.ExecuteResponse(attached=done.attached)
-        fill_action(response.action, done.action, with_input=False)
+        fill_succeeded(response.action, done.action)
         return response
 
     async def execute_stream(
@@ -83,7 +84,7 @@ class RuntimeServicer:
                 if not rpc.action_id:
                     await _name(rpc, event.action_id)
                 yield pb.ExecuteStreamResponse(event=event_message(event))
-        rpc.context.set_trailing_metadata(outcome_trailers(OutcomeKind.SUCCEEDED.value, rpc.action_id))
+        rpc.context.set_trailing_metadata(outcome_trailers(_SUCCEEDED, rpc.action_id))
 
     async def get_action(self, rpc: Rpc[pb.GetActionRequest]) -> pb.GetActionResponse:
         request = rpc.request

@@ -6,13 +6,13 @@ with the request in hand may claim it; the claim decides who."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from placet_server.core.admission.contract import Clocks, clocks_for
 from placet_server.core.admission.pipeline import Checked
 from placet_server.core.execution.run import start_run
-from placet_server.core.execution.runs import Run, Work
+from placet_server.core.execution.runs import Patience, Run, Work
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_lease_id
@@ -25,29 +25,17 @@ from placet_server.model.outcome import EffectState
 from placet_server.store import action as actions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """Until when the caller waits, by the loop's clock; None: as long as the connection lives."""
-
-    until: float | None
-
-    def left_seconds(self) -> float | None:
-        return None if self.until is None else max(0.0, self.until - asyncio.get_running_loop().time())
-
-    def is_over(self) -> bool:
-        return self.until is not None and asyncio.get_running_loop().time() >= self.until
-
-
 def work_of(checked: Checked) -> Work:
+    call, capability, tool, canonical, clocks, _ = checked
     return Work(
-        caller=checked.call.caller,
-        capability=checked.capability,
-        tool=checked.tool,
-        input_value=checked.input.value,
-        timeout_seconds=checked.clocks.attempt_seconds,
-        deadline_cause=checked.clocks.attempt_cause,
-        on_admitted=checked.call.on_admitted,
-        trace=checked.call.trace,
+        call.caller,
+        capability,
+        tool,
+        canonical.text,
+        timeout_seconds=clocks.attempt_seconds,
+        deadline_cause=clocks.attempt_cause,
+        on_admitted=call.on_admitted,
+        trace=call.trace,
     )
 
 
@@ -69,26 +57,11 @@ async def attend(kernel: Kernel, checked: Checked, action: Action, patience: Pat
         if run is None:
             action = await _news(engine.journal, action, patience)
             continue
-        answer = await wait_attached(run, patience)
+        answer = await run.wait(patience)
         if not run.is_finished:
             return answer or action
         action = answer or await _after(engine.journal, action, patience)
     return action
-
-
-async def wait_attached(run: Run, patience: Patience) -> Action | None:
-    """Waits as a caller: if this call is lost, the run hears of it."""
-    run.attach()
-    try:
-        answer = await run.wait(patience.left_seconds())
-    except asyncio.CancelledError:
-        run.caller_gone()
-        raise
-    except BaseException:
-        run.detach()
-        raise
-    run.detach()
-    return answer
 
 
 async def _claim_run(kernel: Kernel, checked: Checked, action: Action, patience: Patience) -> Run:
@@ -115,7 +88,7 @@ async def _claim_run(kernel: Kernel, checked: Checked, action: Action, patience:
         deadline_cause=clocks.attempt_cause,
     )
     run = engine.new_run(work, action.action_id, action.on_caller_gone)
-    start_run(engine, run, lambda: _claim(engine.journal, action, clocks.attempt_seconds))
+    start_run(engine, run, partial(_claim, engine.journal, action, clocks.attempt_seconds))
     return run
 
 

@@ -51,7 +51,8 @@ def _check_text(invocation: Invocation) -> None:
     """The store holds no NUL in text."""
     if "\x00" in invocation.idempotency_key:
         raise _malformed("invocation.idempotency_key")
-    if any("\x00" in key or "\x00" in value for key, value in invocation.labels.items()):
+    labels = invocation.labels
+    if labels and any("\x00" in key or "\x00" in value for key, value in labels.items()):
         raise _malformed("invocation.labels")
 
 
@@ -66,19 +67,19 @@ def clocks_for(capability: Capability, invocation: Invocation, time_left_seconds
     arrives.
     """
     limits = capability.contract.limits
-    attempt = min(invocation.timeout_seconds or limits.timeout_default_seconds, limits.timeout_max_seconds)
+    attempt = invocation.timeout_seconds or limits.timeout_default_seconds
+    if attempt > limits.timeout_max_seconds:
+        attempt = limits.timeout_max_seconds
     if time_left_seconds is None:
-        return Clocks(attempt_seconds=attempt, attempt_cause=StopCause.TIMEOUT, wait_seconds=None)
+        return Clocks(attempt, StopCause.TIMEOUT, None)
     margin = _margin_seconds(time_left_seconds)
     if time_left_seconds <= margin:
         raise DeadlineExceeded()
     wait = time_left_seconds - margin / 4
     until_caller_leaves = time_left_seconds - margin
     if invocation.on_caller_gone is OnCallerGone.CANCEL and until_caller_leaves < attempt:
-        return Clocks(
-            attempt_seconds=until_caller_leaves, attempt_cause=StopCause.DEADLINE_EXCEEDED, wait_seconds=wait
-        )
-    return Clocks(attempt_seconds=attempt, attempt_cause=StopCause.TIMEOUT, wait_seconds=wait)
+        return Clocks(until_caller_leaves, StopCause.DEADLINE_EXCEEDED, wait)
+    return Clocks(attempt, StopCause.TIMEOUT, wait)
 
 
 def _margin_seconds(time_left_seconds: float) -> float:

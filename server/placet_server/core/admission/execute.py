@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
-from placet_server.core.admission.attend import Patience, attend, wait_attached, work_of
+from placet_server.core.admission.attend import attend, work_of
 from placet_server.core.admission.key import Known, meet_known
 from placet_server.core.admission.pipeline import Call, Checked, check
 from placet_server.core.admission.reserve import find_by_key, reserve
 from placet_server.core.execution.run import start_run
+from placet_server.core.execution.runs import Patience
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import new_action_id
 from placet_server.core.publication.outcome import error_of
@@ -27,8 +29,7 @@ from placet_server.store.instance import is_alive
 ADMISSION_TRIES_MAX = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Executed:
+class Executed(NamedTuple):
     """SUCCEEDED, always. `attached`: the key was known, so nothing ran for this call alone."""
 
     action: Action
@@ -48,7 +49,7 @@ async def execute(kernel: Kernel, call: Call) -> Executed:
     error = error_of(action)
     if error is not None:
         raise error
-    return Executed(action=action, attached=attached)
+    return Executed(action, attached)
 
 
 async def execute_stream(kernel: Kernel, call: Call) -> AsyncIterator[Event | IdleCheckpoint]:
@@ -102,7 +103,7 @@ async def _run_and_tell(
         if announce is not None:
             announce(action_id)
 
-    told = checked._replace(call=replace(checked.call, on_admitted=tell))
+    told = checked._replace(call=checked.call._replace(on_admitted=tell))
     try:
         action, _ = await _enter(kernel, told, patience)
         return await attend(kernel, told, action, patience)
@@ -177,8 +178,8 @@ async def _start(
     engine = kernel.engine
     action_id = new_action_id()
     run = engine.new_run(work_of(checked), action_id, checked.call.invocation.on_caller_gone)
-    start_run(engine, run, lambda: reserve(engine.journal, checked, action_id, predecessor))
-    answer = await wait_attached(run, patience)
+    start_run(engine, run, partial(reserve, engine.journal, checked, action_id, predecessor))
+    answer = await run.wait(patience)
     if answer is None and not run.is_finished:
         raise WaitExpired(state="UNKNOWN")
     return answer or run.action

@@ -8,7 +8,7 @@ Identity is the transport's (`rpc/identity`): no gate reads it from the payload.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from placet.app import Tool
@@ -25,15 +25,14 @@ from placet_server.model.errors import DurabilityUnavailable, HandlerNotFound
 from placet_server.model.json_text import CanonicalJson
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """One request to run something. `time_left_seconds` is what the RPC deadline leaves; None without one."""
 
     caller: Caller
     invocation: Invocation
     time_left_seconds: float | None = None
     on_admitted: Callable[[str], None] | None = None
-    trace: Mapping[str, str] = field(default_factory=dict)
+    trace: Mapping[str, str] = MappingProxyType({})
 
 
 class Checked(NamedTuple):
@@ -50,7 +49,8 @@ class Checked(NamedTuple):
 async def check(kernel: Kernel, call: Call) -> Checked:
     """Raises the refusal of the first gate that says no."""
     invocation = call.invocation
-    _check_durability(kernel, invocation)
+    if invocation.require_durability is not None:
+        _check_durability(kernel, invocation.require_durability)
     resolved = await kernel.catalog.resolve(
         call.caller.tenant, invocation.capability, invocation.version or None
     )
@@ -61,19 +61,12 @@ async def check(kernel: Kernel, call: Call) -> Checked:
     canonical = check_input(capability, invocation.input_json)
     clocks = check_contract(capability, invocation, call.time_left_seconds)
     check_credential(capability, call.caller)
-    return Checked(
-        call=call,
-        capability=capability,
-        tool=tool,
-        input=canonical,
-        clocks=clocks,
-        key=bind_key(capability, call.caller, invocation.idempotency_key),
-    )
+    key = bind_key(capability, call.caller, invocation.idempotency_key)
+    return Checked(call, capability, tool, canonical, clocks, key)
 
 
-def _check_durability(kernel: Kernel, invocation: Invocation) -> None:
-    required = invocation.require_durability
-    if required is not None and not kernel.journal.durability.keeps(required):
+def _check_durability(kernel: Kernel, required: DurabilityClass) -> None:
+    if not kernel.journal.durability.keeps(required):
         raise DurabilityUnavailable(required=_word(required), actual=_word(kernel.journal.durability))
 
 

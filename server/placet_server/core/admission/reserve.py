@@ -63,7 +63,7 @@ def _admission(journal: Journal, checked: Checked, action_id: str, predecessor: 
         "input_digest": checked.input.digest.hex(),
         "labels": _labels_text(invocation.labels) if invocation.labels else "{}",
         "on_caller_gone": invocation.on_caller_gone,
-        "durability": journal.durability.name,
+        "durability": journal.durability._name_,
         "predecessor_id": None if predecessor is None else predecessor.action_id,
         "lease_id": new_lease_id(),
         "timeout_seconds": checked.clocks.attempt_seconds,
@@ -77,32 +77,36 @@ def _admitted(journal: Journal, checked: Checked, admission: Admission, written:
     is_read = admission["effect_class"] == "READ"
     ttl_seconds = admission["effect_key_ttl_seconds"]
     time_us = written.time_us
-    return _BLANK.changed(
-        action_id=admission["action_id"],
-        requester=_of(checked.call.caller).requester,
-        capability=admission["capability"],
-        version=admission["version"],
-        contract_digest=admission["contract_digest"],
-        effect_class=admission["effect_class"],
-        effect_marked=admission["effect_marked"],
-        input_json=admission["input"],
-        input_digest=admission["input_digest"],
-        idempotency_key=admission["idempotency_key"] or "",
-        on_caller_gone=invocation.on_caller_gone,
-        labels=invocation.labels,
-        attempts_max=admission["attempts_max"],
-        effect=None if is_read else EffectState.NOT_DONE,
-        effect_begun=not is_read and not admission["effect_marked"],
-        lease_id=admission["lease_id"],
-        instance_id=journal.boot_id,
-        create_time_us=time_us,
-        start_time_us=time_us,
-        deadline_us=time_us + int(admission["timeout_seconds"] * 1_000_000),
-        effect_key_expire_time_us=None if ttl_seconds is None else time_us + int(ttl_seconds * 1_000_000),
-        durability=journal.durability,
-        sequence=written.sequence,
-        receipt_digest=written.receipt,
-        predecessor_id=admission["predecessor_id"],
+    return _BLANK.with_members(
+        {
+            "action_id": admission["action_id"],
+            "requester": _of(checked.call.caller).requester,
+            "capability": admission["capability"],
+            "version": admission["version"],
+            "contract_digest": admission["contract_digest"],
+            "effect_class": admission["effect_class"],
+            "effect_marked": admission["effect_marked"],
+            "input_json": admission["input"],
+            "input_digest": admission["input_digest"],
+            "idempotency_key": admission["idempotency_key"] or "",
+            "on_caller_gone": invocation.on_caller_gone,
+            "labels": invocation.labels,
+            "attempts_max": admission["attempts_max"],
+            "effect": None if is_read else EffectState.NOT_DONE,
+            "effect_begun": not is_read and not admission["effect_marked"],
+            "lease_id": admission["lease_id"],
+            "instance_id": journal.boot_id,
+            "create_time_us": time_us,
+            "start_time_us": time_us,
+            "deadline_us": time_us + int(admission["timeout_seconds"] * 1_000_000),
+            "effect_key_expire_time_us": None
+            if ttl_seconds is None
+            else time_us + int(ttl_seconds * 1_000_000),
+            "durability": journal.durability,
+            "sequence": written.sequence,
+            "receipt_digest": written.receipt,
+            "predecessor_id": admission["predecessor_id"],
+        }
     )
 
 

@@ -38,6 +38,13 @@ class LeaseLost(Cancelled):
 class Attempt:
     """The durable side of a context: marks, checkpoints and the lane, all under the attempt's lease."""
 
+    # How every attempt begins: on the class, as most of them never change.
+    _marking: asyncio.Lock | None = None
+    _lane: Lane | None = None
+    _is_over = False
+    _marks = 0
+    _no_marks: asyncio.Event | None = None
+
     def __init__(self, journal: Journal, run: Run) -> None:
         assert run.action is not None
         action = run.action
@@ -50,11 +57,6 @@ class Attempt:
         self.deadline = (run.begin if is_callers else self._begin) + run.work.timeout_seconds
         self.effect_begun = action.effect_begun
         self._journal = journal
-        self._marking = asyncio.Lock()
-        self._lane: Lane | None = None
-        self._is_over = False
-        self._marks = 0
-        self._no_marks = asyncio.Event()
 
     @property
     def lane(self) -> Lane:
@@ -69,13 +71,20 @@ class Attempt:
             )
         return self._lane
 
-    async def drain(self) -> None:
-        """The handler has ended. Everything said is durable, or the lease is lost; what its tasks left behind say or
-        mark from here is refused, and a mark that is under way counts: it may come back to somebody who acts on it.
+    def end(self) -> bool:
+        """The handler has ended: what its tasks left behind say or mark from here is refused.
+
+        True if something of what it said or marked is still under way.
         """
         self._is_over = True
-        while self._marks:
-            self._no_marks.clear()
+        return self._marks > 0 or self._lane is not None
+
+    async def drain(self) -> None:
+        """Everything said is durable, or the lease is lost; and a mark that is under way counts: it may come back to
+        somebody who acts on it.
+        """
+        if self._marks:
+            self._no_marks = asyncio.Event()
             await self._no_marks.wait()
         if self._lane is not None:
             await self._lane.drain()
@@ -90,6 +99,8 @@ class Attempt:
 
     async def effect(self) -> str:
         """Durable before it returns; only the first call writes."""
+        if self._marking is None:
+            self._marking = asyncio.Lock()
         async with self._marking:
             if not self.effect_begun and self.action.effect_class != "READ":
                 body = f'{{"attempt":{self.action.attempt}}}'
@@ -162,7 +173,7 @@ class Attempt:
             )
         finally:
             self._marks -= 1
-            if not self._marks:
+            if not self._marks and self._no_marks is not None:
                 self._no_marks.set()
         if written is None:
             raise LeaseLost
@@ -178,7 +189,7 @@ class AsyncStanding(Context):
 
     @property
     def cancelled(self) -> bool:
-        return self._attempt.run.cancelled.is_set()
+        return self._attempt.run.stop_cause is not None
 
     def time_left(self) -> float:
         return self._attempt.time_left()

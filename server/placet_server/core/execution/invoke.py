@@ -68,7 +68,7 @@ async def _call_inline(attempt: Attempt) -> Any:
     run = attempt.run
     context = AsyncStanding(attempt) if run.work.tool.wants_context else None
     run.handler_is_cancellable = True
-    return await run.work.tool.call(context, run.work.input_value)
+    return await run.work.tool.call(context, run.work.input_json)
 
 
 async def _call_in_thread(engine: Engine, attempt: Attempt) -> Any:
@@ -80,8 +80,8 @@ async def _call_in_thread(engine: Engine, attempt: Attempt) -> Any:
     context = ThreadStanding(attempt)
     tell = engine.supervisor.start(_pass_on(run.cancelled, context))
     try:
-        tool, value = run.work.tool, run.work.input_value
-        return await engine.threads.call(lambda: tool.call(context, value), attempt.time_left())
+        tool, text = run.work.tool, run.work.input_json
+        return await engine.threads.call(lambda: tool.call(context, text), attempt.time_left())
     finally:
         tell.cancel()
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from placet_server.core.execution.context import Attempt, LeaseLost
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.invoke import invoke
-from placet_server.core.execution.judgement import Ending, Raised, judge
+from placet_server.core.execution.judgement import Ending, Raised, StopCause, judge
 from placet_server.core.execution.runs import Run
 from placet_server.core.publication.settle import read_for_sure, settle
 from placet_server.model.action import Action
@@ -76,7 +76,8 @@ async def _attempt(engine: Engine, run: Run, action: Action) -> Action:
         if attempt.effect_begun:
             engine.journal.boundary.reached("before_provider_call", action.capability)
         ending = await invoke(engine, attempt)
-        await _drain(attempt)
+        if attempt.end():
+            await _drain(attempt)
     except LeaseLost:
         return await _as_stored(engine, action)
     engine.journal.boundary.reached("provider_response_received", action.capability)
@@ -92,22 +93,27 @@ async def _drain(attempt: Attempt) -> None:
 
 
 async def _settle(engine: Engine, run: Run, attempt: Attempt, ending: Ending) -> Action:
-    """What the store rejects for good is settled as what it then is: an ending without an answer."""
+    """Judged on what was known at the start, and again if a cancel or a rescue came between.
+
+    What the store rejects for good is settled as what it then is: an ending without an answer.
+    """
+    known, stop = _as_known(run, attempt), run.stop_cause
     try:
-        return await _judge_and_settle(engine, run, attempt, ending)
+        verdict = judge(known, ending, now_us=attempt.now_us(), stop=stop)
+        settled = await settle(engine.journal, known, verdict)
+        return settled or await _settle_as_stored(engine, known, attempt, ending, stop)
     except PlacetError:
         raise
     except Exception:
+        if isinstance(ending, Raised):
+            raise
         _log.exception("an ending cannot be stored", extra={"action_id": run.action_id})
-        return await _judge_and_settle(engine, run, attempt, Raised())
+        return await _settle(engine, run, attempt, Raised())
 
 
-async def _judge_and_settle(engine: Engine, run: Run, attempt: Attempt, ending: Ending) -> Action:
-    """Judged on what was known at the start, and again if a cancel or a rescue came between."""
-    known, stop = _as_known(run, attempt), run.stop_cause
-    settled = await settle(engine.journal, known, judge(known, ending, now_us=attempt.now_us(), stop=stop))
-    if settled is not None:
-        return settled
+async def _settle_as_stored(
+    engine: Engine, known: Action, attempt: Attempt, ending: Ending, stop: StopCause | None
+) -> Action:
     stored = await _as_stored(engine, known)
     if stored.state is ActionState.RUNNING and stored.lease_id == known.lease_id:
         verdict = judge(stored, ending, now_us=attempt.now_us(), stop=stop)

@@ -24,11 +24,23 @@ class Work(NamedTuple):
     caller: Caller
     capability: Capability
     tool: Tool
-    input_value: Any
+    input_json: str
     timeout_seconds: float
     deadline_cause: StopCause
     on_admitted: Callable[[str], None] | None = None
     trace: Mapping[str, str] = MappingProxyType({})
+
+
+class Patience(NamedTuple):
+    """Until when a caller waits, by the loop's clock; None: as long as the connection lives."""
+
+    until: float | None
+
+    def left_seconds(self) -> float | None:
+        return None if self.until is None else max(0.0, self.until - asyncio.get_running_loop().time())
+
+    def is_over(self) -> bool:
+        return self.until is not None and asyncio.get_running_loop().time() >= self.until
 
 
 class Run:
@@ -37,6 +49,19 @@ class Run:
     Waiters get the action as the attempt left it, None if it could not be acquired, or the error that
     acquiring it met. Waiting never owns the run: a waiter that goes away leaves it alone, but for what
     `caller_gone` says."""
+
+    # How every run begins: on the class, as most of them never change.
+    action: Action | None = None
+    task: asyncio.Task[Any] | None = None
+    stop_cause: StopCause | None = None
+    handler_is_cancellable = False
+    handler_was_entered = False
+    handler_has_ended = False
+    _cancelled: asyncio.Event | None = None
+    _is_overdue = False
+    _callers = 0
+    _grace: Timer | None = None
+    _answer: tuple[Action | None, Exception | None] | None = None
 
     def __init__(
         self,
@@ -49,52 +74,61 @@ class Run:
     ) -> None:
         self.work = work
         self.action_id = action_id
-        self.action: Action | None = None
-        self.task: asyncio.Task[Any] | None = None
-        self.stop_cause: StopCause | None = None
-        self.handler_is_cancellable = False
-        self.handler_was_entered = False
-        self.handler_has_ended = False
         self.begin = asyncio.get_running_loop().time()
-        self.cancelled = asyncio.Event()
         self._on_caller_gone = on_caller_gone
         self._timers = timers
         self._grace_seconds = grace_seconds
         self._waiters: set[asyncio.Future[Action | None]] = set()
-        self._is_overdue = False
-        self._callers = 0
-        self._grace: Timer | None = None
-        self._answer: tuple[Action | None, Exception | None] | None = None
 
     @property
     def is_finished(self) -> bool:
         """Its verdict is durable, or nothing more will be known of it here."""
         return self._answer is not None
 
+    @property
+    def cancelled(self) -> asyncio.Event:
+        """Set once the handler is asked to stop. Made when somebody wants to wait for it."""
+        if self._cancelled is None:
+            self._cancelled = asyncio.Event()
+            if self.stop_cause is not None:
+                self._cancelled.set()
+        return self._cancelled
+
     def stop(self, cause: StopCause) -> None:
         """Ask the handler to stop, once; the first cause counts."""
         if self.stop_cause is not None or self._answer is not None:
             return
         self.stop_cause = cause
-        self.cancelled.set()
+        if self._cancelled is not None:
+            self._cancelled.set()
         if self.handler_is_cancellable and self.task is not None:
             self.task.cancel()
 
-    async def wait(self, seconds: float | None) -> Action | None:
-        """The answer; or the action as it is known, after so many seconds or once nobody is kept waiting.
+    async def wait(self, patience: Patience) -> Action | None:
+        """Waits as a caller. The answer; or the action as it is known, when the patience is over or once nobody is kept
+        waiting.
 
-        Raises what acquiring raised.
+        Raises what acquiring raised. If the call itself is lost, the run hears of it.
         """
+        self.attach()
         if self._answer is None and not self._is_overdue:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.add(waiter)
+            seconds = patience.left_seconds()
             timer = None if seconds is None else self._timers.call_later(seconds, self._expire, waiter)
             try:
                 await waiter
+            except asyncio.CancelledError:
+                self.caller_gone()
+                raise
+            except BaseException:
+                self.detach()
+                raise
             finally:
                 self._waiters.discard(waiter)
                 if timer is not None:
                     timer.cancel()
+        self.detach()
         if self._answer is None:
             return self.action
         action, error = self._answer

@@ -19,15 +19,15 @@ class Timer:
 
     __slots__ = ("_arguments", "_callback", "_exact", "_tick")
 
-    def __init__(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    def __init__(
+        self, callback: Callable[..., object], arguments: tuple[Any, ...], tick: dict[Timer, None] | None
+    ) -> None:
         self._callback = callback
         self._arguments = arguments
-        self._exact: asyncio.TimerHandle | None = None
-        self._tick: dict[Timer, None] | None = None
-
-    def start(self, tick: dict[Timer, None]) -> None:
         self._tick = tick
-        tick[self] = None
+        self._exact: asyncio.TimerHandle | None = None
+        if tick is not None:
+            tick[self] = None
 
     def start_exactly(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self._exact = loop.call_later(seconds, self.fire)
@@ -50,9 +50,9 @@ class TimerWheel:
         self._next: asyncio.TimerHandle | None = None
 
     def call_later(self, seconds: float, callback: Callable[..., object], *arguments: Any) -> Timer:
-        timer = Timer(callback, arguments)
         loop = asyncio.get_running_loop()
         if seconds < EXACT_BELOW_SECONDS:
+            timer = Timer(callback, arguments, None)
             timer.start_exactly(loop, seconds)
             return timer
         number = int((loop.time() + seconds) / TICK_SECONDS)
@@ -61,8 +61,7 @@ class TimerWheel:
             tick = self._ticks[number] = {}
             if self._next is None:
                 self._arm(loop)
-        timer.start(tick)
-        return timer
+        return Timer(callback, arguments, tick)
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         self._next = loop.call_at((int(loop.time() / TICK_SECONDS) + 1) * TICK_SECONDS, self._turn, loop)

@@ -38,6 +38,8 @@ def outcome_of(action: Action) -> Outcome:
 
 def error_of(action: Action) -> errors.PlacetError | None:
     """None for SUCCEEDED. The outcome is attached."""
+    if action.state is ActionState.SUCCEEDED:
+        return None
     error = _error(action)
     if error is not None:
         error.outcome = outcome_of(action)

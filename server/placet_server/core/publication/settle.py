@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
         """The members of the row that it changes."""
         return {
             "state": self.state,
-            "effect": self.effect if self.effect is not None else action.effect,
+            "effect": action.effect if self.effect is None else self.effect,
             "effect_unknown": self.effect_unknown,
             "reason": self.reason,
             "cause": self.cause,
@@ -95,30 +95,29 @@ async def read_for_sure(journal: Journal, tenant: str, action_id: str) -> Action
 
 def _settled(action: Action, verdict: Verdict, written: Written) -> Action:
     """The row as the statement left it."""
-    is_queued = verdict.state is ActionState.QUEUED
-    delay_us = int(verdict.ready_delay_seconds * 1_000_000)
-    return action.changed(
-        **verdict.row(action),
-        lease_id=None if is_queued else action.lease_id,
-        sequence=written.sequence,
-        receipt_digest=written.receipt,
-        settle_time_us=written.time_us if verdict.state in TERMINAL else None,
-        ready_time_us=written.time_us + delay_us if is_queued else action.ready_time_us,
-    )
+    members = verdict.row(action)
+    members["sequence"] = written.sequence
+    members["receipt_digest"] = written.receipt
+    members["settle_time_us"] = written.time_us if verdict.state in TERMINAL else None
+    if verdict.state is ActionState.QUEUED:
+        members["lease_id"] = None
+        members["ready_time_us"] = written.time_us + int(verdict.ready_delay_seconds * 1_000_000)
+    return action.with_members(members)
 
 
 def _advance(action: Action, verdict: Verdict) -> Advance:
     event_type, body = event_of(action, verdict)
-    advance = Advance(
-        tenant=action.requester.tenant,
-        action_id=action.action_id,
-        lease_id=action.lease_id or "",
-        state=verdict.state.value,
-        effect=verdict.effect,
-        effect_unknown=verdict.effect_unknown,
-        event_type=event_type,
-        event_body=body,
-    )
+    # What is a word here is a str that orjson writes as one.
+    advance: Advance = {
+        "tenant": action.requester.tenant,
+        "action_id": action.action_id,
+        "lease_id": action.lease_id or "",
+        "state": verdict.state,
+        "effect": verdict.effect,
+        "effect_unknown": verdict.effect_unknown,
+        "event_type": event_type,
+        "event_body": body,
+    }
     if verdict.state is ActionState.SUCCEEDED:
         advance["output"] = verdict.output_json
         return advance
@@ -166,7 +165,7 @@ def event_of(action: Action, verdict: Verdict) -> tuple[EventType, str]:
 
 def _success(action: Action, verdict: Verdict) -> str:
     """What `_json` would say, without a document: nothing in it needs escaping."""
-    effect = "null" if verdict.effect is None else f'"{verdict.effect.value}"'
+    effect = "null" if verdict.effect is None else f'"{verdict.effect}"'
     return (
         f'{{"attempt":{action.attempt},"effect":{effect},"kind":"SUCCEEDED",'
         f'"output_digest":"{verdict.output_digest}","retry_advice":"NEVER"}}'
