@@ -12,8 +12,9 @@ from placet_server.core.admission.attend import attend, work_of
 from placet_server.core.admission.key import Known, meet_known
 from placet_server.core.admission.pipeline import Call, Checked, check
 from placet_server.core.admission.reserve import find_by_key, reserve
+from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.run import start_run
-from placet_server.core.execution.runs import Patience
+from placet_server.core.execution.runs import Patience, Run
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import new_action_id
 from placet_server.core.publication.outcome import error_of
@@ -132,15 +133,19 @@ async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[
     """
     predecessor: Action | None = None
     for _ in range(ADMISSION_TRIES_MAX):
-        action, shed = None, None
+        shed = None
         try:
-            action = await _start(kernel, checked, patience, predecessor)
+            run = _start(kernel.engine, checked, predecessor)
         except Overloaded as error:
             if checked.key is None:
                 raise
             shed = error
-        if action is not None:
-            return action, False
+        else:
+            action = await run.wait(patience) or run.action
+            if action is not None:
+                return action, False
+            if not run.is_finished:
+                raise WaitExpired(state="UNKNOWN")
         if patience.is_over():
             raise WaitExpired(state="UNKNOWN")
         if checked.key is None:
@@ -171,15 +176,12 @@ async def _is_alive(kernel: Kernel) -> bool:
         return await is_alive(connection, kernel.boot_id)
 
 
-async def _start(
-    kernel: Kernel, checked: Checked, patience: Patience, predecessor: Action | None
-) -> Action | None:
-    """Admits and runs. None: the key is held, or this boot may start nothing."""
-    engine = kernel.engine
+def _start(engine: Engine, checked: Checked, predecessor: Action | None) -> Run:
+    """Admits and runs. The run ends without an action if the key is held, or this boot may start nothing.
+
+    Raises Overloaded before anything is written.
+    """
     action_id = new_action_id()
     run = engine.new_run(work_of(checked), action_id, checked.call.invocation.on_caller_gone)
     start_run(engine, run, partial(reserve, engine.journal, checked, action_id, predecessor))
-    answer = await run.wait(patience)
-    if answer is None and not run.is_finished:
-        raise WaitExpired(state="UNKNOWN")
-    return answer or run.action
+    return run
