@@ -97,6 +97,9 @@ ADVICE = {
         READ_OR, "NEW_KEY", "Ask again with a new key. A READ without a key ends so after a crash."
     ),
     "RETRY_BUDGET": Advice(READ_OR, "NEW_KEY", "Find out why attempts are lost before you ask again."),
+    "QUEUE_DELAY": Advice(
+        READ_OR, "NEW_KEY", "Start more servers or slots for the queue, or allow a longer `queue_delay_max`."
+    ),
     "EFFECT_AMBIGUOUS": Advice(
         "UNKNOWN",
         "AFTER_WAIT",
@@ -129,6 +132,11 @@ ADVICE = {
         "not known",
         "NEVER, as no outcome is sent; the key tells",
         "GetAction by key; give the operator `incident_id`.",
+    ),
+    "STATE_CONFLICT": Advice(
+        "the action is untouched",
+        "NEVER",
+        "GetAction shows how it stands; `rule` says what stands against it.",
     ),
 }
 

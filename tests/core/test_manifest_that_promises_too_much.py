@@ -7,6 +7,7 @@ import pytest
 from placet_server.core.admission.manifest import Known, check_manifest, is_refused
 from placet_server.model.capability import Capability, Presentation
 from placet_server.model.contract import (
+    Backoff,
     Contract,
     CredentialRule,
     DataRule,
@@ -73,6 +74,16 @@ REFUSED: list[tuple[Contract, str, str]] = [
     (replace(READ, limits=Limits(timeout_max_seconds=1e6)), "limits.timeout_max", "timeout_range"),
     (replace(READ, limits=Limits(input_bytes_max=3 * 2**20 + 1)), "limits.input_bytes_max", "bytes_range"),
     (replace(READ, limits=Limits(output_bytes_max=0)), "limits.output_bytes_max", "bytes_range"),
+    (
+        replace(READ, limits=Limits(queue_delay_seconds_max=0.0)),
+        "limits.queue_delay_max",
+        "queue_delay_range",
+    ),
+    (replace(READ, retry=Backoff(initial_delay_seconds=0.0)), "retry.initial_delay", "retry_range"),
+    (replace(READ, retry=Backoff(delay_seconds_max=1e6)), "retry.delay_max", "retry_range"),
+    (replace(READ, retry=Backoff(elapsed_seconds_max=0.5)), "retry.elapsed_max", "retry_range"),
+    (replace(READ, retry=Backoff(multiplier=0.5)), "retry.multiplier", "retry_range"),
+    (replace(READ, retry=Backoff(initial_delay_seconds=60.0)), "retry.delay_max", "retry_order"),
     (replace(READ, no_approval_reason="  "), "no_approval.reason", "no_approval_reason_range"),
     (
         replace(READ, credentials=CredentialRule(scopes=("refund",))),
@@ -236,6 +247,16 @@ WEAKER: list[tuple[Contract, Change, str]] = [
     ),
     (FULL, lambda c: replace(c, limits=Limits(timeout_max_seconds=901.0)), "timeout_raised"),
     (FULL, lambda c: replace(c, limits=Limits(input_bytes_max=2**21)), "bytes_raised"),
+    (
+        replace(READ, limits=Limits(queue_delay_seconds_max=60.0)),
+        lambda c: replace(c, limits=Limits()),
+        "queue_delay_raised",
+    ),
+    (
+        replace(READ, retry=Backoff(elapsed_seconds_max=60.0)),
+        lambda c: replace(c, retry=Backoff(elapsed_seconds_max=61.0)),
+        "retry_longer",
+    ),
     (FULL, lambda c: replace(c, hazards=frozenset({Hazard.FINANCIAL})), "hazards_removed"),
     (FULL, lambda c: replace(c, risk=Risk.LOW), "risk_lowered"),
     (FULL, lambda c: replace(c, no_approval_reason="Other."), "no_approval_reason_changed"),

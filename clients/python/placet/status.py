@@ -55,6 +55,7 @@ _BY_REASON: dict[str, type[PlacetError]] = {
     "DEADLINE_EXCEEDED": errors.ActionCancelled,
     "SHUTDOWN": errors.ActionCancelled,
     "RETRY_BUDGET": errors.ExhaustedError,
+    "QUEUE_DELAY": errors.ExhaustedError,
     "EFFECT_AMBIGUOUS": errors.AmbiguousError,
     "DUPLICATE_REFUSED": errors.ConflictError,
     "OVERLOADED": errors.UnavailableError,
@@ -62,6 +63,7 @@ _BY_REASON: dict[str, type[PlacetError]] = {
     "WAIT_EXPIRED": errors.PendingError,
     "DRAINING": errors.UnavailableError,
     "INTERNAL": errors.ServerFaultError,
+    "STATE_CONFLICT": errors.ConflictError,
 }
 
 # For reasons that are younger than this client.

@@ -9,9 +9,14 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from placet_server.model.caller import Credential
+from placet_server.model.contract import Backoff
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, FailureCategory
+
+QUEUE_DEFAULT = "default"
+PRIORITY_DEFAULT = 5
 
 
 class OnCallerGone(StrEnum):
@@ -40,6 +45,18 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """Where a submitted action waits: 0 is the first priority, 9 the last, and it is not run before `ready_time_us`, or
+    before so long after it was stored.
+    """
+
+    queue: str = QUEUE_DEFAULT
+    priority: int = PRIORITY_DEFAULT
+    ready_time_us: int | None = None
+    delay_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Requester:
     """The part of a Caller that is kept with the action."""
 
@@ -48,6 +65,7 @@ class Requester:
     kind: str
     roles: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
+    credential: Credential | None = None
 
     def __hash__(self) -> int:
         # It is a key of caches on the hot path, and these two tell nearly all requesters apart.
@@ -105,6 +123,19 @@ class Action:
     sequence: int = 1
     receipt_digest: str = ""
     predecessor_id: str | None = None
+    # What only submitted actions have. `generation` grows with every redrive, and `budget_time_us` is when the first
+    # attempt of this generation began.
+    queue: str = ""
+    priority: int = 0
+    attempt_timeout_seconds: float | None = None
+    backoff: Backoff | None = None
+    budget_time_us: int | None = None
+    generation: int = 1
+
+    @property
+    def is_submitted(self) -> bool:
+        """Servers run it from its queue; nobody waits for it."""
+        return bool(self.queue)
 
     def changed(self, **changes: Any) -> Action:
         """A copy with these members changed."""

@@ -1,5 +1,6 @@
 """What is promised about a capability. Everything but the effect class has a default."""
 
+import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -8,6 +9,7 @@ DAY_SECONDS = 24 * HOUR_SECONDS
 MIB = 2**20
 
 EFFECT_KEY_TTL_DEFAULT_SECONDS = DAY_SECONDS
+BACKOFF_JITTER = 0.2
 PAYLOAD_BYTES_HARD_MAX = 3 * MIB
 
 
@@ -78,6 +80,34 @@ class Limits:
     timeout_max_seconds: float = 900.0
     input_bytes_max: int = MIB
     output_bytes_max: int = MIB
+    queue_delay_seconds_max: float | None = None
+    """A submitted action that has not begun so long after it became ready is given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Pauses between the attempts of a submitted action. `elapsed_seconds_max`: from when the first attempt began, no
+    further one starts later.
+    """
+
+    initial_delay_seconds: float = 1.0
+    delay_seconds_max: float = 30.0
+    multiplier: float = 2.0
+    elapsed_seconds_max: float | None = None
+
+    def delay_seconds(self, attempt: int, action_id: str) -> float:
+        """After this attempt. Each action has a jitter of its own, so that what failed together does not come back
+        together.
+        """
+        # Above 10 ** 15 there is no span that delay_seconds_max does not cut.
+        grown = min(1e15, self.multiplier ** (min(attempt, 100) - 1))
+        span = min(self.delay_seconds_max, self.initial_delay_seconds * grown)
+        return span * (1.0 + BACKOFF_JITTER * (2 * _share(action_id) - 1))
+
+
+def _share(action_id: str) -> float:
+    """From 0 to below 1, spread evenly."""
+    return int.from_bytes(hashlib.sha256(action_id.encode()).digest()[:4], "big") / 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +131,11 @@ class Contract:
     """`contract_for` makes one from an effect class. What a contract may not say is decided by
     `check_manifest`.
 
-    `attempts_max` counts tries and rescues of one action. `effect_marked`: the handler calls effect()
-    before it touches the provider; until then a stopped attempt counts as not done."""
+    Members that are younger than the first release are None unless said: what is None is not in the document, so that
+    digests of contracts that were admitted before stay as they are.
+
+    `attempts_max` counts tries and rescues of one action; `retry` None is `Backoff()`. `effect_marked`: the handler
+    calls effect() before it touches the provider; until then a stopped attempt counts as not done."""
 
     effect: EffectClass
     effect_key_ttl_seconds: float | None = None
@@ -111,6 +144,7 @@ class Contract:
     risk: Risk = Risk.LOW
     idempotency: IdempotencyRule
     attempts_max: int = 1
+    retry: Backoff | None = None
     limits: Limits = field(default_factory=Limits)
     no_approval_reason: str | None = None
     credentials: CredentialRule = field(default_factory=CredentialRule)

@@ -402,6 +402,16 @@ class RetryBudgetExhausted(PlacetError):
 
 
 @dataclass(kw_only=True, eq=False)
+class QueueDelayExhausted(PlacetError):
+    reason: ClassVar[str] = "QUEUE_DELAY"
+    code = Code.ABORTED
+    queue: str
+
+    def text(self) -> str:
+        return f"No server began it in time, so it left queue {self.queue!r}; nothing was done."
+
+
+@dataclass(kw_only=True, eq=False)
 class EffectAmbiguous(PlacetError):
     reason: ClassVar[str] = "EFFECT_AMBIGUOUS"
     code = Code.UNKNOWN
@@ -409,6 +419,18 @@ class EffectAmbiguous(PlacetError):
 
     def text(self) -> str:
         return "The effect may have happened: look at the provider before you do it again under a new key."
+
+
+@dataclass(kw_only=True, eq=False)
+class StateConflict(PlacetError):
+    reason: ClassVar[str] = "STATE_CONFLICT"
+    code = Code.FAILED_PRECONDITION
+    action_id: str
+    state: str
+    rule: str
+
+    def text(self) -> str:
+        return f"This may not be done to an action that is {self.state} ({self.rule})."
 
 
 @dataclass(kw_only=True, eq=False)

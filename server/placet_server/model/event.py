@@ -21,6 +21,7 @@ class EventType(StrEnum):
     CANCEL_REQUESTED = "cancel_requested"
     AMBIGUOUS = "ambiguous"
     SETTLED = "settled"
+    REDRIVEN = "redriven"
     CHUNK = "chunk"
     PROGRESS = "progress"
 
@@ -30,7 +31,8 @@ class Event:
     """`sequence` is gap-free from 1 for events of the life, 0 for lane items, whose `number` counts within
     `attempt`.
 
-    `body` by type: admitted {capability, version, durability}; attempt_started {attempt}; requeued
+    `body` by type: admitted {capability, version, durability}, submitted also {queue, ready_time_us}; redriven
+    {generation, attempts, requester, reason}; attempt_started {attempt}; requeued
     {attempt, ready_time_us, cause}; effect_started {attempt}; effect_checkpointed {provider_operation};
     cancel_requested {requester, reason}; ambiguous and settled {kind, reason, cause, effect, attempt,
     retry_advice, retry_delay_seconds, failure_code, message}, settled also output_json when SUCCEEDED;

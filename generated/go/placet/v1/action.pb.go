@@ -196,7 +196,8 @@ type ActionState int32
 const (
 	// Never sent.
 	ActionState_ACTION_STATE_UNSPECIFIED ActionState = 0
-	// Ready, not running: a stopped attempt may safely be repeated. The same request with the same key runs it.
+	// Ready or delayed, not running: it was submitted, or a stopped attempt may safely be repeated. The same request with the same key
+	// runs it, once it is ready.
 	ActionState_ACTION_STATE_QUEUED ActionState = 1
 	// A handler has it, under a lease.
 	ActionState_ACTION_STATE_RUNNING ActionState = 2
@@ -563,13 +564,13 @@ type Action struct {
 	IdempotencyKey string `protobuf:"bytes,13,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// Who asked, as the server established it.
 	Requester *Caller `protobuf:"bytes,14,opt,name=requester,proto3" json:"requester,omitempty"`
-	// Tries so far, rescues included.
+	// Tries so far, rescues included; 0 before the first.
 	Attempt int32 `protobuf:"varint,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Tries that the contract allows.
 	AttemptsMax int32 `protobuf:"varint,16,opt,name=attempts_max,json=attemptsMax,proto3" json:"attempts_max,omitempty"`
 	// When it was stored.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// When the newest attempt started.
+	// When the newest attempt started; unset before the first.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// When it became terminal; unset before.
 	SettleTime *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=settle_time,json=settleTime,proto3" json:"settle_time,omitempty"`
@@ -591,8 +592,14 @@ type Action struct {
 	PredecessorId string `protobuf:"bytes,30,opt,name=predecessor_id,json=predecessorId,proto3" json:"predecessor_id,omitempty"`
 	// The newest attempt's provider operation, as the handler checkpointed it.
 	ProviderOperation string `protobuf:"bytes,31,opt,name=provider_operation,json=providerOperation,proto3" json:"provider_operation,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The queue it was submitted to; empty for an action that was executed.
+	Queue string `protobuf:"bytes,32,opt,name=queue,proto3" json:"queue,omitempty"`
+	// 0 first to 9 last; 0 also for an action that was executed.
+	Priority int32 `protobuf:"varint,33,opt,name=priority,proto3" json:"priority,omitempty"`
+	// 1, and one more with every redrive.
+	Generation    int32 `protobuf:"varint,34,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Action) Reset() {
@@ -800,6 +807,27 @@ func (x *Action) GetProviderOperation() string {
 	return ""
 }
 
+func (x *Action) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *Action) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *Action) GetGeneration() int32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 // Output only: as the server established it, from transport and token, never from the payload.
 type Caller struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -906,7 +934,7 @@ const file_placet_v1_action_proto_rawDesc = "" +
 	" \x03(\v2(.placet.v1.InvocationOptions.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x99\t\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xeb\t\n" +
 	"\x06Action\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x1e\n" +
 	"\n" +
@@ -943,7 +971,12 @@ const file_placet_v1_action_proto_rawDesc = "" +
 	"\x06cursor\x18\x1c \x01(\tR\x06cursor\x12%\n" +
 	"\x0ereceipt_digest\x18\x1d \x01(\tR\rreceiptDigest\x12%\n" +
 	"\x0epredecessor_id\x18\x1e \x01(\tR\rpredecessorId\x12-\n" +
-	"\x12provider_operation\x18\x1f \x01(\tR\x11providerOperation\x1a9\n" +
+	"\x12provider_operation\x18\x1f \x01(\tR\x11providerOperation\x12\x14\n" +
+	"\x05queue\x18  \x01(\tR\x05queue\x12\x1a\n" +
+	"\bpriority\x18! \x01(\x05R\bpriority\x12\x1e\n" +
+	"\n" +
+	"generation\x18\" \x01(\x05R\n" +
+	"generation\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x93\x01\n" +

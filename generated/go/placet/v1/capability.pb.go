@@ -863,7 +863,16 @@ func (x *IdempotencyRule) GetTtl() *durationpb.Duration {
 type RetryRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First try and rescues together; 0: the default (3 for READ, for IDEMPOTENT and for marked effects, otherwise 1).
-	AttemptsMax   int32 `protobuf:"varint,1,opt,name=attempts_max,json=attemptsMax,proto3" json:"attempts_max,omitempty"`
+	AttemptsMax int32 `protobuf:"varint,1,opt,name=attempts_max,json=attemptsMax,proto3" json:"attempts_max,omitempty"`
+	// Pause before the second try; each further pause is `multiplier` times as long. Default 1 s. This and what follows is for submitted
+	// actions: who calls Execute decides alone when to come back.
+	InitialDelay *durationpb.Duration `protobuf:"bytes,2,opt,name=initial_delay,json=initialDelay,proto3" json:"initial_delay,omitempty"`
+	// The longest pause. Default 30 s.
+	DelayMax *durationpb.Duration `protobuf:"bytes,3,opt,name=delay_max,json=delayMax,proto3" json:"delay_max,omitempty"`
+	// From 1 to 10; 0: 2.
+	Multiplier float64 `protobuf:"fixed64,4,opt,name=multiplier,proto3" json:"multiplier,omitempty"`
+	// From when the first try began; no further one starts later. Unset: only attempts_max bounds.
+	ElapsedMax    *durationpb.Duration `protobuf:"bytes,5,opt,name=elapsed_max,json=elapsedMax,proto3" json:"elapsed_max,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -905,6 +914,34 @@ func (x *RetryRule) GetAttemptsMax() int32 {
 	return 0
 }
 
+func (x *RetryRule) GetInitialDelay() *durationpb.Duration {
+	if x != nil {
+		return x.InitialDelay
+	}
+	return nil
+}
+
+func (x *RetryRule) GetDelayMax() *durationpb.Duration {
+	if x != nil {
+		return x.DelayMax
+	}
+	return nil
+}
+
+func (x *RetryRule) GetMultiplier() float64 {
+	if x != nil {
+		return x.Multiplier
+	}
+	return 0
+}
+
+func (x *RetryRule) GetElapsedMax() *durationpb.Duration {
+	if x != nil {
+		return x.ElapsedMax
+	}
+	return nil
+}
+
 // Bounds of one action.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -912,6 +949,8 @@ type Limits struct {
 	TimeoutDefault *durationpb.Duration `protobuf:"bytes,1,opt,name=timeout_default,json=timeoutDefault,proto3" json:"timeout_default,omitempty"`
 	// The most that a caller may name. Default 15 min.
 	TimeoutMax *durationpb.Duration `protobuf:"bytes,2,opt,name=timeout_max,json=timeoutMax,proto3" json:"timeout_max,omitempty"`
+	// A submitted action that has not begun so long after it became ready is EXHAUSTED. Unset: it waits for ever.
+	QueueDelayMax *durationpb.Duration `protobuf:"bytes,3,opt,name=queue_delay_max,json=queueDelayMax,proto3" json:"queue_delay_max,omitempty"`
 	// Canonical input, bytes; 0: 1 MiB.
 	InputBytesMax int32 `protobuf:"varint,5,opt,name=input_bytes_max,json=inputBytesMax,proto3" json:"input_bytes_max,omitempty"`
 	// Canonical output, bytes; 0: 1 MiB.
@@ -960,6 +999,13 @@ func (x *Limits) GetTimeoutDefault() *durationpb.Duration {
 func (x *Limits) GetTimeoutMax() *durationpb.Duration {
 	if x != nil {
 		return x.TimeoutMax
+	}
+	return nil
+}
+
+func (x *Limits) GetQueueDelayMax() *durationpb.Duration {
+	if x != nil {
+		return x.QueueDelayMax
 	}
 	return nil
 }
@@ -1253,13 +1299,21 @@ const file_placet_v1_capability_proto_rawDesc = "" +
 	"\x0fIdempotencyRule\x12;\n" +
 	"\vrequirement\x18\x01 \x01(\x0e2\x19.placet.v1.KeyRequirementR\vrequirement\x12)\n" +
 	"\x05scope\x18\x02 \x01(\x0e2\x13.placet.v1.KeyScopeR\x05scope\x12+\n" +
-	"\x03ttl\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\".\n" +
+	"\x03ttl\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"\x82\x02\n" +
 	"\tRetryRule\x12!\n" +
-	"\fattempts_max\x18\x01 \x01(\x05R\vattemptsMax\"\xda\x01\n" +
+	"\fattempts_max\x18\x01 \x01(\x05R\vattemptsMax\x12>\n" +
+	"\rinitial_delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\finitialDelay\x126\n" +
+	"\tdelay_max\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bdelayMax\x12\x1e\n" +
+	"\n" +
+	"multiplier\x18\x04 \x01(\x01R\n" +
+	"multiplier\x12:\n" +
+	"\velapsed_max\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"elapsedMax\"\x9d\x02\n" +
 	"\x06Limits\x12B\n" +
 	"\x0ftimeout_default\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x0etimeoutDefault\x12:\n" +
 	"\vtimeout_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"timeoutMax\x12&\n" +
+	"timeoutMax\x12A\n" +
+	"\x0fqueue_delay_max\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\rqueueDelayMax\x12&\n" +
 	"\x0finput_bytes_max\x18\x05 \x01(\x05R\rinputBytesMax\x12(\n" +
 	"\x10output_bytes_max\x18\x06 \x01(\x05R\x0eoutputBytesMax\"^\n" +
 	"\x0eCredentialRule\x12\x1a\n" +
@@ -1363,15 +1417,19 @@ var file_placet_v1_capability_proto_depIdxs = []int32{
 	4,  // 13: placet.v1.IdempotencyRule.requirement:type_name -> placet.v1.KeyRequirement
 	5,  // 14: placet.v1.IdempotencyRule.scope:type_name -> placet.v1.KeyScope
 	17, // 15: placet.v1.IdempotencyRule.ttl:type_name -> google.protobuf.Duration
-	17, // 16: placet.v1.Limits.timeout_default:type_name -> google.protobuf.Duration
-	17, // 17: placet.v1.Limits.timeout_max:type_name -> google.protobuf.Duration
-	6,  // 18: placet.v1.Manifest.capabilities:type_name -> placet.v1.Capability
-	16, // 19: placet.v1.Manifest.local:type_name -> placet.v1.LocalHandlers
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	17, // 16: placet.v1.RetryRule.initial_delay:type_name -> google.protobuf.Duration
+	17, // 17: placet.v1.RetryRule.delay_max:type_name -> google.protobuf.Duration
+	17, // 18: placet.v1.RetryRule.elapsed_max:type_name -> google.protobuf.Duration
+	17, // 19: placet.v1.Limits.timeout_default:type_name -> google.protobuf.Duration
+	17, // 20: placet.v1.Limits.timeout_max:type_name -> google.protobuf.Duration
+	17, // 21: placet.v1.Limits.queue_delay_max:type_name -> google.protobuf.Duration
+	6,  // 22: placet.v1.Manifest.capabilities:type_name -> placet.v1.Capability
+	16, // 23: placet.v1.Manifest.local:type_name -> placet.v1.LocalHandlers
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_capability_proto_init() }

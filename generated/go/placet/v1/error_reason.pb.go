@@ -82,6 +82,8 @@ const (
 	ErrorReason_ERROR_REASON_SHUTDOWN ErrorReason = 72
 	// ABORTED. Every attempt that the contract allows was made. {"attempts": "3"}
 	ErrorReason_ERROR_REASON_RETRY_BUDGET ErrorReason = 80
+	// ABORTED. It was not begun within the queue delay that the contract allows, and nothing was done. {"queue": "default"}
+	ErrorReason_ERROR_REASON_QUEUE_DELAY ErrorReason = 84
 	// UNKNOWN. The effect may have happened. {"cause": "DEADLINE_EXCEEDED"}
 	ErrorReason_ERROR_REASON_EFFECT_AMBIGUOUS ErrorReason = 90
 	// ALREADY_EXISTS. on_duplicate REFUSE met a known key. {"action_id": "0199b0c0-…"}
@@ -97,6 +99,9 @@ const (
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 105
 	// INTERNAL. A fault of the server, logged there in full under incident_id. {"incident_id": "6f1c…"}
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 106
+	// FAILED_PRECONDITION. The action does not stand so that this may be done to it.
+	// {"action_id": "0199b0c0-…", "state": "RUNNING", "rule": "not_terminal"}
+	ErrorReason_ERROR_REASON_STATE_CONFLICT ErrorReason = 107
 )
 
 // Enum value maps for ErrorReason.
@@ -128,6 +133,7 @@ var (
 		71:  "ERROR_REASON_DEADLINE_EXCEEDED",
 		72:  "ERROR_REASON_SHUTDOWN",
 		80:  "ERROR_REASON_RETRY_BUDGET",
+		84:  "ERROR_REASON_QUEUE_DELAY",
 		90:  "ERROR_REASON_EFFECT_AMBIGUOUS",
 		100: "ERROR_REASON_DUPLICATE_REFUSED",
 		102: "ERROR_REASON_OVERLOADED",
@@ -135,6 +141,7 @@ var (
 		104: "ERROR_REASON_WAIT_EXPIRED",
 		105: "ERROR_REASON_DRAINING",
 		106: "ERROR_REASON_INTERNAL",
+		107: "ERROR_REASON_STATE_CONFLICT",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -163,6 +170,7 @@ var (
 		"ERROR_REASON_DEADLINE_EXCEEDED":        71,
 		"ERROR_REASON_SHUTDOWN":                 72,
 		"ERROR_REASON_RETRY_BUDGET":             80,
+		"ERROR_REASON_QUEUE_DELAY":              84,
 		"ERROR_REASON_EFFECT_AMBIGUOUS":         90,
 		"ERROR_REASON_DUPLICATE_REFUSED":        100,
 		"ERROR_REASON_OVERLOADED":               102,
@@ -170,6 +178,7 @@ var (
 		"ERROR_REASON_WAIT_EXPIRED":             104,
 		"ERROR_REASON_DRAINING":                 105,
 		"ERROR_REASON_INTERNAL":                 106,
+		"ERROR_REASON_STATE_CONFLICT":           107,
 	}
 )
 
@@ -204,7 +213,7 @@ var File_placet_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\x85\t\n" +
+	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xc4\t\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1f\n" +
@@ -232,14 +241,16 @@ const file_placet_v1_error_reason_proto_rawDesc = "" +
 	" ERROR_REASON_CANCELLED_BY_CALLER\x10F\x12\"\n" +
 	"\x1eERROR_REASON_DEADLINE_EXCEEDED\x10G\x12\x19\n" +
 	"\x15ERROR_REASON_SHUTDOWN\x10H\x12\x1d\n" +
-	"\x19ERROR_REASON_RETRY_BUDGET\x10P\x12!\n" +
+	"\x19ERROR_REASON_RETRY_BUDGET\x10P\x12\x1c\n" +
+	"\x18ERROR_REASON_QUEUE_DELAY\x10T\x12!\n" +
 	"\x1dERROR_REASON_EFFECT_AMBIGUOUS\x10Z\x12\"\n" +
 	"\x1eERROR_REASON_DUPLICATE_REFUSED\x10d\x12\x1b\n" +
 	"\x17ERROR_REASON_OVERLOADED\x10f\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10g\x12\x1d\n" +
 	"\x19ERROR_REASON_WAIT_EXPIRED\x10h\x12\x19\n" +
 	"\x15ERROR_REASON_DRAINING\x10i\x12\x19\n" +
-	"\x15ERROR_REASON_INTERNAL\x10jB4\n" +
+	"\x15ERROR_REASON_INTERNAL\x10j\x12\x1f\n" +
+	"\x1bERROR_REASON_STATE_CONFLICT\x10kB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (

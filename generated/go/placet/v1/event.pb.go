@@ -53,6 +53,7 @@ type ActionEvent struct {
 	//	*ActionEvent_Settled
 	//	*ActionEvent_Ambiguous
 	//	*ActionEvent_EffectStarted
+	//	*ActionEvent_Redriven
 	Event         isActionEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -227,12 +228,21 @@ func (x *ActionEvent) GetEffectStarted() *EffectStarted {
 	return nil
 }
 
+func (x *ActionEvent) GetRedriven() *ActionRedriven {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_Redriven); ok {
+			return x.Redriven
+		}
+	}
+	return nil
+}
+
 type isActionEvent_Event interface {
 	isActionEvent_Event()
 }
 
 type ActionEvent_Admitted struct {
-	// First. Attempt 1 starts with it.
+	// First. Attempt 1 starts with it, unless the action was submitted to a queue.
 	Admitted *ActionAdmitted `protobuf:"bytes,20,opt,name=admitted,proto3,oneof"`
 }
 
@@ -267,7 +277,7 @@ type ActionEvent_CancelRequested struct {
 }
 
 type ActionEvent_Settled struct {
-	// The last event of a terminal action.
+	// The last event of a terminal action, unless it is redriven.
 	Settled *ActionSettled `protobuf:"bytes,29,opt,name=settled,proto3,oneof"`
 }
 
@@ -279,6 +289,11 @@ type ActionEvent_Ambiguous struct {
 type ActionEvent_EffectStarted struct {
 	// The handler is about to touch the provider.
 	EffectStarted *EffectStarted `protobuf:"bytes,31,opt,name=effect_started,json=effectStarted,proto3,oneof"`
+}
+
+type ActionEvent_Redriven struct {
+	// An ended action is tried again, by an operator's will: `settled` comes once more.
+	Redriven *ActionRedriven `protobuf:"bytes,32,opt,name=redriven,proto3,oneof"`
 }
 
 func (*ActionEvent_Admitted) isActionEvent_Event() {}
@@ -301,6 +316,8 @@ func (*ActionEvent_Ambiguous) isActionEvent_Event() {}
 
 func (*ActionEvent_EffectStarted) isActionEvent_Event() {}
 
+func (*ActionEvent_Redriven) isActionEvent_Event() {}
+
 // Stored, before any handler was called.
 type ActionAdmitted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -309,7 +326,11 @@ type ActionAdmitted struct {
 	// Pinned version.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// What the server keeps.
-	Durability    DurabilityClass `protobuf:"varint,3,opt,name=durability,proto3,enum=placet.v1.DurabilityClass" json:"durability,omitempty"`
+	Durability DurabilityClass `protobuf:"varint,3,opt,name=durability,proto3,enum=placet.v1.DurabilityClass" json:"durability,omitempty"`
+	// The queue it was submitted to; empty if it was executed.
+	Queue string `protobuf:"bytes,4,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Submitted: not run before.
+	ReadyTime     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=ready_time,json=readyTime,proto3" json:"ready_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -365,10 +386,24 @@ func (x *ActionAdmitted) GetDurability() DurabilityClass {
 	return DurabilityClass_DURABILITY_CLASS_UNSPECIFIED
 }
 
+func (x *ActionAdmitted) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *ActionAdmitted) GetReadyTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReadyTime
+	}
+	return nil
+}
+
 // A further attempt began.
 type AttemptStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its number, from 2.
+	// Its number, from 2; from 1 if the action was submitted to a queue.
 	Attempt       int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -854,6 +889,79 @@ func (x *ActionAmbiguous) GetOutcome() *Outcome {
 	return nil
 }
 
+// An ended action is tried again.
+type ActionRedriven struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The new generation, from 2.
+	Generation int32 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Tries it may have from here.
+	Attempts int32 `protobuf:"varint,2,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// Who.
+	Requester string `protobuf:"bytes,3,opt,name=requester,proto3" json:"requester,omitempty"`
+	// Why, in the requester's words.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActionRedriven) Reset() {
+	*x = ActionRedriven{}
+	mi := &file_placet_v1_event_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActionRedriven) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActionRedriven) ProtoMessage() {}
+
+func (x *ActionRedriven) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActionRedriven.ProtoReflect.Descriptor instead.
+func (*ActionRedriven) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ActionRedriven) GetGeneration() int32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *ActionRedriven) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *ActionRedriven) GetRequester() string {
+	if x != nil {
+		return x.Requester
+	}
+	return ""
+}
+
+func (x *ActionRedriven) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // The end.
 type ActionSettled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -867,7 +975,7 @@ type ActionSettled struct {
 
 func (x *ActionSettled) Reset() {
 	*x = ActionSettled{}
-	mi := &file_placet_v1_event_proto_msgTypes[10]
+	mi := &file_placet_v1_event_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +987,7 @@ func (x *ActionSettled) String() string {
 func (*ActionSettled) ProtoMessage() {}
 
 func (x *ActionSettled) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_event_proto_msgTypes[10]
+	mi := &file_placet_v1_event_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +1000,7 @@ func (x *ActionSettled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionSettled.ProtoReflect.Descriptor instead.
 func (*ActionSettled) Descriptor() ([]byte, []int) {
-	return file_placet_v1_event_proto_rawDescGZIP(), []int{10}
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ActionSettled) GetOutcome() *Outcome {
@@ -913,7 +1021,7 @@ var File_placet_v1_event_proto protoreflect.FileDescriptor
 
 const file_placet_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x17placet/v1/outcome.proto\"\xc5\x06\n" +
+	"\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x17placet/v1/outcome.proto\"\xfe\x06\n" +
 	"\vActionEvent\x12\x16\n" +
 	"\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x1b\n" +
 	"\taction_id\x18\x02 \x01(\tR\bactionId\x12\x1a\n" +
@@ -931,8 +1039,9 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\x10cancel_requested\x18\x1c \x01(\v2\x1a.placet.v1.CancelRequestedH\x00R\x0fcancelRequested\x124\n" +
 	"\asettled\x18\x1d \x01(\v2\x18.placet.v1.ActionSettledH\x00R\asettled\x12:\n" +
 	"\tambiguous\x18\x1e \x01(\v2\x1a.placet.v1.ActionAmbiguousH\x00R\tambiguous\x12A\n" +
-	"\x0eeffect_started\x18\x1f \x01(\v2\x18.placet.v1.EffectStartedH\x00R\reffectStartedB\a\n" +
-	"\x05event\"\x86\x01\n" +
+	"\x0eeffect_started\x18\x1f \x01(\v2\x18.placet.v1.EffectStartedH\x00R\reffectStarted\x127\n" +
+	"\bredriven\x18  \x01(\v2\x19.placet.v1.ActionRedrivenH\x00R\bredrivenB\a\n" +
+	"\x05event\"\xd7\x01\n" +
 	"\x0eActionAdmitted\x12\x1e\n" +
 	"\n" +
 	"capability\x18\x01 \x01(\tR\n" +
@@ -940,7 +1049,10 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12:\n" +
 	"\n" +
 	"durability\x18\x03 \x01(\x0e2\x1a.placet.v1.DurabilityClassR\n" +
-	"durability\"*\n" +
+	"durability\x12\x14\n" +
+	"\x05queue\x18\x04 \x01(\tR\x05queue\x129\n" +
+	"\n" +
+	"ready_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\treadyTime\"*\n" +
 	"\x0eAttemptStarted\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\"{\n" +
 	"\x0eActionRequeued\x12\x18\n" +
@@ -968,7 +1080,14 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\trequester\x18\x01 \x01(\tR\trequester\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"?\n" +
 	"\x0fActionAmbiguous\x12,\n" +
-	"\aoutcome\x18\x01 \x01(\v2\x12.placet.v1.OutcomeR\aoutcome\"^\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x12.placet.v1.OutcomeR\aoutcome\"\x82\x01\n" +
+	"\x0eActionRedriven\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x05R\n" +
+	"generation\x12\x1a\n" +
+	"\battempts\x18\x02 \x01(\x05R\battempts\x12\x1c\n" +
+	"\trequester\x18\x03 \x01(\tR\trequester\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"^\n" +
 	"\rActionSettled\x12,\n" +
 	"\aoutcome\x18\x01 \x01(\v2\x12.placet.v1.OutcomeR\aoutcome\x12\x1f\n" +
 	"\voutput_json\x18\x02 \x01(\tR\n" +
@@ -987,7 +1106,7 @@ func file_placet_v1_event_proto_rawDescGZIP() []byte {
 	return file_placet_v1_event_proto_rawDescData
 }
 
-var file_placet_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_placet_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_placet_v1_event_proto_goTypes = []any{
 	(*ActionEvent)(nil),           // 0: placet.v1.ActionEvent
 	(*ActionAdmitted)(nil),        // 1: placet.v1.ActionAdmitted
@@ -999,13 +1118,14 @@ var file_placet_v1_event_proto_goTypes = []any{
 	(*EffectCheckpointed)(nil),    // 7: placet.v1.EffectCheckpointed
 	(*CancelRequested)(nil),       // 8: placet.v1.CancelRequested
 	(*ActionAmbiguous)(nil),       // 9: placet.v1.ActionAmbiguous
-	(*ActionSettled)(nil),         // 10: placet.v1.ActionSettled
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
-	(DurabilityClass)(0),          // 12: placet.v1.DurabilityClass
-	(*Outcome)(nil),               // 13: placet.v1.Outcome
+	(*ActionRedriven)(nil),        // 10: placet.v1.ActionRedriven
+	(*ActionSettled)(nil),         // 11: placet.v1.ActionSettled
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(DurabilityClass)(0),          // 13: placet.v1.DurabilityClass
+	(*Outcome)(nil),               // 14: placet.v1.Outcome
 }
 var file_placet_v1_event_proto_depIdxs = []int32{
-	11, // 0: placet.v1.ActionEvent.create_time:type_name -> google.protobuf.Timestamp
+	12, // 0: placet.v1.ActionEvent.create_time:type_name -> google.protobuf.Timestamp
 	1,  // 1: placet.v1.ActionEvent.admitted:type_name -> placet.v1.ActionAdmitted
 	2,  // 2: placet.v1.ActionEvent.attempt_started:type_name -> placet.v1.AttemptStarted
 	3,  // 3: placet.v1.ActionEvent.requeued:type_name -> placet.v1.ActionRequeued
@@ -1013,18 +1133,20 @@ var file_placet_v1_event_proto_depIdxs = []int32{
 	5,  // 5: placet.v1.ActionEvent.chunk:type_name -> placet.v1.OutputChunk
 	7,  // 6: placet.v1.ActionEvent.effect_checkpointed:type_name -> placet.v1.EffectCheckpointed
 	8,  // 7: placet.v1.ActionEvent.cancel_requested:type_name -> placet.v1.CancelRequested
-	10, // 8: placet.v1.ActionEvent.settled:type_name -> placet.v1.ActionSettled
+	11, // 8: placet.v1.ActionEvent.settled:type_name -> placet.v1.ActionSettled
 	9,  // 9: placet.v1.ActionEvent.ambiguous:type_name -> placet.v1.ActionAmbiguous
 	6,  // 10: placet.v1.ActionEvent.effect_started:type_name -> placet.v1.EffectStarted
-	12, // 11: placet.v1.ActionAdmitted.durability:type_name -> placet.v1.DurabilityClass
-	11, // 12: placet.v1.ActionRequeued.ready_time:type_name -> google.protobuf.Timestamp
-	13, // 13: placet.v1.ActionAmbiguous.outcome:type_name -> placet.v1.Outcome
-	13, // 14: placet.v1.ActionSettled.outcome:type_name -> placet.v1.Outcome
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	10, // 11: placet.v1.ActionEvent.redriven:type_name -> placet.v1.ActionRedriven
+	13, // 12: placet.v1.ActionAdmitted.durability:type_name -> placet.v1.DurabilityClass
+	12, // 13: placet.v1.ActionAdmitted.ready_time:type_name -> google.protobuf.Timestamp
+	12, // 14: placet.v1.ActionRequeued.ready_time:type_name -> google.protobuf.Timestamp
+	14, // 15: placet.v1.ActionAmbiguous.outcome:type_name -> placet.v1.Outcome
+	14, // 16: placet.v1.ActionSettled.outcome:type_name -> placet.v1.Outcome
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_event_proto_init() }
@@ -1045,6 +1167,7 @@ func file_placet_v1_event_proto_init() {
 		(*ActionEvent_Settled)(nil),
 		(*ActionEvent_Ambiguous)(nil),
 		(*ActionEvent_EffectStarted)(nil),
+		(*ActionEvent_Redriven)(nil),
 	}
 	file_placet_v1_event_proto_msgTypes[4].OneofWrappers = []any{}
 	file_placet_v1_event_proto_msgTypes[5].OneofWrappers = []any{
@@ -1058,7 +1181,7 @@ func file_placet_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_event_proto_rawDesc), len(file_placet_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

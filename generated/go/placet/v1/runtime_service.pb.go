@@ -218,6 +218,175 @@ func (x *ExecuteStreamResponse) GetEvent() *ActionEvent {
 	return nil
 }
 
+// Request of Submit. on_caller_gone plays no part: nobody is waited for.
+type SubmitRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What to run.
+	Invocation *Invocation `protobuf:"bytes,1,opt,name=invocation,proto3" json:"invocation,omitempty"`
+	// Lower-case name; empty: "default".
+	Queue string `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	// 0 (first) to 9 (last); absent: 5. Within the queue and the tenant.
+	Priority *int32 `protobuf:"varint,3,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
+	// Not run before.
+	//
+	// Types that are valid to be assigned to Start:
+	//
+	//	*SubmitRequest_ReadyTime
+	//	*SubmitRequest_Delay
+	Start         isSubmitRequest_Start `protobuf_oneof:"start"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitRequest) Reset() {
+	*x = SubmitRequest{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitRequest) ProtoMessage() {}
+
+func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
+func (*SubmitRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SubmitRequest) GetInvocation() *Invocation {
+	if x != nil {
+		return x.Invocation
+	}
+	return nil
+}
+
+func (x *SubmitRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *SubmitRequest) GetPriority() int32 {
+	if x != nil && x.Priority != nil {
+		return *x.Priority
+	}
+	return 0
+}
+
+func (x *SubmitRequest) GetStart() isSubmitRequest_Start {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *SubmitRequest) GetReadyTime() *timestamppb.Timestamp {
+	if x != nil {
+		if x, ok := x.Start.(*SubmitRequest_ReadyTime); ok {
+			return x.ReadyTime
+		}
+	}
+	return nil
+}
+
+func (x *SubmitRequest) GetDelay() *durationpb.Duration {
+	if x != nil {
+		if x, ok := x.Start.(*SubmitRequest_Delay); ok {
+			return x.Delay
+		}
+	}
+	return nil
+}
+
+type isSubmitRequest_Start interface {
+	isSubmitRequest_Start()
+}
+
+type SubmitRequest_ReadyTime struct {
+	// A time; one that has passed is now.
+	ReadyTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=ready_time,json=readyTime,proto3,oneof"`
+}
+
+type SubmitRequest_Delay struct {
+	// A span from when it is stored, at most a year.
+	Delay *durationpb.Duration `protobuf:"bytes,5,opt,name=delay,proto3,oneof"`
+}
+
+func (*SubmitRequest_ReadyTime) isSubmitRequest_Start() {}
+
+func (*SubmitRequest_Delay) isSubmitRequest_Start() {}
+
+// Response of Submit.
+type SubmitResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As stored, or as the key's holder stands; without payloads.
+	Action *Action `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
+	// The key was known.
+	Attached      bool `protobuf:"varint,2,opt,name=attached,proto3" json:"attached,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitResponse) Reset() {
+	*x = SubmitResponse{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitResponse) ProtoMessage() {}
+
+func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
+func (*SubmitResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SubmitResponse) GetAction() *Action {
+	if x != nil {
+		return x.Action
+	}
+	return nil
+}
+
+func (x *SubmitResponse) GetAttached() bool {
+	if x != nil {
+		return x.Attached
+	}
+	return false
+}
+
 // Request of GetAction.
 type GetActionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -236,7 +405,7 @@ type GetActionRequest struct {
 
 func (x *GetActionRequest) Reset() {
 	*x = GetActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[4]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -248,7 +417,7 @@ func (x *GetActionRequest) String() string {
 func (*GetActionRequest) ProtoMessage() {}
 
 func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[4]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -261,7 +430,7 @@ func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionRequest.ProtoReflect.Descriptor instead.
 func (*GetActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{4}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetActionRequest) GetRef() isGetActionRequest_Ref {
@@ -327,7 +496,7 @@ type KeyRef struct {
 
 func (x *KeyRef) Reset() {
 	*x = KeyRef{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[5]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -339,7 +508,7 @@ func (x *KeyRef) String() string {
 func (*KeyRef) ProtoMessage() {}
 
 func (x *KeyRef) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[5]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -352,7 +521,7 @@ func (x *KeyRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRef.ProtoReflect.Descriptor instead.
 func (*KeyRef) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{5}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *KeyRef) GetCapability() string {
@@ -380,7 +549,7 @@ type GetActionResponse struct {
 
 func (x *GetActionResponse) Reset() {
 	*x = GetActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -392,7 +561,7 @@ func (x *GetActionResponse) String() string {
 func (*GetActionResponse) ProtoMessage() {}
 
 func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -405,7 +574,7 @@ func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionResponse.ProtoReflect.Descriptor instead.
 func (*GetActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{6}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetActionResponse) GetAction() *Action {
@@ -430,7 +599,7 @@ type ListActionsRequest struct {
 
 func (x *ListActionsRequest) Reset() {
 	*x = ListActionsRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -442,7 +611,7 @@ func (x *ListActionsRequest) String() string {
 func (*ListActionsRequest) ProtoMessage() {}
 
 func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -455,7 +624,7 @@ func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsRequest.ProtoReflect.Descriptor instead.
 func (*ListActionsRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{7}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListActionsRequest) GetPageSize() int32 {
@@ -502,7 +671,7 @@ type ActionFilter struct {
 
 func (x *ActionFilter) Reset() {
 	*x = ActionFilter{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -514,7 +683,7 @@ func (x *ActionFilter) String() string {
 func (*ActionFilter) ProtoMessage() {}
 
 func (x *ActionFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -527,7 +696,7 @@ func (x *ActionFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionFilter.ProtoReflect.Descriptor instead.
 func (*ActionFilter) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{8}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ActionFilter) GetCapabilities() []string {
@@ -592,7 +761,7 @@ type ListActionsResponse struct {
 
 func (x *ListActionsResponse) Reset() {
 	*x = ListActionsResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +773,7 @@ func (x *ListActionsResponse) String() string {
 func (*ListActionsResponse) ProtoMessage() {}
 
 func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +786,7 @@ func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsResponse.ProtoReflect.Descriptor instead.
 func (*ListActionsResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{9}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListActionsResponse) GetActions() []*Action {
@@ -647,7 +816,7 @@ type WaitActionRequest struct {
 
 func (x *WaitActionRequest) Reset() {
 	*x = WaitActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -659,7 +828,7 @@ func (x *WaitActionRequest) String() string {
 func (*WaitActionRequest) ProtoMessage() {}
 
 func (x *WaitActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -672,7 +841,7 @@ func (x *WaitActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitActionRequest.ProtoReflect.Descriptor instead.
 func (*WaitActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{10}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WaitActionRequest) GetActionId() string {
@@ -700,7 +869,7 @@ type WaitActionResponse struct {
 
 func (x *WaitActionResponse) Reset() {
 	*x = WaitActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +881,7 @@ func (x *WaitActionResponse) String() string {
 func (*WaitActionResponse) ProtoMessage() {}
 
 func (x *WaitActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +894,7 @@ func (x *WaitActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitActionResponse.ProtoReflect.Descriptor instead.
 func (*WaitActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{11}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WaitActionResponse) GetAction() *Action {
@@ -748,7 +917,7 @@ type WatchActionRequest struct {
 
 func (x *WatchActionRequest) Reset() {
 	*x = WatchActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +929,7 @@ func (x *WatchActionRequest) String() string {
 func (*WatchActionRequest) ProtoMessage() {}
 
 func (x *WatchActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,7 +942,7 @@ func (x *WatchActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionRequest.ProtoReflect.Descriptor instead.
 func (*WatchActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{12}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchActionRequest) GetActionId() string {
@@ -801,7 +970,7 @@ type WatchActionResponse struct {
 
 func (x *WatchActionResponse) Reset() {
 	*x = WatchActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +982,7 @@ func (x *WatchActionResponse) String() string {
 func (*WatchActionResponse) ProtoMessage() {}
 
 func (x *WatchActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +995,7 @@ func (x *WatchActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionResponse.ProtoReflect.Descriptor instead.
 func (*WatchActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{13}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchActionResponse) GetEvent() *ActionEvent {
@@ -849,7 +1018,7 @@ type CancelActionRequest struct {
 
 func (x *CancelActionRequest) Reset() {
 	*x = CancelActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +1030,7 @@ func (x *CancelActionRequest) String() string {
 func (*CancelActionRequest) ProtoMessage() {}
 
 func (x *CancelActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +1043,7 @@ func (x *CancelActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionRequest.ProtoReflect.Descriptor instead.
 func (*CancelActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{14}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CancelActionRequest) GetActionId() string {
@@ -902,7 +1071,7 @@ type CancelActionResponse struct {
 
 func (x *CancelActionResponse) Reset() {
 	*x = CancelActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +1083,7 @@ func (x *CancelActionResponse) String() string {
 func (*CancelActionResponse) ProtoMessage() {}
 
 func (x *CancelActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +1096,7 @@ func (x *CancelActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionResponse.ProtoReflect.Descriptor instead.
 func (*CancelActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{15}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CancelActionResponse) GetAction() *Action {
@@ -946,7 +1115,7 @@ type GetCallerRequest struct {
 
 func (x *GetCallerRequest) Reset() {
 	*x = GetCallerRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1127,7 @@ func (x *GetCallerRequest) String() string {
 func (*GetCallerRequest) ProtoMessage() {}
 
 func (x *GetCallerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1140,7 @@ func (x *GetCallerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallerRequest.ProtoReflect.Descriptor instead.
 func (*GetCallerRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{16}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{18}
 }
 
 // Response of GetCaller.
@@ -989,7 +1158,7 @@ type GetCallerResponse struct {
 
 func (x *GetCallerResponse) Reset() {
 	*x = GetCallerResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1170,7 @@ func (x *GetCallerResponse) String() string {
 func (*GetCallerResponse) ProtoMessage() {}
 
 func (x *GetCallerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1183,7 @@ func (x *GetCallerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallerResponse.ProtoReflect.Descriptor instead.
 func (*GetCallerResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{17}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetCallerResponse) GetCaller() *Caller {
@@ -1047,7 +1216,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1228,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1241,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{18}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{20}
 }
 
 // Response of GetServerInfo.
@@ -1100,7 +1269,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1281,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1294,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{19}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -1201,7 +1370,21 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"invocation\x18\x01 \x01(\v2\x15.placet.v1.InvocationR\n" +
 	"invocation\"E\n" +
 	"\x15ExecuteStreamResponse\x12,\n" +
-	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"\x8a\x01\n" +
+	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"\x83\x02\n" +
+	"\rSubmitRequest\x125\n" +
+	"\n" +
+	"invocation\x18\x01 \x01(\v2\x15.placet.v1.InvocationR\n" +
+	"invocation\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x1f\n" +
+	"\bpriority\x18\x03 \x01(\x05H\x01R\bpriority\x88\x01\x01\x12;\n" +
+	"\n" +
+	"ready_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\treadyTime\x121\n" +
+	"\x05delay\x18\x05 \x01(\v2\x19.google.protobuf.DurationH\x00R\x05delayB\a\n" +
+	"\x05startB\v\n" +
+	"\t_priority\"W\n" +
+	"\x0eSubmitResponse\x12)\n" +
+	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action\x12\x1a\n" +
+	"\battached\x18\x02 \x01(\bR\battached\"\x8a\x01\n" +
 	"\x10GetActionRequest\x12\x1d\n" +
 	"\taction_id\x18\x01 \x01(\tH\x00R\bactionId\x12%\n" +
 	"\x03key\x18\x02 \x01(\v2\x11.placet.v1.KeyRefH\x00R\x03key\x12)\n" +
@@ -1292,84 +1475,90 @@ func file_placet_v1_runtime_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_runtime_service_proto_rawDescData
 }
 
-var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*ExecuteRequest)(nil),        // 0: placet.v1.ExecuteRequest
 	(*ExecuteResponse)(nil),       // 1: placet.v1.ExecuteResponse
 	(*ExecuteStreamRequest)(nil),  // 2: placet.v1.ExecuteStreamRequest
 	(*ExecuteStreamResponse)(nil), // 3: placet.v1.ExecuteStreamResponse
-	(*GetActionRequest)(nil),      // 4: placet.v1.GetActionRequest
-	(*KeyRef)(nil),                // 5: placet.v1.KeyRef
-	(*GetActionResponse)(nil),     // 6: placet.v1.GetActionResponse
-	(*ListActionsRequest)(nil),    // 7: placet.v1.ListActionsRequest
-	(*ActionFilter)(nil),          // 8: placet.v1.ActionFilter
-	(*ListActionsResponse)(nil),   // 9: placet.v1.ListActionsResponse
-	(*WaitActionRequest)(nil),     // 10: placet.v1.WaitActionRequest
-	(*WaitActionResponse)(nil),    // 11: placet.v1.WaitActionResponse
-	(*WatchActionRequest)(nil),    // 12: placet.v1.WatchActionRequest
-	(*WatchActionResponse)(nil),   // 13: placet.v1.WatchActionResponse
-	(*CancelActionRequest)(nil),   // 14: placet.v1.CancelActionRequest
-	(*CancelActionResponse)(nil),  // 15: placet.v1.CancelActionResponse
-	(*GetCallerRequest)(nil),      // 16: placet.v1.GetCallerRequest
-	(*GetCallerResponse)(nil),     // 17: placet.v1.GetCallerResponse
-	(*GetServerInfoRequest)(nil),  // 18: placet.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 19: placet.v1.GetServerInfoResponse
-	nil,                           // 20: placet.v1.ActionFilter.LabelsEntry
-	(*Invocation)(nil),            // 21: placet.v1.Invocation
-	(*Action)(nil),                // 22: placet.v1.Action
-	(*ActionEvent)(nil),           // 23: placet.v1.ActionEvent
-	(ActionView)(0),               // 24: placet.v1.ActionView
-	(ActionState)(0),              // 25: placet.v1.ActionState
+	(*SubmitRequest)(nil),         // 4: placet.v1.SubmitRequest
+	(*SubmitResponse)(nil),        // 5: placet.v1.SubmitResponse
+	(*GetActionRequest)(nil),      // 6: placet.v1.GetActionRequest
+	(*KeyRef)(nil),                // 7: placet.v1.KeyRef
+	(*GetActionResponse)(nil),     // 8: placet.v1.GetActionResponse
+	(*ListActionsRequest)(nil),    // 9: placet.v1.ListActionsRequest
+	(*ActionFilter)(nil),          // 10: placet.v1.ActionFilter
+	(*ListActionsResponse)(nil),   // 11: placet.v1.ListActionsResponse
+	(*WaitActionRequest)(nil),     // 12: placet.v1.WaitActionRequest
+	(*WaitActionResponse)(nil),    // 13: placet.v1.WaitActionResponse
+	(*WatchActionRequest)(nil),    // 14: placet.v1.WatchActionRequest
+	(*WatchActionResponse)(nil),   // 15: placet.v1.WatchActionResponse
+	(*CancelActionRequest)(nil),   // 16: placet.v1.CancelActionRequest
+	(*CancelActionResponse)(nil),  // 17: placet.v1.CancelActionResponse
+	(*GetCallerRequest)(nil),      // 18: placet.v1.GetCallerRequest
+	(*GetCallerResponse)(nil),     // 19: placet.v1.GetCallerResponse
+	(*GetServerInfoRequest)(nil),  // 20: placet.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil), // 21: placet.v1.GetServerInfoResponse
+	nil,                           // 22: placet.v1.ActionFilter.LabelsEntry
+	(*Invocation)(nil),            // 23: placet.v1.Invocation
+	(*Action)(nil),                // 24: placet.v1.Action
+	(*ActionEvent)(nil),           // 25: placet.v1.ActionEvent
 	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
 	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
-	(*Caller)(nil),                // 28: placet.v1.Caller
-	(DurabilityClass)(0),          // 29: placet.v1.DurabilityClass
+	(ActionView)(0),               // 28: placet.v1.ActionView
+	(ActionState)(0),              // 29: placet.v1.ActionState
+	(*Caller)(nil),                // 30: placet.v1.Caller
+	(DurabilityClass)(0),          // 31: placet.v1.DurabilityClass
 }
 var file_placet_v1_runtime_service_proto_depIdxs = []int32{
-	21, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
-	22, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
-	21, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
-	23, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
-	5,  // 4: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
-	24, // 5: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
-	22, // 6: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
-	8,  // 7: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	25, // 8: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
-	20, // 9: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
-	26, // 10: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
-	26, // 11: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
-	22, // 12: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
-	27, // 13: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
-	22, // 14: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
-	23, // 15: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
-	22, // 16: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
-	28, // 17: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
-	29, // 18: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
-	26, // 19: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
-	27, // 20: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
-	0,  // 21: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
-	2,  // 22: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
-	4,  // 23: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
-	7,  // 24: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
-	10, // 25: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
-	12, // 26: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
-	14, // 27: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
-	16, // 28: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
-	18, // 29: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
-	1,  // 30: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
-	3,  // 31: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
-	6,  // 32: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
-	9,  // 33: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
-	11, // 34: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
-	13, // 35: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
-	15, // 36: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
-	17, // 37: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
-	19, // 38: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
-	30, // [30:39] is the sub-list for method output_type
-	21, // [21:30] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	23, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
+	24, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
+	23, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
+	25, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
+	23, // 4: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
+	26, // 5: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
+	27, // 6: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
+	24, // 7: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
+	7,  // 8: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
+	28, // 9: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
+	24, // 10: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
+	10, // 11: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
+	29, // 12: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
+	22, // 13: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
+	26, // 14: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
+	26, // 15: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
+	24, // 16: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
+	27, // 17: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
+	24, // 18: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
+	25, // 19: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
+	24, // 20: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
+	30, // 21: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
+	31, // 22: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
+	26, // 23: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
+	27, // 24: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
+	0,  // 25: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
+	2,  // 26: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
+	6,  // 27: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
+	9,  // 28: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
+	12, // 29: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
+	14, // 30: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
+	16, // 31: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
+	18, // 32: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
+	20, // 33: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
+	1,  // 34: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
+	3,  // 35: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
+	8,  // 36: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
+	11, // 37: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
+	13, // 38: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
+	15, // 39: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
+	17, // 40: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
+	19, // 41: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
+	21, // 42: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
+	34, // [34:43] is the sub-list for method output_type
+	25, // [25:34] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_runtime_service_proto_init() }
@@ -1380,6 +1569,10 @@ func file_placet_v1_runtime_service_proto_init() {
 	file_placet_v1_action_proto_init()
 	file_placet_v1_event_proto_init()
 	file_placet_v1_runtime_service_proto_msgTypes[4].OneofWrappers = []any{
+		(*SubmitRequest_ReadyTime)(nil),
+		(*SubmitRequest_Delay)(nil),
+	}
+	file_placet_v1_runtime_service_proto_msgTypes[6].OneofWrappers = []any{
 		(*GetActionRequest_ActionId)(nil),
 		(*GetActionRequest_Key)(nil),
 	}
@@ -1389,7 +1582,7 @@ func file_placet_v1_runtime_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_runtime_service_proto_rawDesc), len(file_placet_v1_runtime_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -113,7 +113,9 @@ class _ActionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActionSta
     ACTION_STATE_UNSPECIFIED: _ActionState.ValueType  # 0
     """Never sent."""
     ACTION_STATE_QUEUED: _ActionState.ValueType  # 1
-    """Ready, not running: a stopped attempt may safely be repeated. The same request with the same key runs it."""
+    """Ready or delayed, not running: it was submitted, or a stopped attempt may safely be repeated. The same request with the same key
+    runs it, once it is ready.
+    """
     ACTION_STATE_RUNNING: _ActionState.ValueType  # 2
     """A handler has it, under a lease."""
     ACTION_STATE_AMBIGUOUS: _ActionState.ValueType  # 4
@@ -133,7 +135,9 @@ class ActionState(_ActionState, metaclass=_ActionStateEnumTypeWrapper):
 ACTION_STATE_UNSPECIFIED: ActionState.ValueType  # 0
 """Never sent."""
 ACTION_STATE_QUEUED: ActionState.ValueType  # 1
-"""Ready, not running: a stopped attempt may safely be repeated. The same request with the same key runs it."""
+"""Ready or delayed, not running: it was submitted, or a stopped attempt may safely be repeated. The same request with the same key
+runs it, once it is ready.
+"""
 ACTION_STATE_RUNNING: ActionState.ValueType  # 2
 """A handler has it, under a lease."""
 ACTION_STATE_AMBIGUOUS: ActionState.ValueType  # 4
@@ -355,6 +359,9 @@ class Action(_message.Message):
     RECEIPT_DIGEST_FIELD_NUMBER: _builtins.int
     PREDECESSOR_ID_FIELD_NUMBER: _builtins.int
     PROVIDER_OPERATION_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     action_id: _builtins.str
     """UUID, made by the server."""
     capability: _builtins.str
@@ -374,7 +381,7 @@ class Action(_message.Message):
     idempotency_key: _builtins.str
     """The caller's key."""
     attempt: _builtins.int
-    """Tries so far, rescues included."""
+    """Tries so far, rescues included; 0 before the first."""
     attempts_max: _builtins.int
     """Tries that the contract allows."""
     durability: Global___DurabilityClass.ValueType
@@ -387,6 +394,12 @@ class Action(_message.Message):
     """The action whose released key this one took over."""
     provider_operation: _builtins.str
     """The newest attempt's provider operation, as the handler checkpointed it."""
+    queue: _builtins.str
+    """The queue it was submitted to; empty for an action that was executed."""
+    priority: _builtins.int
+    """0 first to 9 last; 0 also for an action that was executed."""
+    generation: _builtins.int
+    """1, and one more with every redrive."""
     @_builtins.property
     def outcome(self) -> _outcome_pb2.Outcome:
         """How it ended, or PENDING."""
@@ -401,7 +414,7 @@ class Action(_message.Message):
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When the newest attempt started."""
+        """When the newest attempt started; unset before the first."""
 
     @_builtins.property
     def settle_time(self) -> _timestamp_pb2.Timestamp:
@@ -451,10 +464,13 @@ class Action(_message.Message):
         receipt_digest: _builtins.str = ...,
         predecessor_id: _builtins.str = ...,
         provider_operation: _builtins.str = ...,
+        queue: _builtins.str = ...,
+        priority: _builtins.int = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_time", b"cancel_requested_time", "create_time", b"create_time", "deadline", b"deadline", "outcome", b"outcome", "ready_time", b"ready_time", "requester", b"requester", "settle_time", b"settle_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "attempt", b"attempt", "attempts_max", b"attempts_max", "cancel_requested_time", b"cancel_requested_time", "capability", b"capability", "contract_digest", b"contract_digest", "create_time", b"create_time", "cursor", b"cursor", "deadline", b"deadline", "durability", b"durability", "idempotency_key", b"idempotency_key", "input_digest", b"input_digest", "input_json", b"input_json", "labels", b"labels", "outcome", b"outcome", "output_json", b"output_json", "predecessor_id", b"predecessor_id", "provider_operation", b"provider_operation", "ready_time", b"ready_time", "receipt_digest", b"receipt_digest", "requester", b"requester", "settle_time", b"settle_time", "start_time", b"start_time", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "attempt", b"attempt", "attempts_max", b"attempts_max", "cancel_requested_time", b"cancel_requested_time", "capability", b"capability", "contract_digest", b"contract_digest", "create_time", b"create_time", "cursor", b"cursor", "deadline", b"deadline", "durability", b"durability", "generation", b"generation", "idempotency_key", b"idempotency_key", "input_digest", b"input_digest", "input_json", b"input_json", "labels", b"labels", "outcome", b"outcome", "output_json", b"output_json", "predecessor_id", b"predecessor_id", "priority", b"priority", "provider_operation", b"provider_operation", "queue", b"queue", "ready_time", b"ready_time", "receipt_digest", b"receipt_digest", "requester", b"requester", "settle_time", b"settle_time", "start_time", b"start_time", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

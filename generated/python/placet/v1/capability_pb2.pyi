@@ -457,16 +457,40 @@ class RetryRule(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ATTEMPTS_MAX_FIELD_NUMBER: _builtins.int
+    INITIAL_DELAY_FIELD_NUMBER: _builtins.int
+    DELAY_MAX_FIELD_NUMBER: _builtins.int
+    MULTIPLIER_FIELD_NUMBER: _builtins.int
+    ELAPSED_MAX_FIELD_NUMBER: _builtins.int
     attempts_max: _builtins.int
     """First try and rescues together; 0: the default (3 for READ, for IDEMPOTENT and for marked effects, otherwise 1)."""
+    multiplier: _builtins.float
+    """From 1 to 10; 0: 2."""
+    @_builtins.property
+    def initial_delay(self) -> _duration_pb2.Duration:
+        """Pause before the second try; each further pause is `multiplier` times as long. Default 1 s. This and what follows is for submitted
+        actions: who calls Execute decides alone when to come back.
+        """
+
+    @_builtins.property
+    def delay_max(self) -> _duration_pb2.Duration:
+        """The longest pause. Default 30 s."""
+
+    @_builtins.property
+    def elapsed_max(self) -> _duration_pb2.Duration:
+        """From when the first try began; no further one starts later. Unset: only attempts_max bounds."""
+
     def __init__(
         self,
         *,
         attempts_max: _builtins.int = ...,
+        initial_delay: _duration_pb2.Duration | None = ...,
+        delay_max: _duration_pb2.Duration | None = ...,
+        multiplier: _builtins.float = ...,
+        elapsed_max: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay_max", b"delay_max", "elapsed_max", b"elapsed_max", "initial_delay", b"initial_delay"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts_max", b"attempts_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts_max", b"attempts_max", "delay_max", b"delay_max", "elapsed_max", b"elapsed_max", "initial_delay", b"initial_delay", "multiplier", b"multiplier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -480,6 +504,7 @@ class Limits(_message.Message):
 
     TIMEOUT_DEFAULT_FIELD_NUMBER: _builtins.int
     TIMEOUT_MAX_FIELD_NUMBER: _builtins.int
+    QUEUE_DELAY_MAX_FIELD_NUMBER: _builtins.int
     INPUT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     OUTPUT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     input_bytes_max: _builtins.int
@@ -494,17 +519,22 @@ class Limits(_message.Message):
     def timeout_max(self) -> _duration_pb2.Duration:
         """The most that a caller may name. Default 15 min."""
 
+    @_builtins.property
+    def queue_delay_max(self) -> _duration_pb2.Duration:
+        """A submitted action that has not begun so long after it became ready is EXHAUSTED. Unset: it waits for ever."""
+
     def __init__(
         self,
         *,
         timeout_default: _duration_pb2.Duration | None = ...,
         timeout_max: _duration_pb2.Duration | None = ...,
+        queue_delay_max: _duration_pb2.Duration | None = ...,
         input_bytes_max: _builtins.int = ...,
         output_bytes_max: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout_default", b"timeout_default", "timeout_max", b"timeout_max"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queue_delay_max", b"queue_delay_max", "timeout_default", b"timeout_default", "timeout_max", b"timeout_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_bytes_max", b"input_bytes_max", "output_bytes_max", b"output_bytes_max", "timeout_default", b"timeout_default", "timeout_max", b"timeout_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_bytes_max", b"input_bytes_max", "output_bytes_max", b"output_bytes_max", "queue_delay_max", b"queue_delay_max", "timeout_default", b"timeout_default", "timeout_max", b"timeout_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

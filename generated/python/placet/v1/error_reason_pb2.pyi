@@ -79,6 +79,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """CANCELLED. The server stopped before the work took effect. {}"""
     ERROR_REASON_RETRY_BUDGET: _ErrorReason.ValueType  # 80
     """ABORTED. Every attempt that the contract allows was made. {"attempts": "3"}"""
+    ERROR_REASON_QUEUE_DELAY: _ErrorReason.ValueType  # 84
+    """ABORTED. It was not begun within the queue delay that the contract allows, and nothing was done. {"queue": "default"}"""
     ERROR_REASON_EFFECT_AMBIGUOUS: _ErrorReason.ValueType  # 90
     """UNKNOWN. The effect may have happened. {"cause": "DEADLINE_EXCEEDED"}"""
     ERROR_REASON_DUPLICATE_REFUSED: _ErrorReason.ValueType  # 100
@@ -95,6 +97,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE. The server is draining: another one, or this one later, takes the same request. {}"""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 106
     """INTERNAL. A fault of the server, logged there in full under incident_id. {"incident_id": "6f1c…"}"""
+    ERROR_REASON_STATE_CONFLICT: _ErrorReason.ValueType  # 107
+    """FAILED_PRECONDITION. The action does not stand so that this may be done to it.
+    {"action_id": "0199b0c0-…", "state": "RUNNING", "rule": "not_terminal"}
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call did not end OK."""
@@ -153,6 +159,8 @@ ERROR_REASON_SHUTDOWN: ErrorReason.ValueType  # 72
 """CANCELLED. The server stopped before the work took effect. {}"""
 ERROR_REASON_RETRY_BUDGET: ErrorReason.ValueType  # 80
 """ABORTED. Every attempt that the contract allows was made. {"attempts": "3"}"""
+ERROR_REASON_QUEUE_DELAY: ErrorReason.ValueType  # 84
+"""ABORTED. It was not begun within the queue delay that the contract allows, and nothing was done. {"queue": "default"}"""
 ERROR_REASON_EFFECT_AMBIGUOUS: ErrorReason.ValueType  # 90
 """UNKNOWN. The effect may have happened. {"cause": "DEADLINE_EXCEEDED"}"""
 ERROR_REASON_DUPLICATE_REFUSED: ErrorReason.ValueType  # 100
@@ -169,4 +177,8 @@ ERROR_REASON_DRAINING: ErrorReason.ValueType  # 105
 """UNAVAILABLE. The server is draining: another one, or this one later, takes the same request. {}"""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 106
 """INTERNAL. A fault of the server, logged there in full under incident_id. {"incident_id": "6f1c…"}"""
+ERROR_REASON_STATE_CONFLICT: ErrorReason.ValueType  # 107
+"""FAILED_PRECONDITION. The action does not stand so that this may be done to it.
+{"action_id": "0199b0c0-…", "state": "RUNNING", "rule": "not_terminal"}
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -41,6 +41,7 @@ class ActionEvent(_message.Message):
     SETTLED_FIELD_NUMBER: _builtins.int
     AMBIGUOUS_FIELD_NUMBER: _builtins.int
     EFFECT_STARTED_FIELD_NUMBER: _builtins.int
+    REDRIVEN_FIELD_NUMBER: _builtins.int
     cursor: _builtins.str
     """Opaque text: resume after this event. Also set on an otherwise empty idle checkpoint."""
     action_id: _builtins.str
@@ -57,7 +58,7 @@ class ActionEvent(_message.Message):
 
     @_builtins.property
     def admitted(self) -> Global___ActionAdmitted:
-        """First. Attempt 1 starts with it."""
+        """First. Attempt 1 starts with it, unless the action was submitted to a queue."""
 
     @_builtins.property
     def attempt_started(self) -> Global___AttemptStarted:
@@ -85,7 +86,7 @@ class ActionEvent(_message.Message):
 
     @_builtins.property
     def settled(self) -> Global___ActionSettled:
-        """The last event of a terminal action."""
+        """The last event of a terminal action, unless it is redriven."""
 
     @_builtins.property
     def ambiguous(self) -> Global___ActionAmbiguous:
@@ -94,6 +95,10 @@ class ActionEvent(_message.Message):
     @_builtins.property
     def effect_started(self) -> Global___EffectStarted:
         """The handler is about to touch the provider."""
+
+    @_builtins.property
+    def redriven(self) -> Global___ActionRedriven:
+        """An ended action is tried again, by an operator's will: `settled` comes once more."""
 
     def __init__(
         self,
@@ -114,12 +119,13 @@ class ActionEvent(_message.Message):
         settled: Global___ActionSettled | None = ...,
         ambiguous: Global___ActionAmbiguous | None = ...,
         effect_started: Global___EffectStarted | None = ...,
+        redriven: Global___ActionRedriven | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ambiguous", b"ambiguous", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "progress", b"progress", "requeued", b"requeued", "settled", b"settled"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ambiguous", b"ambiguous", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "progress", b"progress", "redriven", b"redriven", "requeued", b"requeued", "settled", b"settled"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "admitted", b"admitted", "ambiguous", b"ambiguous", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "cursor", b"cursor", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "progress", b"progress", "replayed", b"replayed", "requeued", b"requeued", "sequence", b"sequence", "settled", b"settled", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "admitted", b"admitted", "ambiguous", b"ambiguous", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "cursor", b"cursor", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "progress", b"progress", "redriven", b"redriven", "replayed", b"replayed", "requeued", b"requeued", "sequence", b"sequence", "settled", b"settled", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["admitted", "attempt_started", "requeued", "progress", "chunk", "effect_checkpointed", "cancel_requested", "settled", "ambiguous", "effect_started"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["admitted", "attempt_started", "requeued", "progress", "chunk", "effect_checkpointed", "cancel_requested", "settled", "ambiguous", "effect_started", "redriven"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -134,22 +140,32 @@ class ActionAdmitted(_message.Message):
     CAPABILITY_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    READY_TIME_FIELD_NUMBER: _builtins.int
     capability: _builtins.str
     """Capability name."""
     version: _builtins.str
     """Pinned version."""
     durability: _action_pb2.DurabilityClass.ValueType
     """What the server keeps."""
+    queue: _builtins.str
+    """The queue it was submitted to; empty if it was executed."""
+    @_builtins.property
+    def ready_time(self) -> _timestamp_pb2.Timestamp:
+        """Submitted: not run before."""
+
     def __init__(
         self,
         *,
         capability: _builtins.str = ...,
         version: _builtins.str = ...,
         durability: _action_pb2.DurabilityClass.ValueType = ...,
+        queue: _builtins.str = ...,
+        ready_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ready_time", b"ready_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "durability", b"durability", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "durability", b"durability", "queue", b"queue", "ready_time", b"ready_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -163,7 +179,7 @@ class AttemptStarted(_message.Message):
 
     ATTEMPT_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
-    """Its number, from 2."""
+    """Its number, from 2; from 1 if the action was submitted to a queue."""
     def __init__(
         self,
         *,
@@ -374,6 +390,40 @@ class ActionAmbiguous(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ActionAmbiguous: _TypeAlias = ActionAmbiguous  # noqa: Y015
+
+@_typing.final
+class ActionRedriven(_message.Message):
+    """An ended action is tried again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    REQUESTER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """The new generation, from 2."""
+    attempts: _builtins.int
+    """Tries it may have from here."""
+    requester: _builtins.str
+    """Who."""
+    reason: _builtins.str
+    """Why, in the requester's words."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        attempts: _builtins.int = ...,
+        requester: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "generation", b"generation", "reason", b"reason", "requester", b"requester"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ActionRedriven: _TypeAlias = ActionRedriven  # noqa: Y015
 
 @_typing.final
 class ActionSettled(_message.Message):

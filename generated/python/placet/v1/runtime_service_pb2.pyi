@@ -123,6 +123,85 @@ class ExecuteStreamResponse(_message.Message):
 Global___ExecuteStreamResponse: _TypeAlias = ExecuteStreamResponse  # noqa: Y015
 
 @_typing.final
+class SubmitRequest(_message.Message):
+    """Request of Submit. on_caller_gone plays no part: nobody is waited for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INVOCATION_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    READY_TIME_FIELD_NUMBER: _builtins.int
+    DELAY_FIELD_NUMBER: _builtins.int
+    queue: _builtins.str
+    """Lower-case name; empty: "default"."""
+    priority: _builtins.int
+    """0 (first) to 9 (last); absent: 5. Within the queue and the tenant."""
+    @_builtins.property
+    def invocation(self) -> _action_pb2.Invocation:
+        """What to run."""
+
+    @_builtins.property
+    def ready_time(self) -> _timestamp_pb2.Timestamp:
+        """A time; one that has passed is now."""
+
+    @_builtins.property
+    def delay(self) -> _duration_pb2.Duration:
+        """A span from when it is stored, at most a year."""
+
+    def __init__(
+        self,
+        *,
+        invocation: _action_pb2.Invocation | None = ...,
+        queue: _builtins.str = ...,
+        priority: _builtins.int | None = ...,
+        ready_time: _timestamp_pb2.Timestamp | None = ...,
+        delay: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "delay", b"delay", "invocation", b"invocation", "priority", b"priority", "ready_time", b"ready_time", "start", b"start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "delay", b"delay", "invocation", b"invocation", "priority", b"priority", "queue", b"queue", "ready_time", b"ready_time", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
+    _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+    _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["ready_time", "delay"]  # noqa: Y015
+    _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_start) -> _WhichOneofReturnType_start | None: ...
+
+Global___SubmitRequest: _TypeAlias = SubmitRequest  # noqa: Y015
+
+@_typing.final
+class SubmitResponse(_message.Message):
+    """Response of Submit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_FIELD_NUMBER: _builtins.int
+    ATTACHED_FIELD_NUMBER: _builtins.int
+    attached: _builtins.bool
+    """The key was known."""
+    @_builtins.property
+    def action(self) -> _action_pb2.Action:
+        """As stored, or as the key's holder stands; without payloads."""
+
+    def __init__(
+        self,
+        *,
+        action: _action_pb2.Action | None = ...,
+        attached: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "attached", b"attached"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubmitResponse: _TypeAlias = SubmitResponse  # noqa: Y015
+
+@_typing.final
 class GetActionRequest(_message.Message):
     """Request of GetAction."""
 

@@ -195,7 +195,7 @@ export declare type Action = Message<"placet.v1.Action"> & {
   requester?: Caller | undefined;
 
   /**
-   * Tries so far, rescues included.
+   * Tries so far, rescues included; 0 before the first.
    *
    * @generated from field: int32 attempt = 15;
    */
@@ -216,7 +216,7 @@ export declare type Action = Message<"placet.v1.Action"> & {
   createTime?: Timestamp | undefined;
 
   /**
-   * When the newest attempt started.
+   * When the newest attempt started; unset before the first.
    *
    * @generated from field: google.protobuf.Timestamp start_time = 18;
    */
@@ -291,6 +291,27 @@ export declare type Action = Message<"placet.v1.Action"> & {
    * @generated from field: string provider_operation = 31;
    */
   providerOperation: string;
+
+  /**
+   * The queue it was submitted to; empty for an action that was executed.
+   *
+   * @generated from field: string queue = 32;
+   */
+  queue: string;
+
+  /**
+   * 0 first to 9 last; 0 also for an action that was executed.
+   *
+   * @generated from field: int32 priority = 33;
+   */
+  priority: number;
+
+  /**
+   * 1, and one more with every redrive.
+   *
+   * @generated from field: int32 generation = 34;
+   */
+  generation: number;
 };
 
 /**
@@ -469,7 +490,8 @@ export enum ActionState {
   UNSPECIFIED = 0,
 
   /**
-   * Ready, not running: a stopped attempt may safely be repeated. The same request with the same key runs it.
+   * Ready or delayed, not running: it was submitted, or a stopped attempt may safely be repeated. The same request with the same key
+   * runs it, once it is ready.
    *
    * @generated from enum value: ACTION_STATE_QUEUED = 1;
    */

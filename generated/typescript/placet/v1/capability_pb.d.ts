@@ -314,6 +314,35 @@ export declare type RetryRule = Message<"placet.v1.RetryRule"> & {
    * @generated from field: int32 attempts_max = 1;
    */
   attemptsMax: number;
+
+  /**
+   * Pause before the second try; each further pause is `multiplier` times as long. Default 1 s. This and what follows is for submitted
+   * actions: who calls Execute decides alone when to come back.
+   *
+   * @generated from field: google.protobuf.Duration initial_delay = 2;
+   */
+  initialDelay?: Duration | undefined;
+
+  /**
+   * The longest pause. Default 30 s.
+   *
+   * @generated from field: google.protobuf.Duration delay_max = 3;
+   */
+  delayMax?: Duration | undefined;
+
+  /**
+   * From 1 to 10; 0: 2.
+   *
+   * @generated from field: double multiplier = 4;
+   */
+  multiplier: number;
+
+  /**
+   * From when the first try began; no further one starts later. Unset: only attempts_max bounds.
+   *
+   * @generated from field: google.protobuf.Duration elapsed_max = 5;
+   */
+  elapsedMax?: Duration | undefined;
 };
 
 /**
@@ -341,6 +370,13 @@ export declare type Limits = Message<"placet.v1.Limits"> & {
    * @generated from field: google.protobuf.Duration timeout_max = 2;
    */
   timeoutMax?: Duration | undefined;
+
+  /**
+   * A submitted action that has not begun so long after it became ready is EXHAUSTED. Unset: it waits for ever.
+   *
+   * @generated from field: google.protobuf.Duration queue_delay_max = 3;
+   */
+  queueDelayMax?: Duration | undefined;
 
   /**
    * Canonical input, bytes; 0: 1 MiB.

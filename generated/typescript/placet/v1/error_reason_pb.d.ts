@@ -203,6 +203,13 @@ export enum ErrorReason {
   RETRY_BUDGET = 80,
 
   /**
+   * ABORTED. It was not begun within the queue delay that the contract allows, and nothing was done. {"queue": "default"}
+   *
+   * @generated from enum value: ERROR_REASON_QUEUE_DELAY = 84;
+   */
+  QUEUE_DELAY = 84,
+
+  /**
    * UNKNOWN. The effect may have happened. {"cause": "DEADLINE_EXCEEDED"}
    *
    * @generated from enum value: ERROR_REASON_EFFECT_AMBIGUOUS = 90;
@@ -251,6 +258,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_INTERNAL = 106;
    */
   INTERNAL = 106,
+
+  /**
+   * FAILED_PRECONDITION. The action does not stand so that this may be done to it.
+   * {"action_id": "0199b0c0-…", "state": "RUNNING", "rule": "not_terminal"}
+   *
+   * @generated from enum value: ERROR_REASON_STATE_CONFLICT = 107;
+   */
+  STATE_CONFLICT = 107,
 }
 
 /**

@@ -70,7 +70,7 @@ export declare type ActionEvent = Message<"placet.v1.ActionEvent"> & {
    */
   event: {
     /**
-     * First. Attempt 1 starts with it.
+     * First. Attempt 1 starts with it, unless the action was submitted to a queue.
      *
      * @generated from field: placet.v1.ActionAdmitted admitted = 20;
      */
@@ -126,7 +126,7 @@ export declare type ActionEvent = Message<"placet.v1.ActionEvent"> & {
     case: "cancelRequested";
   } | {
     /**
-     * The last event of a terminal action.
+     * The last event of a terminal action, unless it is redriven.
      *
      * @generated from field: placet.v1.ActionSettled settled = 29;
      */
@@ -148,6 +148,14 @@ export declare type ActionEvent = Message<"placet.v1.ActionEvent"> & {
      */
     value: EffectStarted;
     case: "effectStarted";
+  } | {
+    /**
+     * An ended action is tried again, by an operator's will: `settled` comes once more.
+     *
+     * @generated from field: placet.v1.ActionRedriven redriven = 32;
+     */
+    value: ActionRedriven;
+    case: "redriven";
   } | { case: undefined; value?: undefined };
 };
 
@@ -183,6 +191,20 @@ export declare type ActionAdmitted = Message<"placet.v1.ActionAdmitted"> & {
    * @generated from field: placet.v1.DurabilityClass durability = 3;
    */
   durability: DurabilityClass;
+
+  /**
+   * The queue it was submitted to; empty if it was executed.
+   *
+   * @generated from field: string queue = 4;
+   */
+  queue: string;
+
+  /**
+   * Submitted: not run before.
+   *
+   * @generated from field: google.protobuf.Timestamp ready_time = 5;
+   */
+  readyTime?: Timestamp | undefined;
 };
 
 /**
@@ -198,7 +220,7 @@ export declare const ActionAdmittedSchema: GenMessage<ActionAdmitted>;
  */
 export declare type AttemptStarted = Message<"placet.v1.AttemptStarted"> & {
   /**
-   * Its number, from 2.
+   * Its number, from 2; from 1 if the action was submitted to a queue.
    *
    * @generated from field: int32 attempt = 1;
    */
@@ -423,6 +445,47 @@ export declare type ActionAmbiguous = Message<"placet.v1.ActionAmbiguous"> & {
  * Use `create(ActionAmbiguousSchema)` to create a new message.
  */
 export declare const ActionAmbiguousSchema: GenMessage<ActionAmbiguous>;
+
+/**
+ * An ended action is tried again.
+ *
+ * @generated from message placet.v1.ActionRedriven
+ */
+export declare type ActionRedriven = Message<"placet.v1.ActionRedriven"> & {
+  /**
+   * The new generation, from 2.
+   *
+   * @generated from field: int32 generation = 1;
+   */
+  generation: number;
+
+  /**
+   * Tries it may have from here.
+   *
+   * @generated from field: int32 attempts = 2;
+   */
+  attempts: number;
+
+  /**
+   * Who.
+   *
+   * @generated from field: string requester = 3;
+   */
+  requester: string;
+
+  /**
+   * Why, in the requester's words.
+   *
+   * @generated from field: string reason = 4;
+   */
+  reason: string;
+};
+
+/**
+ * Describes the message placet.v1.ActionRedriven.
+ * Use `create(ActionRedrivenSchema)` to create a new message.
+ */
+export declare const ActionRedrivenSchema: GenMessage<ActionRedriven>;
 
 /**
  * The end.

@@ -103,6 +103,90 @@ export declare type ExecuteStreamResponse = Message<"placet.v1.ExecuteStreamResp
 export declare const ExecuteStreamResponseSchema: GenMessage<ExecuteStreamResponse>;
 
 /**
+ * Request of Submit. on_caller_gone plays no part: nobody is waited for.
+ *
+ * @generated from message placet.v1.SubmitRequest
+ */
+export declare type SubmitRequest = Message<"placet.v1.SubmitRequest"> & {
+  /**
+   * What to run.
+   *
+   * @generated from field: placet.v1.Invocation invocation = 1;
+   */
+  invocation?: Invocation | undefined;
+
+  /**
+   * Lower-case name; empty: "default".
+   *
+   * @generated from field: string queue = 2;
+   */
+  queue: string;
+
+  /**
+   * 0 (first) to 9 (last); absent: 5. Within the queue and the tenant.
+   *
+   * @generated from field: optional int32 priority = 3;
+   */
+  priority?: number | undefined;
+
+  /**
+   * Not run before.
+   *
+   * @generated from oneof placet.v1.SubmitRequest.start
+   */
+  start: {
+    /**
+     * A time; one that has passed is now.
+     *
+     * @generated from field: google.protobuf.Timestamp ready_time = 4;
+     */
+    value: Timestamp;
+    case: "readyTime";
+  } | {
+    /**
+     * A span from when it is stored, at most a year.
+     *
+     * @generated from field: google.protobuf.Duration delay = 5;
+     */
+    value: Duration;
+    case: "delay";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message placet.v1.SubmitRequest.
+ * Use `create(SubmitRequestSchema)` to create a new message.
+ */
+export declare const SubmitRequestSchema: GenMessage<SubmitRequest>;
+
+/**
+ * Response of Submit.
+ *
+ * @generated from message placet.v1.SubmitResponse
+ */
+export declare type SubmitResponse = Message<"placet.v1.SubmitResponse"> & {
+  /**
+   * As stored, or as the key's holder stands; without payloads.
+   *
+   * @generated from field: placet.v1.Action action = 1;
+   */
+  action?: Action | undefined;
+
+  /**
+   * The key was known.
+   *
+   * @generated from field: bool attached = 2;
+   */
+  attached: boolean;
+};
+
+/**
+ * Describes the message placet.v1.SubmitResponse.
+ * Use `create(SubmitResponseSchema)` to create a new message.
+ */
+export declare const SubmitResponseSchema: GenMessage<SubmitResponse>;
+
+/**
  * Request of GetAction.
  *
  * @generated from message placet.v1.GetActionRequest

@@ -13,7 +13,7 @@ import { file_placet_v1_event } from "./event_pb.js";
  * Describes the file placet/v1/runtime_service.proto.
  */
 export const file_placet_v1_runtime_service = /*@__PURE__*/
-  fileDesc("Ch9wbGFjZXQvdjEvcnVudGltZV9zZXJ2aWNlLnByb3RvEglwbGFjZXQudjEiOwoORXhlY3V0ZVJlcXVlc3QSKQoKaW52b2NhdGlvbhgBIAEoCzIVLnBsYWNldC52MS5JbnZvY2F0aW9uIkYKD0V4ZWN1dGVSZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uEhAKCGF0dGFjaGVkGAIgASgIIkEKFEV4ZWN1dGVTdHJlYW1SZXF1ZXN0EikKCmludm9jYXRpb24YASABKAsyFS5wbGFjZXQudjEuSW52b2NhdGlvbiI+ChVFeGVjdXRlU3RyZWFtUmVzcG9uc2USJQoFZXZlbnQYASABKAsyFi5wbGFjZXQudjEuQWN0aW9uRXZlbnQidQoQR2V0QWN0aW9uUmVxdWVzdBITCglhY3Rpb25faWQYASABKAlIABIgCgNrZXkYAiABKAsyES5wbGFjZXQudjEuS2V5UmVmSAASIwoEdmlldxgDIAEoDjIVLnBsYWNldC52MS5BY3Rpb25WaWV3QgUKA3JlZiI1CgZLZXlSZWYSEgoKY2FwYWJpbGl0eRgBIAEoCRIXCg9pZGVtcG90ZW5jeV9rZXkYAiABKAkiNgoRR2V0QWN0aW9uUmVzcG9uc2USIQoGYWN0aW9uGAEgASgLMhEucGxhY2V0LnYxLkFjdGlvbiJkChJMaXN0QWN0aW9uc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkSJwoGZmlsdGVyGAMgASgLMhcucGxhY2V0LnYxLkFjdGlvbkZpbHRlciLHAgoMQWN0aW9uRmlsdGVyEhQKDGNhcGFiaWxpdGllcxgBIAMoCRImCgZzdGF0ZXMYAiADKA4yFi5wbGFjZXQudjEuQWN0aW9uU3RhdGUSEQoJcmVxdWVzdGVyGAYgASgJEjMKBmxhYmVscxgHIAMoCzIjLnBsYWNldC52MS5BY3Rpb25GaWx0ZXIuTGFiZWxzRW50cnkSMwoPY3JlYXRlX3RpbWVfbWluGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIzCg9jcmVhdGVfdGltZV9tYXgYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhgKEGFjdGlvbl9pZF9wcmVmaXgYCiABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJSChNMaXN0QWN0aW9uc1Jlc3BvbnNlEiIKB2FjdGlvbnMYASADKAsyES5wbGFjZXQudjEuQWN0aW9uEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJSChFXYWl0QWN0aW9uUmVxdWVzdBIRCglhY3Rpb25faWQYASABKAkSKgoHdGltZW91dBgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiI3ChJXYWl0QWN0aW9uUmVzcG9uc2USIQoGYWN0aW9uGAEgASgLMhEucGxhY2V0LnYxLkFjdGlvbiI9ChJXYXRjaEFjdGlvblJlcXVlc3QSEQoJYWN0aW9uX2lkGAEgASgJEhQKDGFmdGVyX2N1cnNvchgCIAEoCSI8ChNXYXRjaEFjdGlvblJlc3BvbnNlEiUKBWV2ZW50GAEgASgLMhYucGxhY2V0LnYxLkFjdGlvbkV2ZW50IjgKE0NhbmNlbEFjdGlvblJlcXVlc3QSEQoJYWN0aW9uX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSI5ChRDYW5jZWxBY3Rpb25SZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uIhIKEEdldENhbGxlclJlcXVlc3QiZwoRR2V0Q2FsbGVyUmVzcG9uc2USIQoGY2FsbGVyGAEgASgLMhEucGxhY2V0LnYxLkNhbGxlchIWCg5wZXJtaXR0ZWRfcnBjcxgCIAMoCRIXCg9pZGVudGl0eV9zb3VyY2UYAyABKAkiFgoUR2V0U2VydmVySW5mb1JlcXVlc3QiigIKFUdldFNlcnZlckluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEi4KCmR1cmFiaWxpdHkYAiABKA4yGi5wbGFjZXQudjEuRHVyYWJpbGl0eUNsYXNzEhkKEW1lc3NhZ2VfYnl0ZXNfbWF4GAMgASgFEi4KCnN0b3JlX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXN0b3JlX3ZlcnNpb24YBiABKAkSEwoLcmVwbGljYXRpb24YByABKAkSDwoHYm9vdF9pZBgIIAEoCRIoCgVsZWFzZRgJIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbjLGBQoOUnVudGltZVNlcnZpY2USQAoHRXhlY3V0ZRIZLnBsYWNldC52MS5FeGVjdXRlUmVxdWVzdBoaLnBsYWNldC52MS5FeGVjdXRlUmVzcG9uc2USVAoNRXhlY3V0ZVN0cmVhbRIfLnBsYWNldC52MS5FeGVjdXRlU3RyZWFtUmVxdWVzdBogLnBsYWNldC52MS5FeGVjdXRlU3RyZWFtUmVzcG9uc2UwARJGCglHZXRBY3Rpb24SGy5wbGFjZXQudjEuR2V0QWN0aW9uUmVxdWVzdBocLnBsYWNldC52MS5HZXRBY3Rpb25SZXNwb25zZRJMCgtMaXN0QWN0aW9ucxIdLnBsYWNldC52MS5MaXN0QWN0aW9uc1JlcXVlc3QaHi5wbGFjZXQudjEuTGlzdEFjdGlvbnNSZXNwb25zZRJJCgpXYWl0QWN0aW9uEhwucGxhY2V0LnYxLldhaXRBY3Rpb25SZXF1ZXN0Gh0ucGxhY2V0LnYxLldhaXRBY3Rpb25SZXNwb25zZRJOCgtXYXRjaEFjdGlvbhIdLnBsYWNldC52MS5XYXRjaEFjdGlvblJlcXVlc3QaHi5wbGFjZXQudjEuV2F0Y2hBY3Rpb25SZXNwb25zZTABEk8KDENhbmNlbEFjdGlvbhIeLnBsYWNldC52MS5DYW5jZWxBY3Rpb25SZXF1ZXN0Gh8ucGxhY2V0LnYxLkNhbmNlbEFjdGlvblJlc3BvbnNlEkYKCUdldENhbGxlchIbLnBsYWNldC52MS5HZXRDYWxsZXJSZXF1ZXN0GhwucGxhY2V0LnYxLkdldENhbGxlclJlc3BvbnNlElIKDUdldFNlcnZlckluZm8SHy5wbGFjZXQudjEuR2V0U2VydmVySW5mb1JlcXVlc3QaIC5wbGFjZXQudjEuR2V0U2VydmVySW5mb1Jlc3BvbnNlQjQKDWRldi5wbGFjZXQudjFQAVohcGxhY2V0LmRldi9hcGkvcGxhY2V0L3YxO3BsYWNldHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_placet_v1_action, file_placet_v1_event]);
+  fileDesc("Ch9wbGFjZXQvdjEvcnVudGltZV9zZXJ2aWNlLnByb3RvEglwbGFjZXQudjEiOwoORXhlY3V0ZVJlcXVlc3QSKQoKaW52b2NhdGlvbhgBIAEoCzIVLnBsYWNldC52MS5JbnZvY2F0aW9uIkYKD0V4ZWN1dGVSZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uEhAKCGF0dGFjaGVkGAIgASgIIkEKFEV4ZWN1dGVTdHJlYW1SZXF1ZXN0EikKCmludm9jYXRpb24YASABKAsyFS5wbGFjZXQudjEuSW52b2NhdGlvbiI+ChVFeGVjdXRlU3RyZWFtUmVzcG9uc2USJQoFZXZlbnQYASABKAsyFi5wbGFjZXQudjEuQWN0aW9uRXZlbnQi1AEKDVN1Ym1pdFJlcXVlc3QSKQoKaW52b2NhdGlvbhgBIAEoCzIVLnBsYWNldC52MS5JbnZvY2F0aW9uEg0KBXF1ZXVlGAIgASgJEhUKCHByaW9yaXR5GAMgASgFSAGIAQESMAoKcmVhZHlfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIABIqCgVkZWxheRgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkgAQgcKBXN0YXJ0QgsKCV9wcmlvcml0eSJFCg5TdWJtaXRSZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uEhAKCGF0dGFjaGVkGAIgASgIInUKEEdldEFjdGlvblJlcXVlc3QSEwoJYWN0aW9uX2lkGAEgASgJSAASIAoDa2V5GAIgASgLMhEucGxhY2V0LnYxLktleVJlZkgAEiMKBHZpZXcYAyABKA4yFS5wbGFjZXQudjEuQWN0aW9uVmlld0IFCgNyZWYiNQoGS2V5UmVmEhIKCmNhcGFiaWxpdHkYASABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAIgASgJIjYKEUdldEFjdGlvblJlc3BvbnNlEiEKBmFjdGlvbhgBIAEoCzIRLnBsYWNldC52MS5BY3Rpb24iZAoSTGlzdEFjdGlvbnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJEicKBmZpbHRlchgDIAEoCzIXLnBsYWNldC52MS5BY3Rpb25GaWx0ZXIixwIKDEFjdGlvbkZpbHRlchIUCgxjYXBhYmlsaXRpZXMYASADKAkSJgoGc3RhdGVzGAIgAygOMhYucGxhY2V0LnYxLkFjdGlvblN0YXRlEhEKCXJlcXVlc3RlchgGIAEoCRIzCgZsYWJlbHMYByADKAsyIy5wbGFjZXQudjEuQWN0aW9uRmlsdGVyLkxhYmVsc0VudHJ5EjMKD2NyZWF0ZV90aW1lX21pbhgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMwoPY3JlYXRlX3RpbWVfbWF4GAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIYChBhY3Rpb25faWRfcHJlZml4GAogASgJGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiUgoTTGlzdEFjdGlvbnNSZXNwb25zZRIiCgdhY3Rpb25zGAEgAygLMhEucGxhY2V0LnYxLkFjdGlvbhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiUgoRV2FpdEFjdGlvblJlcXVlc3QSEQoJYWN0aW9uX2lkGAEgASgJEioKB3RpbWVvdXQYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iNwoSV2FpdEFjdGlvblJlc3BvbnNlEiEKBmFjdGlvbhgBIAEoCzIRLnBsYWNldC52MS5BY3Rpb24iPQoSV2F0Y2hBY3Rpb25SZXF1ZXN0EhEKCWFjdGlvbl9pZBgBIAEoCRIUCgxhZnRlcl9jdXJzb3IYAiABKAkiPAoTV2F0Y2hBY3Rpb25SZXNwb25zZRIlCgVldmVudBgBIAEoCzIWLnBsYWNldC52MS5BY3Rpb25FdmVudCI4ChNDYW5jZWxBY3Rpb25SZXF1ZXN0EhEKCWFjdGlvbl9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkiOQoUQ2FuY2VsQWN0aW9uUmVzcG9uc2USIQoGYWN0aW9uGAEgASgLMhEucGxhY2V0LnYxLkFjdGlvbiISChBHZXRDYWxsZXJSZXF1ZXN0ImcKEUdldENhbGxlclJlc3BvbnNlEiEKBmNhbGxlchgBIAEoCzIRLnBsYWNldC52MS5DYWxsZXISFgoOcGVybWl0dGVkX3JwY3MYAiADKAkSFwoPaWRlbnRpdHlfc291cmNlGAMgASgJIhYKFEdldFNlcnZlckluZm9SZXF1ZXN0IooCChVHZXRTZXJ2ZXJJbmZvUmVzcG9uc2USDwoHdmVyc2lvbhgBIAEoCRIuCgpkdXJhYmlsaXR5GAIgASgOMhoucGxhY2V0LnYxLkR1cmFiaWxpdHlDbGFzcxIZChFtZXNzYWdlX2J5dGVzX21heBgDIAEoBRIuCgpzdG9yZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1zdG9yZV92ZXJzaW9uGAYgASgJEhMKC3JlcGxpY2F0aW9uGAcgASgJEg8KB2Jvb3RfaWQYCCABKAkSKAoFbGVhc2UYCSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24yxgUKDlJ1bnRpbWVTZXJ2aWNlEkAKB0V4ZWN1dGUSGS5wbGFjZXQudjEuRXhlY3V0ZVJlcXVlc3QaGi5wbGFjZXQudjEuRXhlY3V0ZVJlc3BvbnNlElQKDUV4ZWN1dGVTdHJlYW0SHy5wbGFjZXQudjEuRXhlY3V0ZVN0cmVhbVJlcXVlc3QaIC5wbGFjZXQudjEuRXhlY3V0ZVN0cmVhbVJlc3BvbnNlMAESRgoJR2V0QWN0aW9uEhsucGxhY2V0LnYxLkdldEFjdGlvblJlcXVlc3QaHC5wbGFjZXQudjEuR2V0QWN0aW9uUmVzcG9uc2USTAoLTGlzdEFjdGlvbnMSHS5wbGFjZXQudjEuTGlzdEFjdGlvbnNSZXF1ZXN0Gh4ucGxhY2V0LnYxLkxpc3RBY3Rpb25zUmVzcG9uc2USSQoKV2FpdEFjdGlvbhIcLnBsYWNldC52MS5XYWl0QWN0aW9uUmVxdWVzdBodLnBsYWNldC52MS5XYWl0QWN0aW9uUmVzcG9uc2USTgoLV2F0Y2hBY3Rpb24SHS5wbGFjZXQudjEuV2F0Y2hBY3Rpb25SZXF1ZXN0Gh4ucGxhY2V0LnYxLldhdGNoQWN0aW9uUmVzcG9uc2UwARJPCgxDYW5jZWxBY3Rpb24SHi5wbGFjZXQudjEuQ2FuY2VsQWN0aW9uUmVxdWVzdBofLnBsYWNldC52MS5DYW5jZWxBY3Rpb25SZXNwb25zZRJGCglHZXRDYWxsZXISGy5wbGFjZXQudjEuR2V0Q2FsbGVyUmVxdWVzdBocLnBsYWNldC52MS5HZXRDYWxsZXJSZXNwb25zZRJSCg1HZXRTZXJ2ZXJJbmZvEh8ucGxhY2V0LnYxLkdldFNlcnZlckluZm9SZXF1ZXN0GiAucGxhY2V0LnYxLkdldFNlcnZlckluZm9SZXNwb25zZUI0Cg1kZXYucGxhY2V0LnYxUAFaIXBsYWNldC5kZXYvYXBpL3BsYWNldC92MTtwbGFjZXR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_placet_v1_action, file_placet_v1_event]);
 
 /**
  * Describes the message placet.v1.ExecuteRequest.
@@ -44,116 +44,130 @@ export const ExecuteStreamResponseSchema = /*@__PURE__*/
   messageDesc(file_placet_v1_runtime_service, 3);
 
 /**
+ * Describes the message placet.v1.SubmitRequest.
+ * Use `create(SubmitRequestSchema)` to create a new message.
+ */
+export const SubmitRequestSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_runtime_service, 4);
+
+/**
+ * Describes the message placet.v1.SubmitResponse.
+ * Use `create(SubmitResponseSchema)` to create a new message.
+ */
+export const SubmitResponseSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_runtime_service, 5);
+
+/**
  * Describes the message placet.v1.GetActionRequest.
  * Use `create(GetActionRequestSchema)` to create a new message.
  */
 export const GetActionRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 4);
+  messageDesc(file_placet_v1_runtime_service, 6);
 
 /**
  * Describes the message placet.v1.KeyRef.
  * Use `create(KeyRefSchema)` to create a new message.
  */
 export const KeyRefSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 5);
+  messageDesc(file_placet_v1_runtime_service, 7);
 
 /**
  * Describes the message placet.v1.GetActionResponse.
  * Use `create(GetActionResponseSchema)` to create a new message.
  */
 export const GetActionResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 6);
+  messageDesc(file_placet_v1_runtime_service, 8);
 
 /**
  * Describes the message placet.v1.ListActionsRequest.
  * Use `create(ListActionsRequestSchema)` to create a new message.
  */
 export const ListActionsRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 7);
+  messageDesc(file_placet_v1_runtime_service, 9);
 
 /**
  * Describes the message placet.v1.ActionFilter.
  * Use `create(ActionFilterSchema)` to create a new message.
  */
 export const ActionFilterSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 8);
+  messageDesc(file_placet_v1_runtime_service, 10);
 
 /**
  * Describes the message placet.v1.ListActionsResponse.
  * Use `create(ListActionsResponseSchema)` to create a new message.
  */
 export const ListActionsResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 9);
+  messageDesc(file_placet_v1_runtime_service, 11);
 
 /**
  * Describes the message placet.v1.WaitActionRequest.
  * Use `create(WaitActionRequestSchema)` to create a new message.
  */
 export const WaitActionRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 10);
+  messageDesc(file_placet_v1_runtime_service, 12);
 
 /**
  * Describes the message placet.v1.WaitActionResponse.
  * Use `create(WaitActionResponseSchema)` to create a new message.
  */
 export const WaitActionResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 11);
+  messageDesc(file_placet_v1_runtime_service, 13);
 
 /**
  * Describes the message placet.v1.WatchActionRequest.
  * Use `create(WatchActionRequestSchema)` to create a new message.
  */
 export const WatchActionRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 12);
+  messageDesc(file_placet_v1_runtime_service, 14);
 
 /**
  * Describes the message placet.v1.WatchActionResponse.
  * Use `create(WatchActionResponseSchema)` to create a new message.
  */
 export const WatchActionResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 13);
+  messageDesc(file_placet_v1_runtime_service, 15);
 
 /**
  * Describes the message placet.v1.CancelActionRequest.
  * Use `create(CancelActionRequestSchema)` to create a new message.
  */
 export const CancelActionRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 14);
+  messageDesc(file_placet_v1_runtime_service, 16);
 
 /**
  * Describes the message placet.v1.CancelActionResponse.
  * Use `create(CancelActionResponseSchema)` to create a new message.
  */
 export const CancelActionResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 15);
+  messageDesc(file_placet_v1_runtime_service, 17);
 
 /**
  * Describes the message placet.v1.GetCallerRequest.
  * Use `create(GetCallerRequestSchema)` to create a new message.
  */
 export const GetCallerRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 16);
+  messageDesc(file_placet_v1_runtime_service, 18);
 
 /**
  * Describes the message placet.v1.GetCallerResponse.
  * Use `create(GetCallerResponseSchema)` to create a new message.
  */
 export const GetCallerResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 17);
+  messageDesc(file_placet_v1_runtime_service, 19);
 
 /**
  * Describes the message placet.v1.GetServerInfoRequest.
  * Use `create(GetServerInfoRequestSchema)` to create a new message.
  */
 export const GetServerInfoRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 18);
+  messageDesc(file_placet_v1_runtime_service, 20);
 
 /**
  * Describes the message placet.v1.GetServerInfoResponse.
  * Use `create(GetServerInfoResponseSchema)` to create a new message.
  */
 export const GetServerInfoResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 19);
+  messageDesc(file_placet_v1_runtime_service, 21);
 
 /**
  * The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.

@@ -9,7 +9,9 @@ from placet_server.model import capability as capability_model
 from placet_server.model import manifest as manifest_model
 from placet_server.model.capability import Capability
 from placet_server.model.contract import (
+    DAY_SECONDS,
     PAYLOAD_BYTES_HARD_MAX,
+    Backoff,
     Contract,
     EffectClass,
     Hazard,
@@ -157,6 +159,22 @@ def _effect_problems(contract: Contract, path: str) -> Iterator[Problem]:
             f"{contract.effect} must not be repeated: one attempt, or mark the effect and say effect_marked."
         )
         yield _error(f"{path}.retry.attempts_max", "attempts_not_repeatable", text)
+    if contract.retry is not None:
+        yield from _backoff_problems(contract.retry, f"{path}.retry")
+
+
+def _backoff_problems(backoff: Backoff, path: str) -> Iterator[Problem]:
+    for member, seconds, low, high, text in (
+        ("initial_delay", backoff.initial_delay_seconds, 0.001, DAY_SECONDS, "Between 1 ms and 24 h."),
+        ("delay_max", backoff.delay_seconds_max, 0.001, 7 * DAY_SECONDS, "Between 1 ms and 7 days."),
+        ("elapsed_max", backoff.elapsed_seconds_max, 1, _YEAR_SECONDS, "Between 1 s and 365 days."),
+    ):
+        if seconds is not None and not low <= seconds <= high:
+            yield _error(f"{path}.{member}", "retry_range", text)
+    if not 1 <= backoff.multiplier <= 10:
+        yield _error(f"{path}.multiplier", "retry_range", "Between 1 and 10.")
+    if backoff.initial_delay_seconds > backoff.delay_seconds_max:
+        yield _error(f"{path}.delay_max", "retry_order", "The longest pause is below the first.")
 
 
 def _key_problems(contract: Contract, path: str) -> Iterator[Problem]:
@@ -179,6 +197,9 @@ def _limit_problems(contract: Contract, path: str) -> Iterator[Problem]:
     if limits.timeout_default_seconds > limits.timeout_max_seconds:
         text = "The default timeout is above the maximum."
         yield _error(f"{path}.timeout_default", "timeout_order", text)
+    delay = limits.queue_delay_seconds_max
+    if delay is not None and not 0.001 <= delay <= _YEAR_SECONDS:
+        yield _error(f"{path}.queue_delay_max", "queue_delay_range", "Between 1 ms and 365 days.")
     for member, size in (
         ("input_bytes_max", limits.input_bytes_max),
         ("output_bytes_max", limits.output_bytes_max),

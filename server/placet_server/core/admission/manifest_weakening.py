@@ -3,11 +3,12 @@
 Warnings only: whoever admits it shall have seen them.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from placet_server.model.capability import Capability
-from placet_server.model.contract import Contract, EffectClass, KeyRequirement, Risk
+from placet_server.model.contract import Backoff, Contract, EffectClass, KeyRequirement, Risk
 from placet_server.model.manifest import Manifest, Problem
 
 _EFFECTS = list(EffectClass)
@@ -77,6 +78,12 @@ def _of_effect(old: Contract, new: Contract) -> Iterator[_Weakening]:
     if new.attempts_max > old.attempts_max:
         text = f"{new.attempts_max} attempts instead of {old.attempts_max}."
         yield _Weakening("retry.attempts_max", "attempts_raised", text)
+    if _elapsed_seconds_max(new) > _elapsed_seconds_max(old):
+        yield _Weakening("retry.elapsed_max", "retry_longer", "Failed attempts are repeated for longer.")
+
+
+def _elapsed_seconds_max(contract: Contract) -> float:
+    return (contract.retry or Backoff()).elapsed_seconds_max or math.inf
 
 
 def _of_keys(old: Contract, new: Contract) -> Iterator[_Weakening]:
@@ -101,6 +108,9 @@ def _of_limits(old: Contract, new: Contract) -> Iterator[_Weakening]:
     ):
         if becomes > was:
             yield _Weakening(f"limits.{member}", code, f"{member} is {becomes:g} instead of {was:g}.")
+    if (after.queue_delay_seconds_max or math.inf) > (before.queue_delay_seconds_max or math.inf):
+        text = "A submitted action may begin later than before."
+        yield _Weakening("limits.queue_delay_max", "queue_delay_raised", text)
 
 
 def _of_protection(old: Contract, new: Contract) -> Iterator[_Weakening]:

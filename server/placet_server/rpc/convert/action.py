@@ -93,6 +93,7 @@ def _common(action: Action) -> action_pb2.Action:
         attempt=action.attempt,
         attempts_max=action.attempts_max,
         durability=DURABILITY[action.durability],
+        generation=1,
     )
     fill_outcome(message.outcome, outcome_of(action))
     return message
@@ -109,6 +110,10 @@ def _fill(message: action_pb2.Action, action: Action) -> None:
         message.labels.update(action.labels)
     if action.predecessor_id is not None:
         message.predecessor_id = action.predecessor_id
+    if action.queue:
+        message.queue = action.queue
+        message.priority = action.priority
+        message.generation = action.generation
     if action.provider_operation:
         message.provider_operation = action.provider_operation
     _set_times(message, action)

@@ -8,6 +8,7 @@ from placet.v1 import capability_pb2 as pb
 from placet_server.model.capability import Capability, CapabilityKind, Presentation
 from placet_server.model.contract import (
     MIB,
+    Backoff,
     Contract,
     CredentialRule,
     DataRule,
@@ -37,6 +38,12 @@ KEY_REQUIREMENT = numbers(pb.KeyRequirement, "KEY_REQUIREMENT_", KeyRequirement)
 KEY_REQUIREMENT_MEMBER = members(pb.KeyRequirement, "KEY_REQUIREMENT_", KeyRequirement)
 KEY_SCOPE = numbers(pb.KeyScope, "KEY_SCOPE_", KeyScope)
 KEY_SCOPE_MEMBER = members(pb.KeyScope, "KEY_SCOPE_", KeyScope)
+
+_BACKOFF_SPANS = {
+    "initial_delay": "initial_delay_seconds",
+    "delay_max": "delay_seconds_max",
+    "elapsed_max": "elapsed_seconds_max",
+}
 
 
 def manifest_of(message: pb.Manifest) -> Manifest:
@@ -129,6 +136,7 @@ def _contract_of(message: pb.Contract) -> Contract:
         risk=RISK_MEMBER.get(message.risk, Risk.LOW),
         idempotency=_idempotency_of(message.idempotency, effect),
         attempts_max=message.retry.attempts_max or attempts_max_default(effect, marked=message.effect_marked),
+        retry=_backoff_of(message.retry),
         limits=_limits_of(message.limits),
         no_approval_reason=message.no_approval.reason if message.HasField("no_approval") else None,
         credentials=CredentialRule(
@@ -150,8 +158,21 @@ def _idempotency_of(message: pb.IdempotencyRule, effect: EffectClass) -> Idempot
     )
 
 
+def _backoff_of(message: pb.RetryRule) -> Backoff | None:
+    """None if nothing is said: a default that is spelled out would change the contract's digest."""
+    given: dict[str, float] = {}
+    for member, name in _BACKOFF_SPANS.items():
+        if message.HasField(member):  # type: ignore[arg-type]
+            given[name] = seconds(getattr(message, member))
+    if message.multiplier:
+        given["multiplier"] = message.multiplier
+    return Backoff(**given) if given else None
+
+
 def _limits_of(message: pb.Limits) -> Limits:
     given: dict[str, float] = {}
+    if message.HasField("queue_delay_max"):
+        given["queue_delay_seconds_max"] = seconds(message.queue_delay_max)
     if message.HasField("timeout_default"):
         given["timeout_default_seconds"] = seconds(message.timeout_default)
     if message.HasField("timeout_max"):
@@ -191,8 +212,20 @@ def _contract_message(contract: Contract) -> pb.Contract:
         streaming=contract.streaming,
         effect_marked=contract.effect_marked,
     )
+    if contract.retry is not None:
+        _fill_backoff(message.retry, contract.retry)
+    if limits.queue_delay_seconds_max is not None:
+        message.limits.queue_delay_max.CopyFrom(duration(limits.queue_delay_seconds_max))
     if contract.effect_key_ttl_seconds is not None:
         message.effect_key_ttl.CopyFrom(duration(contract.effect_key_ttl_seconds))
     if contract.no_approval_reason is not None:
         message.no_approval.reason = contract.no_approval_reason
     return message
+
+
+def _fill_backoff(message: pb.RetryRule, backoff: Backoff) -> None:
+    message.multiplier = backoff.multiplier
+    for member, name in _BACKOFF_SPANS.items():
+        span = getattr(backoff, name)
+        if span is not None:
+            getattr(message, member).CopyFrom(duration(span))

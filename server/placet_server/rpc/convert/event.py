@@ -36,6 +36,9 @@ def _admitted(message: event_pb2.ActionEvent, event: Event) -> None:
     message.admitted.capability = body["capability"]
     message.admitted.version = body["version"]
     message.admitted.durability = DURABILITY[DurabilityClass[body["durability"]]]
+    if "queue" in body:
+        message.admitted.queue = body["queue"]
+        set_timestamp(message.admitted.ready_time, body["ready_time_us"])
 
 
 def _attempt_started(message: event_pb2.ActionEvent, event: Event) -> None:
@@ -72,6 +75,14 @@ def _settled(message: event_pb2.ActionEvent, event: Event) -> None:
     message.settled.output_json = event.body.get("output_json") or ""
 
 
+def _redriven(message: event_pb2.ActionEvent, event: Event) -> None:
+    redriven, body = message.redriven, event.body
+    redriven.generation = body["generation"]
+    redriven.attempts = body["attempts"]
+    redriven.requester = body["requester"]
+    redriven.reason = body["reason"]
+
+
 def _progress(message: event_pb2.ActionEvent, event: Event) -> None:
     message.progress.message = event.body.get("message") or ""
     message.progress.number = event.number
@@ -101,6 +112,7 @@ _FILL: dict[EventType, Callable[[event_pb2.ActionEvent, Event], None]] = {
     EventType.CANCEL_REQUESTED: _cancel_requested,
     EventType.AMBIGUOUS: _ambiguous,
     EventType.SETTLED: _settled,
+    EventType.REDRIVEN: _redriven,
     EventType.CHUNK: _chunk,
     EventType.PROGRESS: _progress,
 }
