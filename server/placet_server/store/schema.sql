@@ -1,5 +1,39 @@
 -- All migrations together, as pg_dump shows them. Written by tests/store/test_migrate_schema_snapshot.py.
 
+CREATE FUNCTION public.action_is_possible(state text, effect_class text, on_caller_gone text, attempt integer, attempts_max integer, effect text, effect_begun boolean, effect_unknown boolean, lease_id uuid, ready_time timestamp with time zone, settle_time timestamp with time zone, output text, reason text) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+begin
+    if attempt < 1 or attempts_max < 1 or on_caller_gone not in ('CANCEL', 'DETACH') then
+        return false;
+    end if;
+
+    if effect_class = 'READ' then
+        if effect is not null or effect_begun or effect_unknown then
+            return false;
+        end if;
+    elsif effect is null or effect not in ('NOT_DONE', 'DONE', 'UNKNOWN') or effect_class not in ('IDEMPOTENT', 'RECONCILABLE', 'UNSAFE') then
+        return false;
+    end if;
+
+    -- The most frequent first.
+    if state = 'RUNNING' then
+        return lease_id is not null and num_nonnulls(settle_time, output, reason) = 0;
+    elsif state = 'SUCCEEDED' then
+        return num_nulls(lease_id, settle_time, output) = 0 and reason is null and not effect_unknown and (effect is null or effect = 'DONE');
+    elsif state = 'FAILED' then
+        return num_nulls(lease_id, settle_time, reason) = 0 and output is null and not effect_unknown and effect is distinct from 'UNKNOWN';
+    elsif state in ('CANCELLED', 'EXHAUSTED') then
+        return num_nulls(lease_id, settle_time, reason) = 0 and output is null and not effect_unknown and (effect is null or effect = 'NOT_DONE');
+    elsif state = 'AMBIGUOUS' then
+        return num_nulls(lease_id, reason) = 0 and num_nonnulls(settle_time, output) = 0 and effect_unknown and effect = 'UNKNOWN';
+    elsif state = 'QUEUED' then
+        return num_nonnulls(lease_id, settle_time, output, reason) = 0 and ready_time is not null and (not effect_unknown or effect = 'UNKNOWN');
+    end if;
+    return false;
+end
+$$;
+
 CREATE FUNCTION public.admitted_body(capability text, version text, contract_digest bytea, subject text, input_digest bytea, durability text) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN (((((((((((('{"capability":'::text || (to_json(capability))::text) || ',"contract_digest":"'::text) || encode(contract_digest, 'hex'::text)) || '","durability":"'::text) || durability) || '","input_digest":"'::text) || encode(input_digest, 'hex'::text)) || '","subject":'::text) || (to_json(subject))::text) || ',"version":'::text) || (to_json(version))::text) || '}'::text);
@@ -57,34 +91,7 @@ CREATE TABLE public.actions (
     provider_operation text,
     provider_cursor text,
     sequence bigint NOT NULL,
-    receipt_digest bytea NOT NULL,
-    CONSTRAINT actions_attempt_check CHECK ((attempt >= 1)),
-    CONSTRAINT actions_attempts_max_check CHECK ((attempts_max >= 1)),
-    CONSTRAINT actions_effect CHECK (((effect IS NULL) = (effect_class = 'READ'::text))),
-    CONSTRAINT actions_effect_check CHECK ((effect = ANY (ARRAY['NOT_DONE'::text, 'DONE'::text, 'UNKNOWN'::text]))),
-    CONSTRAINT actions_effect_class_check CHECK ((effect_class = ANY (ARRAY['READ'::text, 'IDEMPOTENT'::text, 'RECONCILABLE'::text, 'UNSAFE'::text]))),
-    CONSTRAINT actions_lease CHECK (((state = 'QUEUED'::text) = (lease_id IS NULL))),
-    CONSTRAINT actions_on_caller_gone_check CHECK ((on_caller_gone = ANY (ARRAY['CANCEL'::text, 'DETACH'::text]))),
-    CONSTRAINT actions_output CHECK (((output IS NOT NULL) = (state = 'SUCCEEDED'::text))),
-    CONSTRAINT actions_read_has_no_effect CHECK (((effect_class <> 'READ'::text) OR (NOT (effect_unknown OR effect_begun)))),
-    CONSTRAINT actions_ready CHECK (((state <> 'QUEUED'::text) OR (ready_time IS NOT NULL))),
-    CONSTRAINT actions_reason CHECK (((reason IS NOT NULL) = (state = ANY (ARRAY['FAILED'::text, 'CANCELLED'::text, 'EXHAUSTED'::text, 'AMBIGUOUS'::text])))),
-    CONSTRAINT actions_settled CHECK (((settle_time IS NOT NULL) = (state = ANY (ARRAY['SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text, 'EXHAUSTED'::text])))),
-    CONSTRAINT actions_state_check CHECK ((state = ANY (ARRAY['QUEUED'::text, 'RUNNING'::text, 'AMBIGUOUS'::text, 'SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text, 'EXHAUSTED'::text]))),
-    CONSTRAINT actions_truth CHECK (
-CASE state
-    WHEN 'AMBIGUOUS'::text THEN ((effect = 'UNKNOWN'::text) AND effect_unknown)
-    WHEN 'CANCELLED'::text THEN ((effect IS DISTINCT FROM 'UNKNOWN'::text) AND (effect IS DISTINCT FROM 'DONE'::text) AND (NOT effect_unknown))
-    WHEN 'EXHAUSTED'::text THEN ((effect IS DISTINCT FROM 'UNKNOWN'::text) AND (effect IS DISTINCT FROM 'DONE'::text) AND (NOT effect_unknown))
-    WHEN 'FAILED'::text THEN ((effect IS DISTINCT FROM 'UNKNOWN'::text) AND (NOT effect_unknown))
-    WHEN 'SUCCEEDED'::text THEN ((NOT (effect IS DISTINCT FROM
-    CASE
-        WHEN (effect_class <> 'READ'::text) THEN 'DONE'::text
-        ELSE NULL::text
-    END)) AND (NOT effect_unknown))
-    WHEN 'QUEUED'::text THEN ((NOT effect_unknown) OR (effect = 'UNKNOWN'::text))
-    ELSE true
-END)
+    receipt_digest bytea NOT NULL
 )
 WITH (fillfactor='70', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0.05', autovacuum_analyze_scale_factor='0.05');
 
@@ -280,6 +287,9 @@ CREATE TABLE public.schema_migrations (
 
 ALTER TABLE ONLY public.actions
     ADD CONSTRAINT actions_pkey PRIMARY KEY (tenant, action_id);
+
+ALTER TABLE public.actions
+    ADD CONSTRAINT actions_possible CHECK (public.action_is_possible(state, effect_class, on_caller_gone, attempt, attempts_max, effect, effect_begun, effect_unknown, lease_id, ready_time, settle_time, output, reason)) NOT VALID;
 
 ALTER TABLE ONLY public.capabilities
     ADD CONSTRAINT capabilities_pkey PRIMARY KEY (tenant, name, version);
