@@ -14,7 +14,7 @@ from tests.postgres import Database
 
 pytestmark = pytest.mark.both_servers
 
-FLUSH = queries.load("action")["flush"]
+ADVANCE = queries.load("action")["advance"]
 TENANT = "acme"
 ID = "0190a0a0-0000-7000-8000-000000000001"
 LEASE = "0190a0a0-0000-4000-8000-000000000002"
@@ -87,10 +87,8 @@ async def advance(connection: Any, target: ActionState, **changes: Any) -> bool:
         "event_type": "settled",
         "event_body": "{}",
     } | changes
-    query = FLUSH.arguments(
-        now=None, admissions="[]", boot_id=BOOT, advances=orjson.dumps([document]).decode()
-    )
-    return bool(await connection.fetch(FLUSH.sql, *query))
+    arguments = ADVANCE.arguments(now=None, advances=orjson.dumps([document]).decode())
+    return bool(await connection.fetch(ADVANCE.sql, *arguments))
 
 
 async def test_the_lease_holder_makes_the_moves_of_the_table_and_no_other(database: Database) -> None:

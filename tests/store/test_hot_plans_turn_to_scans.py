@@ -16,7 +16,10 @@ pytestmark = pytest.mark.both_servers
 ROWS = 100_000
 HOT: dict[str, tuple[str, ...]] = {
     "action": (
-        "flush",
+        "admit",
+        "advance",
+        "admit_and_advance",
+        "take_over_and_advance",
         "get",
         "get_summary",
         "get_by_keys",

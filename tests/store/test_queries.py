@@ -57,6 +57,22 @@ def test_arguments_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert (2, 1) == query.arguments(a=1, b=2)
 
 
+def test_a_part_stands_in_every_query_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "two.sql"
+    path.write_text(
+        "-- part: row\n-- Purpose.\nwhere id = :id and word <> '{}'\n\n"
+        "-- name: read\n-- Purpose.\nselect :what {row}\n\n"
+        "-- name: clear\n-- Purpose.\ndelete from t {row}\n"
+    )
+    queries = QueryFile(path)
+    assert ["read", "clear"] == list(queries)
+    assert ("select $1 where id = $2 and word <> '{}'", ("what", "id")) == (
+        queries["read"].sql,
+        queries["read"].parameters,
+    )
+    assert "delete from t where id = $1 and word <> '{}'" == queries["clear"].sql
+
+
 @pytest.mark.parametrize("values", [{"a": 1}, {"a": 1, "b": 2, "c": 3}, {"a": 1, "c": 3}])
 def test_wrong_arguments_are_refused(tmp_path: Path, values: dict[str, object]) -> None:
     query = compile_one(tmp_path, "select :b, :a, :b")
@@ -71,8 +87,10 @@ def test_wrong_arguments_are_refused(tmp_path: Path, values: dict[str, object]) 
         "-- name: one\n-- Purpose.\n",
         "-- name: One\n-- Purpose.\nselect 1\n",
         "-- name: one\n-- Purpose.\nselect 1\n-- name: one\n-- Purpose.\nselect 1\n",
+        "-- name: one\n-- Purpose.\nselect {two}\n",
+        "-- part: two\n-- Purpose.\n\n-- name: one\n-- Purpose.\nselect {two}\n",
     ],
-    ids=["no purpose", "no SQL", "odd name", "twice"],
+    ids=["no purpose", "no SQL", "odd name", "twice", "no such part", "a part without SQL"],
 )
 def test_a_malformed_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "bad.sql").write_text(text)

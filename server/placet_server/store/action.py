@@ -1,4 +1,4 @@
-"""The actions table: one typed function per query. `flush` is `store/batch.py`'s."""
+"""The actions table: one typed function per query. What flushes is `store/batch.py`'s."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@ flushes.
 
 Why one. A commit costs a round trip, a flush of the log and some hundred microseconds of Python; sixty
 calls that each commit alone pay that sixty times. Here they wait for each other a moment and pay once: one
-statement, one document of arguments, one implicit tx. A second writer on the same queue only halves the
-batches, so there is one connection and one task. Its session is pinned to index plans, because a plan made
-while the table was empty would scan it for ever.
+statement, one implicit tx. A second writer on the same queue only halves the batches, so there is one connection
+and one task. Its session is pinned to index plans, because a plan made while the table was empty would scan it for
+ever. For Postgres to start a statement costs more than a row does, so a batch gets the least one that is enough.
 
 When to flush. When the event loop has nothing else to do, or after LINGER_SECONDS_MAX. As long as other calls keep
 the loop busy, waiting for them costs nothing: they are about to queue, and a flush costs the loop as much as half a
@@ -32,6 +32,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from operator import itemgetter
 from typing import Any, NamedTuple, TypedDict
 
@@ -42,7 +43,7 @@ from placet_server.store import queries
 from placet_server.store.clock import Clock
 from placet_server.store.session import Failure, RawConnection, classify
 
-FLUSH = queries.load("action")["flush"]
+SQL = queries.load("action")
 
 LINGER_SECONDS_MAX = 0.008
 # A pass of the event loop so short that nobody had anything to do in it.
@@ -265,18 +266,9 @@ class BatchWriter:
         if connection is None or connection.is_closed():
             connection = self._connection = await self._connect()
         admissions = [item.document for item in batch if item.is_admission]
-        # In the order of their ids: two writers that meet on the same rows must not lock them crosswise.
-        advances = sorted(
-            (item.document for item in batch if not item.is_admission), key=itemgetter("action_id")
-        )
-        records = await connection.fetch(
-            FLUSH.sql,
-            self._clock.now(),
-            _document(admissions),
-            self._boot_id,
-            _document(advances),
-            timeout=ANSWER_SECONDS,
-        )
+        advances = [item.document for item in batch if not item.is_admission]
+        sql, arguments = _statement(admissions, advances, self._boot_id, self._clock.now())
+        records = await connection.fetch(sql, *arguments, timeout=ANSWER_SECONDS)
         written = {str(r[0]): Written(r[1], r[2], r[3]) for r in records}
         for item in batch:
             if not item.future.done():
@@ -311,8 +303,32 @@ class BatchWriter:
             _resolve_error(self._queue.popleft(), error)
 
 
-def _document(items: Sequence[Any]) -> str:
-    return orjson.dumps(items).decode() if items else "[]"
+def _statement(
+    admissions: list[Any], advances: list[Any], boot_id: str, now: datetime | None
+) -> tuple[str, tuple[object, ...]]:
+    """The statement that is enough for what the batch holds, and its arguments.
+
+    In the order of their keys and ids: two writers that meet on the same rows must not lock them crosswise.
+    """
+    admissions.sort(key=_key_and_id)
+    advances.sort(key=itemgetter("action_id"))
+    values: dict[str, object] = {"now": now}
+    if admissions:
+        values |= {"admissions": orjson.dumps(admissions).decode(), "boot_id": boot_id}
+    if advances:
+        values["advances"] = orjson.dumps(advances).decode()
+    if any(admission["predecessor_id"] is not None for admission in admissions):
+        query = SQL["take_over_and_advance"]
+        values.setdefault("advances", "[]")
+    elif not advances:
+        query = SQL["admit"]
+    else:
+        query = SQL["admit_and_advance" if admissions else "advance"]
+    return query.sql, query.arguments(**values)
+
+
+def _key_and_id(admission: Admission) -> tuple[str, str]:
+    return admission["key_digest"] or "", admission["action_id"]
 
 
 def _resolve_error(item: _Item, error: Exception) -> None:

@@ -8,6 +8,9 @@ A file holds any number of queries, each headed by its name and one line of purp
 
 ``:name`` becomes ``$n``, numbered by first appearance; strings, quoted names, comments and casts (``::``)
 are left alone. Text before the first name is the file's essay.
+
+What several queries have in common is written once, as a part headed ``-- part: lease`` and a line of purpose, and
+stands where ``{lease}`` is. A part may have parameters, and no parts.
 """
 
 import re
@@ -17,7 +20,7 @@ from pathlib import Path
 
 SQL_FOLDER = Path(__file__).parent / "sql"
 
-_NAME = re.compile(r"^-- name: *(\S*) *$", re.MULTILINE)
+_HEAD = re.compile(r"^-- (name|part): *(\S*) *$", re.MULTILINE)
 _TOKEN = re.compile(
     r"""
       (?P<skip>
@@ -31,6 +34,7 @@ _TOKEN = re.compile(
         | :=
       )
     | (?<![\w\]]):(?P<parameter>[a-z_][a-z0-9_]*)
+    | \{(?P<part>\w*)\}
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -87,21 +91,26 @@ def load_all() -> list[QueryFile]:
 
 
 def _parse(path: Path) -> dict[str, Query]:
-    pieces = _NAME.split(path.read_text(encoding="utf-8"))
-    queries: dict[str, Query] = {}
-    for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
+    pieces = _HEAD.split(path.read_text(encoding="utf-8"))
+    found: dict[str, dict[str, tuple[str, str]]] = {"name": {}, "part": {}}
+    for kind, name, body in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
             raise QueryFileError(f"{path.name}: {name!r} is no name for a query")
-        if name in queries:
+        if name in found[kind]:
             raise QueryFileError(f"{path.name}: {name} is there twice")
-        queries[name] = _compile(path, name, body)
-    return queries
+        found[kind][name] = _read(path, name, body)
+    parts = {name: text for name, (_, text) in found["part"].items()}
+    return {name: _compile(path, name, *read, parts) for name, read in found["name"].items()}
 
 
-def _compile(path: Path, name: str, body: str) -> Query:
+def _read(path: Path, name: str, body: str) -> tuple[str, str]:
     purpose, _, text = body.strip().partition("\n")
     if not purpose.startswith("-- ") or not text.strip():
         raise QueryFileError(f"{path.name}: {name} needs a line of purpose, and SQL after it")
+    return purpose.removeprefix("-- "), text.strip().removesuffix(";")
+
+
+def _compile(path: Path, name: str, purpose: str, text: str, parts: Mapping[str, str]) -> Query:
     positions: dict[str, int] = {}
 
     def place(token: re.Match[str]) -> str:
@@ -110,5 +119,13 @@ def _compile(path: Path, name: str, body: str) -> Query:
             return token[0]
         return f"${positions.setdefault(parameter, len(positions) + 1)}"
 
-    sql = _TOKEN.sub(place, text.strip().removesuffix(";"))
-    return Query(name=name, purpose=purpose.removeprefix("-- "), sql=sql, parameters=tuple(positions))
+    def insert(token: re.Match[str]) -> str:
+        part = token["part"]
+        if part is None:
+            return token[0]
+        if part not in parts:
+            raise QueryFileError(f"{path.name}: {name} lacks the part {part!r}")
+        return parts[part]
+
+    sql = _TOKEN.sub(place, _TOKEN.sub(insert, text))
+    return Query(name=name, purpose=purpose, sql=sql, parameters=tuple(positions))

@@ -1,34 +1,28 @@
 -- Lock order: the instance row, then action rows; within a statement actions are inserted in the order of their keys.
+--
+-- What is written at every call, a flush, is there in four statements made of the same parts, as an executor that starts costs more than the row
+-- it writes: a caller alone makes batches of one admission or one advance, and seldom does a key change hands. For the same reason every node
+-- is spared that can be: nothing is materialized that is read once, rows are sorted by who sends them, and one insert takes all events.
 
--- name: flush
--- Admit actions and advance running ones, each with its event, in one tx: the hot path of the service.
-with clock as materialized (
-    select coalesce(:now::timestamptz, statement_timestamp()) as at
-),
-admission as materialized (
-    select r.*
-    from json_to_recordset(:admissions::json) as r(
-        tenant text, action_id uuid, capability text, version text, contract_digest text, effect_class text, subject text, caller text,
-        idempotency_key text, key_digest text, key_ttl_seconds double precision, input text, input_digest text, labels text,
-        on_caller_gone text, durability text, predecessor_id uuid, effect_marked boolean, effect_key_ttl_seconds double precision,
-        attempts_max integer, lease_id uuid, timeout_seconds double precision
-    )
-    where exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
-),
--- A key changes hands in one step: it leaves a settled action whose contract lets it go, released by its ending or past its time, only for
--- the action that takes it over. The row estimate is kept low as below.
+-- part: freed
+-- A key changes hands in one step: it leaves a settled action whose contract lets it go, released by its ending or past its time, only for the
+-- action that takes it over. The row estimate is kept low as in `advanced`.
 freed as (
     update actions as p
     set key_digest = null
-    from admission as r cross join clock as c
+    from json_to_recordset(:admissions::json) as r(tenant text, predecessor_id uuid, key_digest text)
     where num_nonnulls(r.tenant, r.predecessor_id, r.key_digest) = 3
       and p.tenant = r.tenant
       and p.action_id = r.predecessor_id
       and p.key_digest = decode(r.key_digest, 'hex')
       and p.settle_time is not null
-      and (p.key_released or p.settle_time + p.key_ttl <= c.at)
+      and (p.key_released or p.settle_time + p.key_ttl <= coalesce(:now::timestamptz, statement_timestamp()))
+      and exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
     returning p.action_id
-),
+)
+
+-- part: admitted
+-- One row for each admission whose key is free, and none unless there is a row in `alive`.
 admitted as (
     insert into actions (
         tenant, action_id, capability, version, contract_digest, effect_class, subject, caller,
@@ -45,30 +39,20 @@ admitted as (
         case when r.effect_class <> 'READ' then 'NOT_DONE' end, r.effect_class <> 'READ' and not r.effect_marked, 1,
         receipt('', r.action_id, 1, 'admitted', c.at, admitted_body(
             r.capability, r.version, decode(r.contract_digest, 'hex'), r.subject, decode(r.input_digest, 'hex'), r.durability))
-    from admission as r cross join clock as c
-    -- Always true; it makes the keys free before they are taken.
-    where (select count(*) from freed) >= 0
-    order by r.key_digest, r.action_id
-    on conflict do nothing
-    returning tenant, action_id, create_time, receipt_digest,
-        admitted_body(capability, version, contract_digest, subject, input_digest, durability) as body
-),
-admitted_event as (
-    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
-    select tenant, action_id, 1, 'admitted', create_time, body, receipt_digest from admitted
-),
-advance as materialized (
-    select r.*
-    from json_to_recordset(:advances::json) as r(
-        tenant text, action_id uuid, lease_id uuid, state text, effect text, effect_begun boolean, effect_unknown boolean,
-        reason text, cause text, message text, failure_code text, failure_category text, retry_delay_seconds double precision,
-        key_released boolean, output text, provider_operation text, provider_cursor text, ready_delay_seconds double precision,
-        sequence bigint, event_type text, event_body text
+    from json_to_recordset(:admissions::json) as r(
+        tenant text, action_id uuid, capability text, version text, contract_digest text, effect_class text, subject text, caller text,
+        idempotency_key text, key_digest text, key_ttl_seconds double precision, input text, input_digest text, labels text,
+        on_caller_gone text, durability text, predecessor_id uuid, effect_marked boolean, effect_key_ttl_seconds double precision,
+        attempts_max integer, lease_id uuid, timeout_seconds double precision
     )
-    -- Always true, and estimated at one row in two hundred: so the planner takes this for a single row, and finds each action by its
-    -- primary key even when the table looks empty to it. Without it the plan made then reads the whole table at every flush.
-    where num_nonnulls(r.tenant, r.action_id, r.lease_id) = 3
-),
+    cross join (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
+    where exists (select from alive)
+    on conflict do nothing
+    returning tenant, action_id, sequence, 'admitted' as type, create_time,
+        admitted_body(capability, version, contract_digest, subject, input_digest, durability) as body, receipt_digest
+)
+
+-- part: advanced
 -- The fence: the lease must be the row's, and for who does not hold it the row must not have moved since it was read. A given-up row takes
 -- only a definite answer. A cancel that came meanwhile forbids to try again.
 -- `state || ''` keeps the planner off the partial index on state, which it would read whole.
@@ -93,24 +77,63 @@ advanced as (
         settle_time = case when r.state in ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXHAUSTED') then c.at end,
         sequence = a.sequence + 1,
         receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, r.event_type, c.at, r.event_body)
-    from advance as r cross join clock as c
-    where a.tenant = r.tenant
+    from json_to_recordset(:advances::json) as r(
+        tenant text, action_id uuid, lease_id uuid, state text, effect text, effect_begun boolean, effect_unknown boolean,
+        reason text, cause text, message text, failure_code text, failure_category text, retry_delay_seconds double precision,
+        key_released boolean, output text, provider_operation text, provider_cursor text, ready_delay_seconds double precision,
+        sequence bigint, event_type text, event_body text
+    )
+    cross join (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
+    -- Always true, and estimated at one row in two hundred: so the planner takes the advances for a single row, and finds each action by its
+    -- primary key even when the table looks empty to it. Without it the plan made then reads the whole table at every flush.
+    where num_nonnulls(r.tenant, r.action_id, r.lease_id) = 3
+      and a.tenant = r.tenant
       and a.action_id = r.action_id
       and a.lease_id = r.lease_id
       and (r.sequence is null or a.sequence = r.sequence)
       and ((a.state || '') = 'RUNNING' or ((a.state || '') = 'AMBIGUOUS' and r.state in ('SUCCEEDED', 'FAILED', 'CANCELLED')))
       and not (r.state = 'QUEUED' and a.cancel_requested_time is not null)
-    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, r.event_type, r.event_body
-),
-advanced_event as (
-    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
-    select tenant, action_id, sequence, event_type, at, event_body, receipt_digest from advanced
+    returning a.tenant, a.action_id, a.sequence, r.event_type as type, c.at as create_time, r.event_body as body, a.receipt_digest
 )
-select action_id, 1::bigint as sequence, encode(receipt_digest, 'hex') as receipt, (extract(epoch from create_time) * 1000000)::bigint as time_us
-from admitted
-union all
-select action_id, sequence, encode(receipt_digest, 'hex'), (extract(epoch from at) * 1000000)::bigint
-from advanced
+
+-- part: written
+-- What the writer hears of each event.
+returning action_id, sequence, encode(receipt_digest, 'hex') as receipt, (extract(epoch from create_time) * 1000000)::bigint as time_us
+
+-- name: admit
+-- Admit actions that take no key over, each with its event.
+with alive as (select from instances where boot_id = :boot_id and state = 'ALIVE'),
+{admitted}
+insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+select * from admitted
+{written}
+
+-- name: advance
+-- Advance running actions, each with its event.
+with {advanced}
+insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+select * from advanced
+{written}
+
+-- name: admit_and_advance
+-- Both in one.
+with alive as (select from instances where boot_id = :boot_id and state = 'ALIVE'),
+{admitted},
+{advanced}
+insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+select * from admitted union all select * from advanced
+{written}
+
+-- name: take_over_and_advance
+-- Both in one, where an admission may take over the key of the action that it follows.
+with {freed},
+-- The count is always at least zero; asking for it makes the keys free before they are taken.
+alive as (select from instances where boot_id = :boot_id and state = 'ALIVE' and (select count(*) from freed) >= 0),
+{admitted},
+{advanced}
+insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+select * from admitted union all select * from advanced
+{written}
 
 -- name: get
 -- One action with its payloads.
