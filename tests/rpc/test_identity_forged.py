@@ -6,6 +6,7 @@ import base64
 import hmac
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from placet.v1 import action_pb2
 from placet.v1 import runtime_service_pb2 as pb
-from placet_server.model.caller import CallerKind
+from placet_server.model.caller import CallerKind, Credential
 from placet_server.rpc.identity import layer
 from placet_server.rpc.identity.claim import ClaimMapping
 from placet_server.rpc.identity.layer import Identity
@@ -173,6 +174,23 @@ def test_decisions_are_bounded() -> None:
         cache.put(str(number).encode(), Known(caller=ALICE, expire_time=None))
     assert len(cache._decisions) <= layer.DECISIONS_MAX
     assert cache.get(str(layer.DECISIONS_MAX + 9).encode()) is ALICE
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        {"tenant": "other"},
+        {"subject": "bob"},
+        {"scopes": frozenset()},
+        {"credential": Credential(handle="h")},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_what_is_kept_for_a_caller_is_not_found_by_another(different: dict[str, Any]) -> None:
+    kept = {ALICE: "hers"}
+    assert "hers" == kept[replace(ALICE)]
+    assert replace(ALICE, **different) not in kept
+    assert "_hash" not in repr(ALICE)
 
 
 async def test_claims_in_the_payload_count_for_nothing(issuer: Issuer, jwks: Path) -> None:

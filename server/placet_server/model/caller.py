@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -36,3 +36,12 @@ class Caller:
     scopes: frozenset[str] = frozenset()
     credential: Credential | None = None
     identity_source: str = "dev_token"
+    # Made once: every call looks its caller up in several caches.
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        told = (self.tenant, self.subject, self.kind, self.roles, self.scopes, self.credential)
+        object.__setattr__(self, "_hash", hash((told, self.identity_source)))
+
+    def __hash__(self) -> int:
+        return self._hash

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -15,6 +15,9 @@ from google.protobuf.message import Message
 from placet_server.model.caller import Caller
 from placet_server.telemetry.tracing import incoming_trace
 
+Context = grpc.aio.ServicerContext[Any, Any]
+# A name in lower case and its value: bytes if the name ends in -bin, which none does that is read here.
+Header = tuple[str, Any]
 Request = TypeVar("Request", bound=Message)
 Item = TypeVar("Item")
 
@@ -24,10 +27,10 @@ _OK = grpc.StatusCode.OK
 
 
 class Rpc(Generic[Request]):
-    """What the layers learn about one call. `raw` is what came, `request` what the validation made of it.
+    """What the layers learn about one call.
 
-    `caller` is set by the identity, `action_id` by the handler, `code` and `reason` by the error mapping.
-    `authorizations` are all values of that header.
+    `context` is set when its message is there, `caller` by the identity, `request` by the validation, `action_id` by
+    the handler, `code` and `reason` by the error mapping. `authorizations` are all values of that header.
     """
 
     __slots__ = (
@@ -42,20 +45,18 @@ class Rpc(Generic[Request]):
         "context",
         "finished",
         "method",
-        "raw",
         "reason",
         "request",
         "trace_id",
     )
 
     # Set by the layers before anybody who may read them.
+    context: Context
     caller: Caller
     request: Request
 
-    def __init__(self, method: Method, context: grpc.aio.ServicerContext[Any, Any], raw: bytes) -> None:
+    def __init__(self, method: Method, metadata: Iterable[Header]) -> None:
         self.method = method
-        self.context = context
-        self.raw = raw
         self.action_id = ""
         self.trace_id = ""
         self._trace: dict[str, str] | None = None
@@ -67,7 +68,6 @@ class Rpc(Generic[Request]):
         # In one pass, and by index, which is quicker for named tuples than to unpack them.
         authorizations: tuple[str, ...] = ()
         parent = state = None
-        metadata: Any = context.invocation_metadata()
         for header in metadata:
             name = header[0]
             if name == "authorization":
@@ -77,8 +77,8 @@ class Rpc(Generic[Request]):
             elif name == "tracestate":
                 state = header[1]
         self.authorizations = authorizations
-        self._traceparent: str | None = parent
-        self._tracestate: str | None = state
+        self._traceparent = parent
+        self._tracestate = state
 
     @property
     def trace(self) -> dict[str, str]:
@@ -119,13 +119,8 @@ class Method:
     handler: Callable[[Rpc[Any]], Any]
 
 
-class Answer(Protocol):
-    """Takes a call through all layers. Returns the response's bytes; None when responses were streamed or refused."""
-
-    def __call__(
-        self, raw: bytes, context: grpc.aio.ServicerContext[Any, Any], rpc: Rpc[Any] | None = None, /
-    ) -> Awaitable[bytes | None]:
-        """`rpc` is given by whoever had to look at the call before, and made from the others otherwise."""
+# Takes a call and its message through all layers. Returns the response's bytes; None when responses were streamed.
+Answer = Callable[[Rpc[Any], bytes, Context], Coroutine[Any, Any, bytes | None]]
 
 
 class CallerGone(Exception):

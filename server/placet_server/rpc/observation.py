@@ -12,9 +12,10 @@ from placet_server.telemetry import logs
 from placet_server.telemetry.metric import Histogram, HistogramFamily, Metrics
 
 if TYPE_CHECKING:
-    from placet_server.rpc.tracing import Tracing
+    from placet_server.rpc.tracing import Traced, Tracing
 
 _OK = grpc.StatusCode.OK
+_set_current = logs.current.set
 
 
 class Observation:
@@ -40,7 +41,7 @@ class Observed:
 
     def begin(self, rpc: Rpc[Any]) -> float:
         """Returns when, for `end`."""
-        logs.current.set(rpc)
+        _set_current(rpc)
         return perf_counter()
 
     def end(self, rpc: Rpc[Any], started: float) -> None:
@@ -52,6 +53,6 @@ class Observed:
                 self._seconds_ok = seconds
         seconds.observe(perf_counter() - started)
 
-    def traced(self, answer: Answer) -> Answer:
-        """`answer` within a span, for calls that are sampled."""
-        return answer if self._tracing is None else self._tracing.around(self._method, answer)
+    def traced(self, answer: Answer) -> Traced | None:
+        """`answer` within a span; None when nothing exports spans."""
+        return None if self._tracing is None else self._tracing.traced(self._method, answer)

@@ -14,7 +14,7 @@ from opentelemetry.instrumentation.grpc import aio_server_interceptor
 from opentelemetry.trace import Span, Status, StatusCode, TracerProvider, format_trace_id, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from placet_server.rpc.call import Answer, Method, Rpc
+from placet_server.rpc.call import Answer, Context, Method, Rpc
 from placet_server.telemetry.tracing import is_sampled
 
 # Codes that mean a fault on the server's side, by the OpenTelemetry conventions for gRPC servers.
@@ -40,33 +40,38 @@ class Tracing:
         self._interceptor = aio_server_interceptor(provider)  # type: ignore[no-untyped-call]
         self._ratio = ratio
 
-    def around(self, method: Method, answer: Answer) -> Answer:
-        ratio = self._ratio
-        intercept = self._interceptor.intercept_service
-        details = _Details(method)
+    def traced(self, method: Method, answer: Answer) -> Traced:
+        return Traced(method, answer, self._interceptor, self._ratio)
 
-        async def within_span(rpc: Rpc[Any], _: object) -> bytes | Exception | None:
-            return await _within_span(rpc, answer)
+
+class Traced:
+    """The calls of one method, for those of them that are sampled."""
+
+    def __init__(self, method: Method, answer: Answer, interceptor: Any, ratio: float) -> None:
+        self._details = _Details(method)
+        self._intercept = interceptor.intercept_service
+        self._ratio = ratio
+
+        async def within_span(call: tuple[Rpc[Any], bytes, Context], _: object) -> bytes | Exception | None:
+            return await _within_span(answer, *call)
 
         handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(within_span)
 
         async def handler_of(_: object) -> grpc.RpcMethodHandler[Any, Any]:
             return handler
 
-        async def traced(
-            raw: bytes, context: grpc.aio.ServicerContext[Any, Any], rpc: Rpc[Any] | None = None, /
-        ) -> bytes | None:
-            rpc = rpc or Rpc(method, context, raw)
-            if not is_sampled(rpc.trace, ratio):
-                return await answer(raw, context, rpc)
-            # What the interceptor takes for the request is ours to choose, and all it does is to hand it on.
-            intercepted = await intercept(handler_of, details)
-            answered: bytes | Exception | None = await intercepted.unary_unary(rpc, context)
-            if isinstance(answered, Exception):
-                raise answered
-            return answered
+        self._handler_of = handler_of
 
-        return traced
+    def wants(self, rpc: Rpc[Any]) -> bool:
+        return is_sampled(rpc.trace, self._ratio)
+
+    async def answer(self, rpc: Rpc[Any], raw: bytes, context: Context) -> bytes | None:
+        intercepted = await self._intercept(self._handler_of, self._details)
+        # What the interceptor takes for the request is ours to choose, and all it does is to hand it on.
+        answered: bytes | Exception | None = await intercepted.unary_unary((rpc, raw, context), context)
+        if isinstance(answered, Exception):
+            raise answered
+        return answered
 
 
 class _Details(grpc.HandlerCallDetails):
@@ -77,13 +82,15 @@ class _Details(grpc.HandlerCallDetails):
         self.invocation_metadata = ()
 
 
-async def _within_span(rpc: Rpc[Any], answer: Answer) -> bytes | Exception | None:
+async def _within_span(
+    answer: Answer, rpc: Rpc[Any], raw: bytes, context: Context
+) -> bytes | Exception | None:
     """An exception has become a status already; it is returned, so that the interceptor does not record it."""
     span = get_current_span()
     rpc.trace_id = format_trace_id(span.get_span_context().trace_id)
     _W3C.inject(rpc.trace)
     try:
-        return await answer(rpc.raw, rpc.context, rpc)
+        return await answer(rpc, raw, context)
     except Exception as error:
         return error
     finally:

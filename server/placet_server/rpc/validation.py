@@ -27,7 +27,7 @@ class Validation:
     def __init__(self) -> None:
         self._validator = Validator()
 
-    def check_of(self, method: Method) -> Callable[[Rpc[Any]], None]:
+    def check_of(self, method: Method) -> Callable[[Rpc[Any], bytes], None]:
         """What sets `rpc.request` for calls of the method. It raises MalformedRequest."""
         parse = method.request_type.FromString
         name = method.request_type.DESCRIPTOR.full_name
@@ -35,8 +35,7 @@ class Validation:
         ruled = has_rules(method.request_type.DESCRIPTOR, set())
         is_plain = PLAIN.get(name, _never)
 
-        def check(rpc: Rpc[Any]) -> None:
-            raw = rpc.raw
+        def check(rpc: Rpc[Any], raw: bytes) -> None:
             try:
                 rpc.request = request = parse(raw)
             except DecodeError:
@@ -47,7 +46,6 @@ class Validation:
                 raise MalformedRequest(
                     violations=(FieldViolation(field=path, rule="nul", description=_NUL_TOLD),)
                 )
-            rpc.raw = b""
             if ruled and not is_plain(request) and (violations := collect(request)):
                 raise MalformedRequest(violations=tuple(_told(v) for v in violations[:_VIOLATIONS_KEPT]))
 

@@ -11,7 +11,8 @@ class CountingObserver:
         self._metrics = metrics
 
     def settled(self, action: Action, seconds: float) -> None:
-        self._metrics.actions.of(action.state.value).observe(seconds)
+        # Not `value`, a property that is written in Python and costs as much as the counting.
+        self._metrics.actions.of(action.state._value_).observe(seconds)
 
     def refused(self, reason: str) -> None:
         self._metrics.refusals.add(reason)
