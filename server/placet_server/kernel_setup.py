@@ -168,6 +168,7 @@ def _kernel(
         boot_id=boot_id,
         durability=durability.class_,
         boundary=Boundary(options.boundary_hook or kill_hook(os.environ)),
+        reattach_grace_seconds=settings.reattach_grace_seconds,
     )
     handlers = HandlerTable(tool for app in options.apps for tool in app.tools)
     engine = Engine(

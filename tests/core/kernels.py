@@ -66,6 +66,7 @@ async def open_kernel(
         boot_id=boot.boot_id,
         durability=DURABILITY.class_,
         poll_seconds=0.05,
+        reattach_grace_seconds=settings.reattach_grace_seconds,
     )
     handlers = HandlerTable(app.tools)
     threads = HandlerThreads(settings.handler_threads_max)

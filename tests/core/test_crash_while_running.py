@@ -19,7 +19,7 @@ from placet_server.loops.lease_rescuer import LeaseRescuer
 from placet_server.model.errors import Draining, EffectAmbiguous
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
-from placet_server.store.batch import Admission, Advance, Written
+from placet_server.store.batch_item import Admission, Advance, Written
 from placet_server.store.clock import Clock, FixedClock
 from tests.core.kernels import call_of, declare_dead, only_action, open_kernel, run, states, until
 from tests.core.workshop import Workshop

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,11 @@ from placet_server.core.execution.judgement import (
     ReturnedBadly,
     StopCause,
     Stopped,
-    cancel_queued,
+    close_verdict,
     judge,
 )
 from placet_server.core.publication.settle import Verdict
-from placet_server.model.action import Action, Requester
+from placet_server.model.action import Action, OnCallerGone, Requester
 from placet_server.model.lifecycle import ActionState, check_transition
 from placet_server.model.outcome import TEMPORARY_CATEGORIES, EffectState, FailureCategory
 
@@ -244,6 +245,41 @@ def test_a_temporary_failure_after_a_cancel_stays_cancelled() -> None:
 )
 def test_a_ready_action_is_closed_truthfully(unknown: bool, cancelled: bool, state: ActionState) -> None:
     action = running("IDEMPOTENT", unknown=unknown, cancelled=cancelled).changed(state=ActionState.QUEUED)
-    verdict = cancel_queued(action)
+    verdict = close_verdict(action, action.effect_key_expire_time_us or 0)
+    assert verdict is not None
     check_transition(action.state, verdict.state)
     assert (state, unknown) == (verdict.state, verdict.effect_unknown)
+
+
+def waiting(**changes: Any) -> Action:
+    """Ready, with nothing unknown, its caller's deadline at NOW_US."""
+    return running("UNSAFE").changed(
+        state=ActionState.QUEUED, ready_time_us=NOW_US - 10, deadline_us=NOW_US, effect_begun=False, **changes
+    )
+
+
+SUBMITTED = {"queue": "default", "priority": 5, "attempt": 0}
+
+
+@pytest.mark.parametrize(
+    ("action", "now_us", "ending"),
+    [
+        (waiting(), NOW_US - 1, None),
+        (waiting(), NOW_US, (ActionState.CANCELLED, "DEADLINE_EXCEEDED", "CALLER_GONE")),
+        (waiting(on_caller_gone=OnCallerGone.DETACH), NOW_US, None),
+        (waiting(**SUBMITTED), NOW_US, None),
+        (waiting(**SUBMITTED, queue_delay_seconds=1e-5), NOW_US - 1, None),
+        (
+            waiting(**SUBMITTED, queue_delay_seconds=1e-5),
+            NOW_US,
+            (ActionState.EXHAUSTED, "QUEUE_DELAY", "QUEUE_DELAY"),
+        ),
+        (waiting(**SUBMITTED, queue_delay_seconds=1e-5, budget_time_us=NOW_US - 20), NOW_US, None),
+    ],
+    ids=["waits", "caller gone", "detached", "submitted", "in time", "too late", "begun before"],
+)
+def test_a_ready_action_that_nobody_cancels_ends_only_when_its_time_is_over(
+    action: Action, now_us: int, ending: tuple[ActionState, str, str] | None
+) -> None:
+    verdict = close_verdict(action, now_us)
+    assert ending == (None if verdict is None else (verdict.state, verdict.reason, verdict.cause))

@@ -20,7 +20,7 @@ from placet_server.model.errors import (
 )
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, RetryAdvice
-from placet_server.store.batch import Admission, Written
+from placet_server.store.batch_item import Admission, Written
 from placet_server.store.clock import FixedClock
 from tests.core.kernels import BOB, EVE, open_kernel, output, run, until
 from tests.postgres import Database

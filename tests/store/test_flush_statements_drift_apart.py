@@ -7,7 +7,8 @@ import orjson
 import pytest
 
 from placet_server.store import instance, queries
-from placet_server.store.batch import Admission, BatchWriter, Written
+from placet_server.store.batch import BatchWriter
+from placet_server.store.batch_item import Admission, Written
 from placet_server.store.clock import FixedClock
 from placet_server.store.session import SessionOptions, connect
 from tests.postgres import Database

@@ -20,6 +20,8 @@ HOT: dict[str, tuple[str, ...]] = {
         "advance",
         "admit_and_advance",
         "take_over_and_advance",
+        "submit",
+        "advance_queued",
         "get",
         "get_summary",
         "get_by_keys",
@@ -28,14 +30,35 @@ HOT: dict[str, tuple[str, ...]] = {
         "close_queued",
     ),
     "event": ("read", "insert_lane_items", "list_receipts"),
+    "queue": ("claim_batch", "promote", "set_expiry", "drop_orphans"),
+    "dead_letter": ("redrive",),
 }
 # Found by an index made for them, over the few rows that it holds.
 LOOPS: dict[str, tuple[str, ...]] = {
-    "action": ("list_lost", "list_queued_closable", "list_owned", "list_cancelled")
+    "action": ("list_lost", "list_owned", "list_cancelled"),
+    "queue": ("list_lines", "list_expired", "next_due", "summarize"),
+    "dead_letter": ("list_page", "list_selected"),
 }
-TABLES = {"actions", "events", "lane_items"}
-KEYS = {"actions_pkey", "actions_key", "events_pkey", "lane_items_pkey"}
-LOOP_INDEXES = KEYS | {"actions_running", "actions_queued", "instances_pkey"}
+TABLES = {"actions", "events", "lane_items", "queue_ready", "queue_delayed", "dead_letters"}
+KEYS = {
+    "actions_pkey",
+    "actions_key",
+    "events_pkey",
+    "lane_items_pkey",
+    "queue_ready_pkey",
+    "queue_ready_order",
+    "queue_delayed_pkey",
+    "queue_delayed_due",
+    "dead_letters_pkey",
+}
+LOOP_INDEXES = KEYS | {
+    "actions_running",
+    "instances_pkey",
+    "queue_ready_expire",
+    "queue_delayed_expire",
+    "queue_delayed_order",
+    "dead_letters_newest",
+}
 
 FILL = """
 insert into actions (
@@ -81,7 +104,7 @@ def faults(name: str, nodes: list[dict[str, Any]], indexes: set[str]) -> list[st
         index, table = node.get("Index Name"), node.get("Relation Name")
         if node["Node Type"] == "Seq Scan" and table in TABLES:
             found.append(f"{name}: seq scan of {table}")
-        if index is not None and index not in indexes and re.match("actions|events|lane", index):
+        if index is not None and index not in indexes and re.match("actions|events|lane|queue|dead", index):
             found.append(f"{name}: {index}")
         condition = node.get("Index Cond", "")
         if index == "actions_pkey" and "action_id" not in condition:

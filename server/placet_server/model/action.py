@@ -128,6 +128,7 @@ class Action:
     queue: str = ""
     priority: int = 0
     attempt_timeout_seconds: float | None = None
+    queue_delay_seconds: float | None = None
     backoff: Backoff | None = None
     budget_time_us: int | None = None
     generation: int = 1

@@ -1,16 +1,19 @@
 """Every state of an action and every move between states, as one literal table.
 
-An action begins RUNNING: the row that records the intent is also the lease of the process that will act on
-it. From there one of three things is true at any time. It is *ready* (QUEUED): nobody acts, and acting is
-safe, because no earlier attempt can have taken effect or because the effect class says that repeating is
-safe. It is *leased* (RUNNING): one process may act and write. Or it is *unknown* (AMBIGUOUS): an effect may
-have happened and nobody may act; only a definite answer about that effect moves it. Everything else is an
-end.
+An action begins RUNNING, when the row that records the intent is also the lease of the process that will act on
+it; or, submitted, it begins QUEUED and waits for a process. From there one of three things is true at any time.
+It is *ready* (QUEUED): nobody acts, and acting is safe, because no earlier attempt can have taken effect or because
+the effect class says that repeating is safe. It is *leased* (RUNNING): one process may act and write. Or it is
+*unknown* (AMBIGUOUS): an effect may have happened and nobody may act; only a definite answer about that effect moves
+it. Everything else is an end.
 
 Two moves look odd and are meant. AMBIGUOUS → SUCCEEDED, FAILED or CANCELLED is the late true answer of the
 attempt that was given up: its lease stays on the row for just that. QUEUED → AMBIGUOUS happens when an attempt that
 ended unknown was going to be repeated under the provider's deduplication, and then a cancel came or that
 deduplication ran out: closing it as CANCELLED would be a lie.
+
+The ends whose effect is known not to be done may begin again, by an operator's will alone: a redrive makes them QUEUED
+under a new generation. No verdict of ours does.
 
 `tests/store` proves that the CHECK constraints of the actions table say the same.
 """
@@ -35,17 +38,17 @@ class ActionState(StrEnum):
 _S = ActionState
 
 TERMINAL = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.EXHAUSTED})
-CREATION = frozenset({_S.RUNNING})
+CREATION = frozenset({_S.RUNNING, _S.QUEUED})
 
 TRANSITIONS: dict[ActionState, frozenset[ActionState]] = {
     #            to: ready      leased      unknown        ends
-    _S.QUEUED: frozenset({_S.RUNNING, _S.AMBIGUOUS, _S.CANCELLED}),
+    _S.QUEUED: frozenset({_S.RUNNING, _S.AMBIGUOUS, _S.CANCELLED, _S.EXHAUSTED}),
     _S.RUNNING: frozenset({_S.QUEUED, _S.AMBIGUOUS, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.EXHAUSTED}),
     _S.AMBIGUOUS: frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
     _S.SUCCEEDED: frozenset(),
-    _S.FAILED: frozenset(),
-    _S.CANCELLED: frozenset(),
-    _S.EXHAUSTED: frozenset(),
+    _S.FAILED: frozenset({_S.QUEUED}),
+    _S.CANCELLED: frozenset({_S.QUEUED}),
+    _S.EXHAUSTED: frozenset({_S.QUEUED}),
 }
 
 

@@ -27,6 +27,15 @@ class ActionQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterFilter:
+    """Members are joined by and, the capabilities by or. Empty members match all."""
+
+    capabilities: tuple[str, ...] = ()
+    queue: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActionPage:
     """`next_after_action_id` is empty on the last page.
 

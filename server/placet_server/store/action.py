@@ -6,10 +6,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from asyncpg import Record
 
+from placet_server.model import document
 from placet_server.model.action import Action, OnCallerGone, Requester
+from placet_server.model.caller import Credential
+from placet_server.model.contract import Backoff
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, FailureCategory
@@ -30,6 +34,8 @@ class Claimed:
 
     time_us: int
     deadline_us: int
+    effect_key_expire_time_us: int | None
+    budget_time_us: int
     attempt: int
     sequence: int
     receipt: str
@@ -122,6 +128,8 @@ async def claim(
     return Claimed(
         time_us=record["time_us"],
         deadline_us=record["deadline_us"],
+        effect_key_expire_time_us=record["effect_key_expire_time_us"],
+        budget_time_us=record["budget_time_us"],
         attempt=record["attempt"],
         sequence=record["sequence"],
         receipt=record["receipt"],
@@ -149,9 +157,10 @@ async def close_queued(
     cause: str | None,
     event_type: str,
     event_body: str,
+    dead_letter: bool,
     now: datetime | None,
 ) -> bool:
-    """Ends the ready action as it was read; False when it has moved since."""
+    """Ends the ready action as it was read, and takes it out of line; False when it has moved since."""
     query = SQL["close_queued"]
     arguments = query.arguments(
         tenant=action.requester.tenant,
@@ -163,6 +172,7 @@ async def close_queued(
         cause=cause,
         event_type=event_type,
         event_body=event_body,
+        dead_letter=dead_letter,
         now=now,
     )
     return _changed(await connection.execute(query.sql, *arguments))
@@ -171,15 +181,6 @@ async def close_queued(
 async def list_lost(connection: Connection, count_max: int) -> list[Action]:
     query = SQL["list_lost"]
     return [read_action(r) for r in await connection.fetch(query.sql, *query.arguments(count_max=count_max))]
-
-
-async def list_queued_closable(connection: Connection, count_max: int, now: datetime | None) -> list[Action]:
-    """Ready actions that nobody may run any more."""
-    query = SQL["list_queued_closable"]
-    return [
-        read_action(r)
-        for r in await connection.fetch(query.sql, *query.arguments(count_max=count_max, now=now))
-    ]
 
 
 async def list_owned(
@@ -220,7 +221,7 @@ async def store_time_us(connection: Connection, now: datetime | None) -> int:
 
 
 def read_action(record: Record) -> Action:
-    """From a row of action_records or action_summaries."""
+    """From a row of action_records or action_summaries, or of queue.sql's claim_batch."""
     caller = json.loads(record["caller"])
     requester = Requester(
         tenant=record["tenant"],
@@ -228,6 +229,7 @@ def read_action(record: Record) -> Action:
         kind=caller["kind"],
         roles=tuple(caller["roles"]),
         scopes=tuple(caller["scopes"]),
+        credential=_credential(caller.get("credential")),
     )
     return Action(
         action_id=str(record["action_id"]),
@@ -274,7 +276,24 @@ def read_action(record: Record) -> Action:
         sequence=record["sequence"],
         receipt_digest=record["receipt_digest"],
         predecessor_id=_text(record["predecessor_id"]),
+        queue=record["queue"],
+        priority=record["priority"],
+        attempt_timeout_seconds=record["attempt_timeout_seconds"],
+        queue_delay_seconds=record["queue_delay_seconds"],
+        backoff=None if record["retry"] is None else document.read(Backoff, json.loads(record["retry"])),
+        budget_time_us=record["budget_time_us"],
+        generation=record["generation"],
     )
+
+
+def credential_document(credential: Credential) -> dict[str, Any]:
+    """As it stands in the column `caller`, under "credential"."""
+    written: dict[str, Any] = document.written(credential)
+    return written
+
+
+def _credential(stored: object) -> Credential | None:
+    return None if stored is None else document.read(Credential, stored)
 
 
 def _text(value: object) -> str | None:

@@ -33,13 +33,15 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from enum import IntEnum
 from operator import itemgetter
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import orjson
 
 from placet_server.model.errors import StoreUnavailable
 from placet_server.store import queries
+from placet_server.store.batch_item import Admission, Advance, SubmissionRow, Written
 from placet_server.store.clock import Clock
 from placet_server.store.session import Failure, RawConnection, classify
 
@@ -58,76 +60,24 @@ CONTENDED_SECONDS = 0.2
 _log = logging.getLogger(__name__)
 
 
-class Admission(TypedDict):
-    """One row to insert. Digests are hex; times are seconds."""
+class _Kind(IntEnum):
+    """Which statements write an item. 0 are those of the hot path, which may stand in one batch."""
 
-    tenant: str
-    action_id: str
-    capability: str
-    version: str
-    contract_digest: str
-    effect_class: str
-    subject: str
-    caller: str
-    idempotency_key: str | None
-    key_digest: str | None
-    key_ttl_seconds: float
-    input: str
-    input_digest: str
-    labels: str
-    on_caller_gone: str
-    durability: str
-    predecessor_id: str | None
-    effect_marked: bool
-    effect_key_ttl_seconds: float | None
-    attempts_max: int
-    lease_id: str
-    timeout_seconds: float
-
-
-class Advance(TypedDict, total=False):
-    """One row to move, under its lease, with its event.
-
-    What is absent stays or becomes null, as sql/action.sql says.
-    """
-
-    tenant: str
-    action_id: str
-    lease_id: str
-    state: str
-    effect: str | None
-    effect_begun: bool | None
-    effect_unknown: bool | None
-    reason: str | None
-    cause: str | None
-    message: str | None
-    failure_code: str | None
-    failure_category: str | None
-    retry_delay_seconds: float | None
-    key_released: bool | None
-    output: str | None
-    provider_operation: str | None
-    provider_cursor: str | None
-    ready_delay_seconds: float | None
-    sequence: int | None
-    event_type: str
-    event_body: str
-
-
-class Written(NamedTuple):
-    """What the store made of an item."""
-
-    sequence: int
-    receipt: str
-    time_us: int
+    FLUSH = 0
+    ADVANCE_QUEUED = 1
+    SUBMIT = 2
 
 
 class _Item(NamedTuple):
     action_id: str
-    document: Admission | Advance
+    document: Admission | SubmissionRow | Advance
     is_admission: bool
     size_bytes: int
     future: asyncio.Future[Written | None]
+    kind: _Kind = _Kind.FLUSH
+
+
+_kind = itemgetter(5)
 
 
 class BatchWriter:
@@ -156,10 +106,16 @@ class BatchWriter:
         size = 600 + len(admission["input"]) + len(admission["labels"])
         return self._put(_Item(admission["action_id"], admission, True, size, self._future()))
 
+    def submit(self, submission: SubmissionRow) -> asyncio.Future[Written | None]:
+        """Raises StoreUnavailable through the future."""
+        size = 700 + len(submission["input"]) + len(submission["labels"])
+        return self._put(_Item(submission["action_id"], submission, True, size, self._future(), _Kind.SUBMIT))
+
     def advance(self, advance: Advance) -> asyncio.Future[Written | None]:
         """Resolves once the store has answered, however long that takes."""
         size = 400 + len(advance.get("output") or "") + len(advance.get("provider_cursor") or "")
-        return self._put(_Item(advance["action_id"], advance, False, size, self._future()))
+        kind = _Kind.ADVANCE_QUEUED if "dead_letter" in advance else _Kind.FLUSH
+        return self._put(_Item(advance["action_id"], advance, False, size, self._future(), kind))
 
     async def run(self) -> None:
         """The writer's task: ends after `close`, once everything queued is written or the store is gone."""
@@ -239,6 +195,17 @@ class BatchWriter:
         return batch
 
     async def _flush(self, batch: list[_Item]) -> None:
+        """One statement for each kind of item. What does not matter to Execute has statements of its own, so that
+        Execute's stay small; in a batch no two items are of one action, so their order is free.
+        """
+        if not any(map(_kind, batch)):
+            await self._flush_alike(batch)
+            return
+        for kind in _Kind:
+            if alike := [item for item in batch if item.kind is kind]:
+                await self._flush_alike(alike)
+
+    async def _flush_alike(self, batch: list[_Item]) -> None:
         try:
             await self._send(batch)
         except Exception as error:
@@ -247,8 +214,8 @@ class BatchWriter:
                 await self._store_away(batch, error)
             elif len(batch) > 1:
                 middle = len(batch) // 2
-                await self._flush(batch[:middle])
-                await self._flush(batch[middle:])
+                await self._flush_alike(batch[:middle])
+                await self._flush_alike(batch[middle:])
             elif failure is Failure.CONTENDED:
                 self._set_aside(batch[0], error)
             else:
@@ -267,9 +234,9 @@ class BatchWriter:
             connection = self._connection = await self._connect()
         admissions = [item.document for item in batch if item.is_admission]
         advances = [item.document for item in batch if not item.is_admission]
-        sql, arguments = _statement(admissions, advances, self._boot_id, self._clock.now())
+        sql, arguments = _statement(batch[0].kind, admissions, advances, self._boot_id, self._clock.now())
         records = await connection.fetch(sql, *arguments, timeout=ANSWER_SECONDS)
-        written = {str(r[0]): Written(r[1], r[2], r[3]) for r in records}
+        written = {str(r[0]): Written(*r[1:]) for r in records}
         for item in batch:
             if not item.future.done():
                 item.future.set_result(written.get(item.action_id))
@@ -304,9 +271,9 @@ class BatchWriter:
 
 
 def _statement(
-    admissions: list[Any], advances: list[Any], boot_id: str, now: datetime | None
+    kind: _Kind, admissions: list[Any], advances: list[Any], boot_id: str, now: datetime | None
 ) -> tuple[str, tuple[object, ...]]:
-    """The statement that is enough for what the batch holds, and its arguments.
+    """The statement that is enough for what the batch holds, all of one kind, and its arguments.
 
     In the order of their keys and ids: two writers that meet on the same rows must not lock them crosswise.
     """
@@ -317,7 +284,11 @@ def _statement(
         values |= {"admissions": orjson.dumps(admissions).decode(), "boot_id": boot_id}
     if advances:
         values["advances"] = orjson.dumps(advances).decode()
-    if any(admission["predecessor_id"] is not None for admission in admissions):
+    if kind is _Kind.SUBMIT:
+        query = SQL["submit"]
+    elif kind is _Kind.ADVANCE_QUEUED:
+        query = SQL["advance_queued"]
+    elif any(admission["predecessor_id"] is not None for admission in admissions):
         query = SQL["take_over_and_advance"]
         values.setdefault("advances", "[]")
     elif not advances:
@@ -327,7 +298,7 @@ def _statement(
     return query.sql, query.arguments(**values)
 
 
-def _key_and_id(admission: Admission) -> tuple[str, str]:
+def _key_and_id(admission: Admission | SubmissionRow) -> tuple[str, str]:
     return admission["key_digest"] or "", admission["action_id"]
 
 

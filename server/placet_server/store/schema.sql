@@ -4,7 +4,10 @@ CREATE FUNCTION public.action_is_possible(state text, effect_class text, on_call
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$
 begin
-    if attempt < 1 or attempts_max < 1 or on_caller_gone not in ('CANCEL', 'DETACH') then
+    if attempts_max < 1 or on_caller_gone not in ('CANCEL', 'DETACH') then
+        return false;
+    end if;
+    if attempt < 1 and (attempt < 0 or effect_begun or effect_unknown or state not in ('QUEUED', 'CANCELLED', 'EXHAUSTED')) then
         return false;
     end if;
 
@@ -46,6 +49,10 @@ CREATE FUNCTION public.receipt(previous bytea, action_id uuid, sequence bigint, 
 '::text) || (((EXTRACT(epoch FROM create_time) * (1000000)::numeric))::bigint)::text) || '
 '::text) || body), 'UTF8'::name)));
 
+CREATE FUNCTION public.submitted_body(admitted text, queue text, ready_time timestamp with time zone) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN ((((("left"(admitted, '-1'::integer) || ',"queue":'::text) || (to_json(queue))::text) || ',"ready_time_us":'::text) || ((EXTRACT(epoch FROM ready_time) * (1000000)::numeric))::bigint) || '}'::text);
+
 CREATE TABLE public.actions (
     tenant text NOT NULL,
     action_id uuid NOT NULL,
@@ -72,10 +79,10 @@ CREATE TABLE public.actions (
     state text NOT NULL,
     attempt integer NOT NULL,
     lease_id uuid,
-    instance_id uuid NOT NULL,
+    instance_id uuid,
     ready_time timestamp with time zone,
-    start_time timestamp with time zone NOT NULL,
-    deadline timestamp with time zone NOT NULL,
+    start_time timestamp with time zone,
+    deadline timestamp with time zone,
     cancel_requested_time timestamp with time zone,
     settle_time timestamp with time zone,
     effect text,
@@ -91,7 +98,15 @@ CREATE TABLE public.actions (
     provider_operation text,
     provider_cursor text,
     sequence bigint NOT NULL,
-    receipt_digest bytea NOT NULL
+    receipt_digest bytea NOT NULL,
+    queue text,
+    priority smallint,
+    attempt_timeout interval,
+    effect_key_ttl interval,
+    queue_delay interval,
+    retry text,
+    budget_time timestamp with time zone,
+    generation integer
 )
 WITH (fillfactor='70', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0.05', autovacuum_analyze_scale_factor='0.05');
 
@@ -138,7 +153,14 @@ CREATE VIEW public.action_summaries AS
     provider_cursor,
     sequence,
     encode(receipt_digest, 'hex'::text) AS receipt_digest,
-    key_digest
+    key_digest,
+    COALESCE(queue, ''::text) AS queue,
+    COALESCE(priority, (0)::smallint) AS priority,
+    (EXTRACT(epoch FROM attempt_timeout))::double precision AS attempt_timeout_seconds,
+    (EXTRACT(epoch FROM queue_delay))::double precision AS queue_delay_seconds,
+    retry,
+    ((EXTRACT(epoch FROM budget_time) * (1000000)::numeric))::bigint AS budget_time_us,
+    COALESCE(generation, 1) AS generation
    FROM public.actions;
 
 CREATE VIEW public.action_records AS
@@ -185,6 +207,13 @@ CREATE VIEW public.action_records AS
     s.sequence,
     s.receipt_digest,
     s.key_digest,
+    s.queue,
+    s.priority,
+    s.attempt_timeout_seconds,
+    s.queue_delay_seconds,
+    s.retry,
+    s.budget_time_us,
+    s.generation,
     a.input,
     a.output
    FROM (public.action_summaries s
@@ -210,6 +239,15 @@ CREATE TABLE public.catalog_revisions (
     revision bigint NOT NULL,
     update_time timestamp with time zone NOT NULL,
     CONSTRAINT catalog_revisions_revision_check CHECK ((revision >= 0))
+);
+
+CREATE TABLE public.dead_letters (
+    tenant text NOT NULL,
+    action_id uuid NOT NULL,
+    queue text,
+    capability text NOT NULL,
+    reason text NOT NULL,
+    dead_time timestamp with time zone NOT NULL
 );
 
 CREATE TABLE public.events (
@@ -275,6 +313,30 @@ CREATE TABLE public.manifests (
     CONSTRAINT manifests_version_check CHECK ((length(version) <= 32))
 );
 
+CREATE TABLE public.queue_delayed (
+    tenant text NOT NULL,
+    action_id uuid NOT NULL,
+    queue text NOT NULL,
+    capability text NOT NULL,
+    version text NOT NULL,
+    priority smallint NOT NULL,
+    ready_time timestamp with time zone NOT NULL,
+    expire_time timestamp with time zone
+)
+WITH (autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
+
+CREATE TABLE public.queue_ready (
+    tenant text NOT NULL,
+    action_id uuid NOT NULL,
+    queue text NOT NULL,
+    capability text NOT NULL,
+    version text NOT NULL,
+    priority smallint NOT NULL,
+    ready_time timestamp with time zone NOT NULL,
+    expire_time timestamp with time zone
+)
+WITH (fillfactor='90', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
+
 CREATE TABLE public.schema_migrations (
     version integer NOT NULL,
     name text NOT NULL,
@@ -297,6 +359,9 @@ ALTER TABLE ONLY public.capabilities
 ALTER TABLE ONLY public.catalog_revisions
     ADD CONSTRAINT catalog_revisions_pkey PRIMARY KEY (tenant);
 
+ALTER TABLE ONLY public.dead_letters
+    ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (tenant, action_id);
+
 ALTER TABLE ONLY public.events
     ADD CONSTRAINT events_pkey PRIMARY KEY (tenant, action_id, sequence);
 
@@ -309,16 +374,32 @@ ALTER TABLE ONLY public.lane_items
 ALTER TABLE ONLY public.manifests
     ADD CONSTRAINT manifests_pkey PRIMARY KEY (tenant, name);
 
+ALTER TABLE ONLY public.queue_delayed
+    ADD CONSTRAINT queue_delayed_pkey PRIMARY KEY (tenant, action_id);
+
+ALTER TABLE ONLY public.queue_ready
+    ADD CONSTRAINT queue_ready_pkey PRIMARY KEY (tenant, action_id);
+
 ALTER TABLE ONLY public.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
 
 CREATE UNIQUE INDEX actions_key ON public.actions USING btree (key_digest) WHERE (key_digest IS NOT NULL);
 
-CREATE INDEX actions_queued ON public.actions USING btree (ready_time) WHERE (state = 'QUEUED'::text);
-
 CREATE INDEX actions_running ON public.actions USING btree (instance_id) WHERE (state = 'RUNNING'::text);
 
 CREATE UNIQUE INDEX capabilities_current ON public.capabilities USING btree (name, tenant) WHERE current;
+
+CREATE INDEX dead_letters_newest ON public.dead_letters USING btree (action_id);
+
+CREATE INDEX queue_delayed_due ON public.queue_delayed USING btree (ready_time);
+
+CREATE INDEX queue_delayed_expire ON public.queue_delayed USING btree (expire_time) WHERE (expire_time IS NOT NULL);
+
+CREATE INDEX queue_delayed_order ON public.queue_delayed USING btree (queue, tenant);
+
+CREATE INDEX queue_ready_expire ON public.queue_ready USING btree (expire_time) WHERE (expire_time IS NOT NULL);
+
+CREATE INDEX queue_ready_order ON public.queue_ready USING btree (queue, capability, version, tenant, priority, ready_time, action_id);
 
 ALTER TABLE ONLY public.capabilities
     ADD CONSTRAINT capabilities_manifest_fkey FOREIGN KEY (tenant, manifest) REFERENCES public.manifests(tenant, name);

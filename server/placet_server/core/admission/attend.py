@@ -125,6 +125,8 @@ async def _claim(journal: Journal, action: Action, timeout_seconds: float) -> Ac
         effect_begun=not is_read and not action.effect_marked,
         start_time_us=claimed.time_us,
         deadline_us=claimed.deadline_us,
+        effect_key_expire_time_us=claimed.effect_key_expire_time_us,
+        budget_time_us=claimed.budget_time_us,
         sequence=claimed.sequence,
         receipt_digest=claimed.receipt,
         provider_operation=claimed.provider_operation,

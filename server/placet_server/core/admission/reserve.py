@@ -15,7 +15,7 @@ from placet_server.model.caller import Caller
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store import action as actions
-from placet_server.store.batch import Admission, Written
+from placet_server.store.batch_item import Admission, Written
 
 CALLERS_MAX = 1024
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from placet_server.core.execution.engine import Engine
-from placet_server.core.execution.judgement import StopCause, cancel_queued
+from placet_server.core.execution.judgement import StopCause, close_verdict
 from placet_server.core.publication.close import close_queued
 from placet_server.core.publication.read import get_action
 from placet_server.model.action import Action
@@ -29,7 +29,9 @@ async def cancel_action(engine: Engine, caller: Caller, action_id: str, reason: 
         )
     action = await get_action(journal, caller, action_id, full=True)
     if action.state is ActionState.QUEUED:
-        await close_queued(journal, action, cancel_queued(action))
+        verdict = close_verdict(action, action.cancel_requested_time_us or 0)
+        if verdict is not None:
+            await close_queued(journal, action, verdict)
         action = await get_action(journal, caller, action_id, full=True)
     if action.cancel_requested_time_us is not None:
         deliver_cancel(engine, action_id)

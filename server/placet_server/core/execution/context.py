@@ -20,7 +20,7 @@ from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lane import Lane
 from placet_server.model.event import EventType
 from placet_server.model.json_text import canonicalize_value
-from placet_server.store.batch import Advance
+from placet_server.store.batch_item import Advance
 
 OPERATION_LENGTH_MAX = 256
 CURSOR_BYTES_MAX = 64 * 1024

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+from placet_server.core.publication.line import closing_time_us
 from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action
 from placet_server.model.lifecycle import ActionState
@@ -22,6 +23,8 @@ RETRY_DELAY_SECONDS = 0.1
 RETRY_DELAY_SECONDS_MAX = 5.0
 UNDECLARED_ERROR = "undeclared_error"
 EFFECT_KEY_EXPIRED = "EFFECT_KEY_EXPIRED"
+QUEUE_DELAY = "QUEUE_DELAY"
+CALLER_GONE = "CALLER_GONE"
 
 
 class StopCause(StrEnum):
@@ -119,12 +122,24 @@ def judge(action: Action, ending: Ending, *, now_us: int, stop: StopCause | None
             assert_never(ending)
 
 
-def cancel_queued(action: Action) -> Verdict:
-    """A ready action that is not wanted any longer, or that it is not safe to repeat any longer."""
+def close_verdict(action: Action, now_us: int) -> Verdict | None:
+    """What a ready action comes to that is not to begin any more: it is not wanted, repeating it is not safe any
+    longer, or nobody began it in time. None: it waits on.
+    """
+    if action.cancel_requested_time_us is not None:
+        if action.effect_unknown:
+            return _ambiguous(StopCause.CANCELLED_BY_CALLER)
+        return _closed(action, ActionState.CANCELLED, StopCause.CANCELLED_BY_CALLER)
+    closing = closing_time_us(action)
+    if closing is None or now_us < closing:
+        return None
     if action.effect_unknown:
-        cancelled = action.cancel_requested_time_us is not None
-        return _ambiguous(StopCause.CANCELLED_BY_CALLER if cancelled else EFFECT_KEY_EXPIRED)
-    return _closed(action, ActionState.CANCELLED, StopCause.CANCELLED_BY_CALLER)
+        return _ambiguous(EFFECT_KEY_EXPIRED)
+    effect = _unless_read(action, EffectState.NOT_DONE)
+    if action.is_submitted:
+        return Verdict(state=ActionState.EXHAUSTED, effect=effect, reason=QUEUE_DELAY, cause=QUEUE_DELAY)
+    reason = StopCause.DEADLINE_EXCEEDED.value
+    return Verdict(state=ActionState.CANCELLED, effect=effect, reason=reason, cause=CALLER_GONE)
 
 
 def _failed(action: Action, failed: Failed, now_us: int, unwanted: StopCause | None) -> Verdict:

@@ -4,6 +4,8 @@ journal   the store as the core sees it: writer, pool, clock, wake-ups
 hub       wake-ups within this process
 boundary  where tests kill the process
 lease     fresh ids
+doorbell  the wake-up of whoever takes work from queues
+line      an action's place in line
 settle    a verdict becomes the row's state and its event, under the lease
 close     the same for a ready row, which has no lease
 outcome   what a row means to its caller

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_lease_id
+from placet_server.core.publication.line import is_dead_letter
 from placet_server.core.publication.settle import Verdict, event_of
 from placet_server.model.action import Action
 from placet_server.model.lifecycle import check_transition
@@ -24,6 +25,7 @@ async def close_queued(journal: Journal, action: Action, verdict: Verdict) -> bo
             cause=verdict.cause,
             event_type=event_type.value,
             event_body=body,
+            dead_letter=is_dead_letter(action, verdict.state),
             now=journal.clock.now(),
         )
     journal.hub.publish(action.action_id)

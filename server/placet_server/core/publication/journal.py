@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from placet_server.core.publication.boundary import Boundary
+from placet_server.core.publication.doorbell import Doorbell
 from placet_server.core.publication.hub import Hub
 from placet_server.model.durability import DurabilityClass
 from placet_server.store.batch import BatchWriter
@@ -14,7 +15,8 @@ from placet_server.store.pool import Pool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """`poll_seconds`: how soon news of another process's making are seen, at the latest."""
+    """`poll_seconds`: how soon news of another process's making are seen, at the latest.
+    `reattach_grace_seconds`: how long an executed action that is ready again is left to its caller."""
 
     pool: Pool
     writer: BatchWriter
@@ -22,6 +24,8 @@ class Journal:
     boot_id: str
     durability: DurabilityClass
     hub: Hub = field(default_factory=Hub)
+    doorbell: Doorbell = field(default_factory=Doorbell)
     boundary: Boundary = field(default_factory=Boundary)
     poll_seconds: float = 0.25
+    reattach_grace_seconds: float = 10.0
     idle_checkpoint_seconds: float = 15.0

@@ -83,13 +83,19 @@ def _error(action: Action) -> errors.PlacetError | None:
         case ActionState.AMBIGUOUS:
             return errors.EffectAmbiguous(cause=action.cause or "UNKNOWN")
         case ActionState.EXHAUSTED:
-            return errors.RetryBudgetExhausted(attempts=action.attempt)
+            return _exhausted(action)
         case ActionState.CANCELLED:
             return _cancelled(action)
         case ActionState.FAILED:
             return _failed(action)
         case _:
             assert_never(action.state)
+
+
+def _exhausted(action: Action) -> errors.PlacetError:
+    if action.reason == "QUEUE_DELAY":
+        return errors.QueueDelayExhausted(queue=action.queue)
+    return errors.RetryBudgetExhausted(attempts=action.attempt)
 
 
 def _cancelled(action: Action) -> errors.PlacetError:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.line import dead_letter, is_dead_letter, line_of, place_in_line
 from placet_server.core.publication.outcome import outcome_of
 from placet_server.model.action import Action
 from placet_server.model.errors import StoreUnavailable
@@ -16,7 +17,7 @@ from placet_server.model.event import EventType
 from placet_server.model.lifecycle import TERMINAL, ActionState, check_transition
 from placet_server.model.outcome import EffectState, FailureCategory
 from placet_server.store import action as actions
-from placet_server.store.batch import Advance, Written
+from placet_server.store.batch_item import Advance, Written
 
 
 class Verdict(NamedTuple):
@@ -63,14 +64,17 @@ async def settle(
     if the row has not moved since it was read. Not to be cancelled: run it in a task of its own.
     """
     check_transition(action.state, verdict.state)
-    advance = _advance(action, verdict)
+    advance = _advance(journal, action, verdict)
     if as_read:
         advance["sequence"] = action.sequence
     written = await journal.writer.advance(advance)
     if written is None:
         return await _read_back(journal, action, verdict)
     journal.hub.publish(action.action_id)
-    return _settled(action, verdict, written)
+    settled = _settled(action, verdict, written)
+    if advance.get("claim_delay_seconds") == 0:
+        journal.doorbell.ring(line_of(settled))
+    return settled
 
 
 async def _read_back(journal: Journal, action: Action, verdict: Verdict) -> Action | None:
@@ -105,7 +109,7 @@ def _settled(action: Action, verdict: Verdict, written: Written) -> Action:
     return action.with_members(members)
 
 
-def _advance(action: Action, verdict: Verdict) -> Advance:
+def _advance(journal: Journal, action: Action, verdict: Verdict) -> Advance:
     event_type, body = event_of(action, verdict)
     # What is a word here is a str that orjson writes as one.
     advance: Advance = {
@@ -131,6 +135,11 @@ def _advance(action: Action, verdict: Verdict) -> Advance:
         key_released=verdict.key_released,
         ready_delay_seconds=verdict.ready_delay_seconds,
     )
+    if verdict.state is ActionState.QUEUED:
+        after = action.with_members(verdict.row(action))
+        advance |= place_in_line(journal, after, verdict.ready_delay_seconds)
+    elif is_dead_letter(action, verdict.state):
+        advance |= dead_letter(action)
     return advance
 
 

@@ -10,14 +10,17 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from placet_server.core.execution.judgement import StopCause, Stopped, cancel_queued, judge
+from placet_server.core.execution.judgement import StopCause, Stopped, close_verdict, judge
 from placet_server.core.publication.close import close_queued
 from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.line import closing_time_us
 from placet_server.core.publication.read import now_us
 from placet_server.core.publication.settle import settle
+from placet_server.model.action import Action
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import action as actions
 from placet_server.store import instance as instances
+from placet_server.store import queue
 
 BATCH_MAX = 200
 EXPIRED_MAX = 50
@@ -77,13 +80,31 @@ async def rescue(journal: Journal) -> Rescued:
 
 
 async def close_unwanted(journal: Journal) -> int:
-    """Ready actions that a cancel, or the end of the provider's deduplication, forbids to run."""
+    """Ready actions that nobody may begin any more; how many were closed. A place in line that expired for no reason,
+    or without an action that waits, is put right.
+    """
     async with journal.pool.connection() as connection:
-        unwanted = await actions.list_queued_closable(connection, BATCH_MAX, journal.clock.now())
+        expired = await queue.list_expired(connection, BATCH_MAX, journal.clock.now())
+    if not expired:
+        return 0
+    now = await now_us(journal)
     closed = 0
-    for action in unwanted:
-        closed += await close_queued(journal, action, cancel_queued(action))
+    for action in expired:
+        verdict = close_verdict(action, now) if action.state is ActionState.QUEUED else None
+        if verdict is not None:
+            closed += await close_queued(journal, action, verdict)
+        else:
+            await _correct(journal, action)
     return closed
+
+
+async def _correct(journal: Journal, action: Action) -> None:
+    tenant, action_id = action.requester.tenant, action.action_id
+    async with journal.pool.connection() as connection:
+        if action.state is ActionState.QUEUED:
+            await queue.set_expiry(connection, tenant, action_id, closing_time_us(action))
+        else:
+            await queue.drop_orphans(connection, [(tenant, action_id)])
 
 
 def _count(states: list[ActionState]) -> Rescued:

@@ -1,4 +1,5 @@
--- Lock order: the instance row, then action rows; within a statement actions are inserted in the order of their keys.
+-- Lock order: the instance row, places in line (ready, then delayed), action rows; within a statement actions are inserted in the order of their
+-- keys.
 --
 -- What is written at every call, a flush, is there in four statements made of the same parts, as an executor that starts costs more than the row
 -- it writes: a caller alone makes batches of one admission or one advance, and seldom does a key change hands. For the same reason every node
@@ -135,6 +136,111 @@ insert into events (tenant, action_id, sequence, type, create_time, body, receip
 select * from admitted union all select * from advanced
 {written}
 
+-- name: submit
+-- Admit actions that wait for a server, each with its event and its place in line. They may take keys over.
+with {freed},
+alive as (select from instances where boot_id = :boot_id and state = 'ALIVE' and (select count(*) from freed) >= 0),
+placed as (
+    insert into actions (
+        tenant, action_id, capability, version, contract_digest, effect_class, subject, caller,
+        idempotency_key, key_digest, key_ttl, input, input_digest, labels,
+        on_caller_gone, durability, predecessor_id, create_time, effect_marked,
+        attempts_max, state, attempt, ready_time, effect, effect_begun, sequence, receipt_digest,
+        queue, priority, attempt_timeout, effect_key_ttl, queue_delay, retry
+    )
+    select
+        r.tenant, r.action_id, r.capability, r.version, decode(r.contract_digest, 'hex'), r.effect_class, r.subject, r.caller,
+        r.idempotency_key, decode(r.key_digest, 'hex'), make_interval(secs => r.key_ttl_seconds), r.input, decode(r.input_digest, 'hex'), r.labels,
+        r.on_caller_gone, r.durability, r.predecessor_id, c.at, r.effect_marked,
+        r.attempts_max, 'QUEUED', 0, t.ready_time, case when r.effect_class <> 'READ' then 'NOT_DONE' end, false, 1,
+        receipt('', r.action_id, 1, 'admitted', c.at, submitted_body(admitted_body(
+            r.capability, r.version, decode(r.contract_digest, 'hex'), r.subject, decode(r.input_digest, 'hex'), r.durability), r.queue, t.ready_time)),
+        r.queue, r.priority, make_interval(secs => r.attempt_timeout_seconds), make_interval(secs => r.effect_key_ttl_seconds),
+        make_interval(secs => r.queue_delay_seconds), r.retry
+    from json_to_recordset(:admissions::json) as r(
+        tenant text, action_id uuid, capability text, version text, contract_digest text, effect_class text, subject text, caller text,
+        idempotency_key text, key_digest text, key_ttl_seconds double precision, input text, input_digest text, labels text,
+        on_caller_gone text, durability text, predecessor_id uuid, effect_marked boolean, effect_key_ttl_seconds double precision,
+        attempts_max integer, queue text, priority smallint, attempt_timeout_seconds double precision, queue_delay_seconds double precision,
+        retry text, ready_time_us bigint, delay_seconds double precision
+    )
+    cross join (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
+    cross join lateral (
+        select greatest(c.at, coalesce(
+            'epoch'::timestamptz + r.ready_time_us * interval '1 microsecond', c.at + make_interval(secs => coalesce(r.delay_seconds, 0)))) as ready_time
+    ) as t
+    where exists (select from alive)
+    on conflict do nothing
+    returning tenant, action_id, sequence, create_time, receipt_digest, queue, capability, version, priority, ready_time,
+        ready_time + queue_delay as expire_time,
+        submitted_body(admitted_body(capability, version, contract_digest, subject, input_digest, durability), queue, ready_time) as body
+),
+placed_event as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select tenant, action_id, sequence, 'admitted', create_time, body, receipt_digest from placed
+),
+ready as (
+    insert into queue_ready (tenant, action_id, queue, capability, version, priority, ready_time, expire_time)
+    select tenant, action_id, queue, capability, version, priority, ready_time, expire_time from placed where ready_time <= create_time
+),
+delayed as (
+    insert into queue_delayed (tenant, action_id, queue, capability, version, priority, ready_time, expire_time)
+    select tenant, action_id, queue, capability, version, priority, ready_time, expire_time from placed where ready_time > create_time
+)
+select action_id, sequence, encode(receipt_digest, 'hex') as receipt, (extract(epoch from create_time) * 1000000)::bigint as time_us,
+    (extract(epoch from ready_time) * 1000000)::bigint as ready_time_us
+from placed
+
+-- name: advance_queued
+-- Move leased actions back into line, or to an end that is a dead letter, each with its event: what `advance` does for all other moves. Which line,
+-- and until when, is told by who settles, who knows the row: nothing of it changes under a lease.
+with {advanced},
+moved as (
+    select
+        v.tenant, v.action_id, v.create_time as at, r.state, r.priority, r.capability, r.version, r.queue, r.reason, r.dead_letter,
+        v.create_time + make_interval(secs => coalesce(r.claim_delay_seconds, 0)) as claim_time,
+        case when r.expire_time_us is not null then 'epoch'::timestamptz + r.expire_time_us * interval '1 microsecond' end as expire_time
+    from advanced as v
+    join json_to_recordset(:advances::json) as r(
+        tenant text, action_id uuid, state text, priority smallint, capability text, version text, queue text, reason text,
+        dead_letter boolean, claim_delay_seconds double precision, expire_time_us bigint
+    ) on r.tenant = v.tenant and r.action_id = v.action_id
+),
+moved_event as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select * from advanced
+),
+ready as (
+    insert into queue_ready (tenant, action_id, queue, capability, version, priority, ready_time, expire_time)
+    select tenant, action_id, queue, capability, version, priority, claim_time, case when expire_time is not null then greatest(expire_time, claim_time) end
+    from moved
+    where state = 'QUEUED' and claim_time <= at
+    on conflict do nothing
+),
+delayed as (
+    insert into queue_delayed (tenant, action_id, queue, capability, version, priority, ready_time, expire_time)
+    select tenant, action_id, queue, capability, version, priority, claim_time, case when expire_time is not null then greatest(expire_time, claim_time) end
+    from moved
+    where state = 'QUEUED' and claim_time > at
+    on conflict do nothing
+),
+dead as (
+    insert into dead_letters (tenant, action_id, queue, capability, reason, dead_time)
+    select tenant, action_id, queue, capability, reason, at from moved where dead_letter
+    on conflict do nothing
+)
+select action_id, sequence, encode(receipt_digest, 'hex') as receipt, (extract(epoch from create_time) * 1000000)::bigint as time_us
+from advanced
+
+-- part: line
+-- An action's places in line, locked before the action is; whoever reads their count has them locked.
+line as materialized (
+    select 1 from queue_ready where tenant = :tenant and action_id = :action_id for update
+),
+later as materialized (
+    select 1 from queue_delayed where tenant = :tenant and action_id = :action_id for update
+)
+
 -- name: get
 -- One action with its payloads.
 select * from action_records where tenant = :tenant and action_id = :action_id
@@ -176,10 +282,11 @@ left join matching as m on true
 order by m.action_id desc
 
 -- name: claim
--- Acquire a ready action, as it was read, for a further attempt, with its event.
+-- Acquire a ready action, as it was read, for a further attempt, with its event. One without a place in line is acquired all the same.
 with clock as materialized (
     select coalesce(:now::timestamptz, statement_timestamp()) as at
 ),
+{line},
 claimed as (
     update actions as a
     set state = 'RUNNING',
@@ -189,10 +296,13 @@ claimed as (
         start_time = c.at,
         deadline = c.at + make_interval(secs => :timeout_seconds::double precision),
         effect_begun = a.effect_class <> 'READ' and not a.effect_marked,
+        effect_key_expire_time = coalesce(a.effect_key_expire_time, c.at + a.effect_key_ttl),
+        budget_time = coalesce(a.budget_time, c.at),
         sequence = a.sequence + 1,
         receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'attempt_started', c.at, '{"attempt":' || a.attempt + 1 || '}')
     from clock as c
-    where a.tenant = :tenant
+    where (select count(*) from line) + (select count(*) from later) >= 0
+      and a.tenant = :tenant
       and a.action_id = :action_id
       and (a.state || '') = 'QUEUED'
       and a.sequence = :sequence
@@ -205,15 +315,29 @@ claimed as (
 claimed_event as (
     insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
     select tenant, action_id, sequence, 'attempt_started', at, '{"attempt":' || attempt || '}', receipt_digest from claimed
+),
+gone as (
+    delete from queue_ready as q using claimed as x where q.tenant = x.tenant and q.action_id = x.action_id
+),
+gone_later as (
+    delete from queue_delayed as q using claimed as x where q.tenant = x.tenant and q.action_id = x.action_id
 )
 select (extract(epoch from at) * 1000000)::bigint as time_us, attempt, sequence, encode(receipt_digest, 'hex') as receipt,
-    provider_operation, provider_cursor, (extract(epoch from deadline) * 1000000)::bigint as deadline_us
+    provider_operation, provider_cursor, (extract(epoch from deadline) * 1000000)::bigint as deadline_us,
+    (extract(epoch from effect_key_expire_time) * 1000000)::bigint as effect_key_expire_time_us,
+    (extract(epoch from budget_time) * 1000000)::bigint as budget_time_us
 from claimed
 
 -- name: request_cancel
--- Mark an open action as to be cancelled, once, with its event.
+-- Mark an open action as to be cancelled, once, with its event. A place in line expires with it, so that the sweep closes what nobody else does.
 with clock as materialized (
     select coalesce(:now::timestamptz, statement_timestamp()) as at
+),
+noted as (
+    update queue_ready as q set expire_time = c.at from clock as c where q.tenant = :tenant and q.action_id = :action_id returning 1
+),
+noted_later as (
+    update queue_delayed as q set expire_time = c.at from clock as c where q.tenant = :tenant and q.action_id = :action_id returning 1
 ),
 marked as (
     update actions as a
@@ -221,7 +345,8 @@ marked as (
         sequence = a.sequence + 1,
         receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'cancel_requested', c.at, :event_body)
     from clock as c
-    where a.tenant = :tenant
+    where (select count(*) from noted) + (select count(*) from noted_later) >= 0
+      and a.tenant = :tenant
       and a.action_id = :action_id
       and a.cancel_requested_time is null
       and (a.state || '') in ('QUEUED', 'RUNNING', 'AMBIGUOUS')
@@ -231,10 +356,11 @@ insert into events (tenant, action_id, sequence, type, create_time, body, receip
 select tenant, action_id, sequence, 'cancel_requested', at, :event_body, receipt_digest from marked
 
 -- name: close_queued
--- End a ready action that nobody may run any more, with its event: a cancel was asked for, or repeating is not safe any longer.
+-- End a ready action that nobody may run any more, with its event: a cancel was asked for, repeating is not safe any longer, or nobody began it.
 with clock as materialized (
     select coalesce(:now::timestamptz, statement_timestamp()) as at
 ),
+{line},
 closed as (
     update actions as a
     set state = :state,
@@ -245,11 +371,23 @@ closed as (
         sequence = a.sequence + 1,
         receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, :event_type, c.at, :event_body)
     from clock as c
-    where a.tenant = :tenant
+    where (select count(*) from line) + (select count(*) from later) >= 0
+      and a.tenant = :tenant
       and a.action_id = :action_id
       and (a.state || '') = 'QUEUED'
       and a.sequence = :sequence
-    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, a.queue, a.capability, a.reason
+),
+gone as (
+    delete from queue_ready as q using closed as x where q.tenant = x.tenant and q.action_id = x.action_id
+),
+gone_later as (
+    delete from queue_delayed as q using closed as x where q.tenant = x.tenant and q.action_id = x.action_id
+),
+dead as (
+    insert into dead_letters (tenant, action_id, queue, capability, reason, dead_time)
+    select tenant, action_id, queue, capability, reason, at from closed where :dead_letter::boolean
+    on conflict do nothing
 )
 insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
 select tenant, action_id, sequence, :event_type, at, :event_body, receipt_digest from closed
@@ -260,21 +398,6 @@ select s.*
 from instances as i
 join action_summaries as s on s.instance_id = i.boot_id and s.state = 'RUNNING'
 where i.state = 'DEAD'
-order by s.action_id
-limit :count_max
-
--- name: list_queued_closable
--- Ready actions that a cancel or the end of the provider's deduplication forbids to run. Cross-tenant: the rescuer's.
-select s.*
-from action_summaries as s
-where s.state = 'QUEUED'
-  and (
-      s.cancel_requested_time_us is not null
-      or (
-          s.effect_unknown
-          and s.effect_key_expire_time_us <= (extract(epoch from coalesce(:now::timestamptz, statement_timestamp())) * 1000000)::bigint
-      )
-  )
 order by s.action_id
 limit :count_max
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Lane(NamedTuple):
+class Line(NamedTuple):
     """Ready actions that one tenant has in one queue for one version of one capability."""
 
     queue: str
@@ -14,16 +14,16 @@ class Lane(NamedTuple):
     tenant: str
 
 
-class ReadyLane(NamedTuple):
-    """A lane that has work, and what is first in it."""
+class ReadyLine(NamedTuple):
+    """A line that has work, and what is first in it."""
 
-    lane: Lane
+    line: Line
     priority: int
     ready_time_us: int
 
 
 class Share(NamedTuple):
-    """How much of a lane may be claimed now."""
+    """How much of a line may be claimed now."""
 
-    lane: Lane
+    line: Line
     count_max: int

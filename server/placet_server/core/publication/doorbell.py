@@ -1,0 +1,34 @@
+"""The wake-up of whoever takes work from queues in this process. A ring says only that there may be work."""
+
+from __future__ import annotations
+
+import asyncio
+
+from placet_server.model.line import Line
+
+LINES_MAX = 256
+
+
+class Doorbell:
+    """Belongs to one event loop, and has one waiter. Rings while nobody waits are kept."""
+
+    def __init__(self) -> None:
+        self._lines: set[Line] = set()
+        self._rung = asyncio.Event()
+
+    def ring(self, line: Line | None = None) -> None:
+        """None: somewhere, or a slot is free."""
+        if line is not None and len(self._lines) < LINES_MAX:
+            self._lines.add(line)
+        self._rung.set()
+
+    async def wait(self, seconds: float) -> frozenset[Line]:
+        """Returns at a ring, or after so long. The lines that were named; there may be work in others, too."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._rung.wait()
+        except TimeoutError:
+            pass
+        self._rung.clear()
+        lines, self._lines = frozenset(self._lines), set()
+        return lines

@@ -1,0 +1,110 @@
+"""What the writer is given, and what it gives back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypedDict
+
+
+class Admission(TypedDict):
+    """One row to insert. Digests are hex; times are seconds."""
+
+    tenant: str
+    action_id: str
+    capability: str
+    version: str
+    contract_digest: str
+    effect_class: str
+    subject: str
+    caller: str
+    idempotency_key: str | None
+    key_digest: str | None
+    key_ttl_seconds: float
+    input: str
+    input_digest: str
+    labels: str
+    on_caller_gone: str
+    durability: str
+    predecessor_id: str | None
+    effect_marked: bool
+    effect_key_ttl_seconds: float | None
+    attempts_max: int
+    lease_id: str
+    timeout_seconds: float
+
+
+class SubmissionRow(TypedDict):
+    """One row to insert that waits for a server. `ready_time_us` goes before `delay_seconds`; NULL and 0: at once."""
+
+    tenant: str
+    action_id: str
+    capability: str
+    version: str
+    contract_digest: str
+    effect_class: str
+    subject: str
+    caller: str
+    idempotency_key: str | None
+    key_digest: str | None
+    key_ttl_seconds: float
+    input: str
+    input_digest: str
+    labels: str
+    on_caller_gone: str
+    durability: str
+    predecessor_id: str | None
+    effect_marked: bool
+    effect_key_ttl_seconds: float | None
+    attempts_max: int
+    queue: str
+    priority: int
+    attempt_timeout_seconds: float | None
+    queue_delay_seconds: float | None
+    retry: str | None
+    ready_time_us: int | None
+    delay_seconds: float | None
+
+
+class Advance(TypedDict, total=False):
+    """One row to move, under its lease, with its event.
+
+    What is absent stays or becomes null, as sql/action.sql says. `dead_letter` and what follows it are there if the
+    action goes back into line, or ends as a dead letter.
+    """
+
+    tenant: str
+    action_id: str
+    lease_id: str
+    state: str
+    effect: str | None
+    effect_begun: bool | None
+    effect_unknown: bool | None
+    reason: str | None
+    cause: str | None
+    message: str | None
+    failure_code: str | None
+    failure_category: str | None
+    retry_delay_seconds: float | None
+    key_released: bool | None
+    output: str | None
+    provider_operation: str | None
+    provider_cursor: str | None
+    ready_delay_seconds: float | None
+    sequence: int | None
+    event_type: str
+    event_body: str
+    dead_letter: bool
+    queue: str | None
+    priority: int
+    capability: str
+    version: str
+    claim_delay_seconds: float
+    expire_time_us: int | None
+
+
+class Written(NamedTuple):
+    """What the store made of an item. `ready_time_us` is a submission's."""
+
+    sequence: int
+    receipt: str
+    time_us: int
+    ready_time_us: int = 0

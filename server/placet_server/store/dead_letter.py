@@ -1,0 +1,64 @@
+"""The dead letters: ended actions that nobody waits for. One typed function per query."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from placet_server.model.action import PRIORITY_DEFAULT, QUEUE_DEFAULT, Action
+from placet_server.model.query import DeadLetterFilter
+from placet_server.store import queries
+from placet_server.store.action import ID_MAX, read_action
+from placet_server.store.session import Connection
+
+SQL = queries.load("dead_letter")
+
+
+async def redrive(
+    connection: Connection, action: Action, *, attempts: int, event_body: str, now: datetime | None
+) -> bool:
+    """Puts the ended action, as it was read, back into line. False if it has moved, or may not be tried again."""
+    query = SQL["redrive"]
+    arguments = query.arguments(
+        tenant=action.requester.tenant,
+        action_id=action.action_id,
+        sequence=action.sequence,
+        attempts=attempts,
+        queue_default=QUEUE_DEFAULT,
+        priority_default=PRIORITY_DEFAULT,
+        event_body=event_body,
+        now=now,
+    )
+    return await connection.fetchval(query.sql, *arguments) is not None
+
+
+async def list_page(
+    connection: Connection,
+    tenant: str | None,
+    matching: DeadLetterFilter,
+    *,
+    before: str | None,
+    page_size: int,
+) -> list[Action]:
+    """Newest first, without payloads. `before` is the last id of the page before; `tenant` None: of all tenants."""
+    query = SQL["list_page"]
+    arguments = query.arguments(
+        tenant=tenant, before=before or ID_MAX, page_size=page_size, **_members(matching)
+    )
+    return [read_action(r) for r in await connection.fetch(query.sql, *arguments)]
+
+
+async def list_selected(
+    connection: Connection, tenant: str, matching: DeadLetterFilter, *, count_max: int
+) -> list[str]:
+    """Ids, oldest first."""
+    query = SQL["list_selected"]
+    arguments = query.arguments(tenant=tenant, count_max=count_max, **_members(matching))
+    return [str(r["action_id"]) for r in await connection.fetch(query.sql, *arguments)]
+
+
+def _members(matching: DeadLetterFilter) -> dict[str, object]:
+    return {
+        "capabilities": list(matching.capabilities),
+        "queue": matching.queue or None,
+        "reason": matching.reason or None,
+    }

@@ -1,0 +1,99 @@
+-- Ended actions that nobody waits for: every EXHAUSTED one, and FAILED ones that were submitted. Their rows here come with the statements that end
+-- them, in action.sql.
+--
+-- Lock order: the instance, the place in line, the action.
+
+-- part: matching
+-- Empty filters match all.
+and (cardinality(:capabilities::text[]) = 0 or d.capability = any (:capabilities::text[]))
+and (:queue::text is null or d.queue = :queue)
+and (:reason::text is null or d.reason = :reason)
+
+-- name: redrive
+-- Put an ended action back into line, as it was read, under a new generation, with its event. Never one whose effect is done or not known, nor one
+-- whose key another action has taken over. The provider's deduplication counts anew: nothing of what was tried before took effect.
+with clock as materialized (
+    select coalesce(:now::timestamptz, statement_timestamp()) as at
+),
+again as (
+    update actions as a
+    set state = 'QUEUED',
+        lease_id = null,
+        generation = coalesce(a.generation, 1) + 1,
+        attempts_max = a.attempt + :attempts::integer,
+        ready_time = c.at,
+        budget_time = null,
+        settle_time = null,
+        cancel_requested_time = null,
+        reason = null,
+        cause = null,
+        message = null,
+        failure_code = null,
+        failure_category = null,
+        retry_delay = null,
+        key_released = false,
+        effect = case when a.effect_class <> 'READ' then 'NOT_DONE' end,
+        effect_begun = false,
+        effect_key_ttl = coalesce(a.effect_key_ttl, a.effect_key_expire_time - a.create_time),
+        effect_key_expire_time = null,
+        queue = coalesce(a.queue, :queue_default),
+        priority = coalesce(a.priority, :priority_default),
+        sequence = a.sequence + 1,
+        receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'redriven', c.at, :event_body)
+    from clock as c
+    where a.tenant = :tenant
+      and a.action_id = :action_id
+      and a.sequence = :sequence
+      and (a.state || '') in ('FAILED', 'CANCELLED', 'EXHAUSTED')
+      and not a.effect_unknown
+      and a.effect is distinct from 'DONE'
+      and (a.idempotency_key is null or a.key_digest is not null)
+    returning a.*, c.at
+),
+again_event as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select tenant, action_id, sequence, 'redriven', at, :event_body, receipt_digest from again
+),
+ready as (
+    insert into queue_ready (tenant, action_id, queue, capability, version, priority, ready_time, expire_time)
+    select tenant, action_id, queue, capability, version, priority, at, at + queue_delay from again
+    on conflict do nothing
+),
+buried as (
+    delete from dead_letters as d using again as x where d.tenant = x.tenant and d.action_id = x.action_id
+)
+select action_id from again
+
+-- name: list_page
+-- A page of dead letters, newest action first; tenant NULL is every tenant's, the operator's.
+select s.*
+from (
+    (
+        select d.tenant, d.action_id
+        from dead_letters as d
+        where d.tenant = :tenant::text and d.action_id < :before
+          {matching}
+        order by d.action_id desc
+        limit :page_size
+    )
+    union all
+    (
+        select d.tenant, d.action_id
+        from dead_letters as d
+        where :tenant::text is null and d.action_id < :before
+          {matching}
+        order by d.action_id desc
+        limit :page_size
+    )
+) as d
+join action_summaries as s on s.tenant = d.tenant and s.action_id = d.action_id
+order by s.action_id desc
+
+-- name: list_selected
+-- The ids of a tenant's dead letters that match, oldest first.
+select d.action_id
+from dead_letters as d
+where d.tenant = :tenant
+  {matching}
+order by d.action_id
+limit :count_max

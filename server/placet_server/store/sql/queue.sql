@@ -1,0 +1,244 @@
+-- What waits for a server: the places in line that 0005_queue.sql describes. They find actions; whether one may run is decided by the update of its
+-- row in `actions`. What puts an action in line, with its row, is in action.sql: submit, advance_queued; and in dead_letter.sql: redrive.
+--
+-- Lock order: the instance, the place in line (ready, then delayed), the action.
+
+-- part: lines
+-- Every line that has ready work, after a given one, each with its first in line: the index is read once per line, however long each is.
+line as (
+    (
+        select queue, capability, version, tenant, priority, ready_time
+        from queue_ready
+        where (queue, capability, version, tenant) > (:queue::text, :capability::text, :version::text, :tenant::text)
+        order by queue, capability, version, tenant, priority, ready_time
+        limit 1
+    )
+    union all
+    select n.*
+    from line as l
+    cross join lateral (
+        select q.queue, q.capability, q.version, q.tenant, q.priority, q.ready_time
+        from queue_ready as q
+        where (q.queue, q.capability, q.version, q.tenant) > (l.queue, l.capability, l.version, l.tenant)
+        order by q.queue, q.capability, q.version, q.tenant, q.priority, q.ready_time
+        limit 1
+    ) as n
+)
+
+-- name: list_lines
+-- What has ready work: one row per queue, capability, version and tenant, after a given one, with its first in line. Cross-tenant: the dispatcher's.
+with recursive {lines}
+select queue, capability, version, tenant, priority, (extract(epoch from ready_time) * 1000000)::bigint as ready_time_us
+from line
+limit :count_max
+
+-- name: claim_batch
+-- Acquire ready actions of several lines, each with its event; those that may not run are told and left in line. Cross-tenant: the dispatcher's.
+with clock as materialized (
+    select coalesce(:now::timestamptz, statement_timestamp()) as at
+),
+line as materialized (
+    select r.*
+    from json_to_recordset(:lines::json) as r(
+        queue text, capability text, version text, tenant text, count_max integer, after_priority smallint, after_time_us bigint,
+        timeout_default_seconds double precision, timeout_max_seconds double precision)
+    where num_nonnulls(r.queue, r.capability, r.version, r.tenant) = 4
+      and exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
+),
+-- What another server claims right now is passed over.
+picked as materialized (
+    select p.tenant, p.action_id, l.timeout_default_seconds, l.timeout_max_seconds
+    from line as l
+    cross join lateral (
+        select q.tenant, q.action_id
+        from queue_ready as q
+        where q.queue = l.queue
+          and q.capability = l.capability
+          and q.version = l.version
+          and q.tenant = l.tenant
+          and (q.priority, q.ready_time) >= (l.after_priority, 'epoch'::timestamptz + l.after_time_us * interval '1 microsecond')
+        order by q.priority, q.ready_time, q.action_id
+        limit l.count_max
+        for update skip locked
+    ) as p
+),
+claimed as (
+    update actions as a
+    set state = 'RUNNING',
+        attempt = a.attempt + 1,
+        lease_id = gen_random_uuid(),
+        instance_id = :boot_id,
+        start_time = c.at,
+        deadline = c.at + make_interval(secs => least(
+            coalesce(extract(epoch from a.attempt_timeout)::double precision, p.timeout_default_seconds), p.timeout_max_seconds)),
+        effect_begun = a.effect_class <> 'READ' and not a.effect_marked,
+        effect_key_expire_time = coalesce(a.effect_key_expire_time, c.at + a.effect_key_ttl),
+        budget_time = coalesce(a.budget_time, c.at),
+        sequence = a.sequence + 1,
+        receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'attempt_started', c.at, '{"attempt":' || a.attempt + 1 || '}')
+    from picked as p cross join clock as c
+    -- Always true, and taken for one row in two hundred: so each action is found by its key, as action.sql says of its advances.
+    where num_nonnulls(p.tenant, p.action_id) = 2
+      and a.tenant = p.tenant
+      and a.action_id = p.action_id
+      and (a.state || '') = 'QUEUED'
+      and a.cancel_requested_time is null
+      and not (a.effect_unknown and a.effect_key_expire_time <= c.at)
+      and not (a.queue is null and a.on_caller_gone = 'CANCEL' and not a.effect_unknown and a.deadline <= c.at)
+      and not (a.budget_time is null and a.queue_delay is not null and a.ready_time + a.queue_delay <= c.at)
+    returning a.*, c.at
+),
+claimed_event as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select tenant, action_id, sequence, 'attempt_started', at, '{"attempt":' || attempt || '}', receipt_digest from claimed
+),
+gone as (
+    delete from queue_ready as q
+    using claimed as x
+    where num_nonnulls(x.tenant, x.action_id) = 2 and q.tenant = x.tenant and q.action_id = x.action_id
+)
+select
+    p.tenant as picked_tenant, p.action_id as picked_id,
+    x.tenant, x.action_id, x.capability, x.version, encode(x.contract_digest, 'hex') as contract_digest, x.effect_class, x.subject, x.caller,
+    coalesce(x.idempotency_key, '') as idempotency_key, encode(x.input_digest, 'hex') as input_digest, x.labels, x.on_caller_gone, x.durability,
+    x.predecessor_id, (extract(epoch from x.create_time) * 1000000)::bigint as create_time_us, x.effect_marked,
+    (extract(epoch from x.effect_key_expire_time) * 1000000)::bigint as effect_key_expire_time_us, x.attempts_max,
+    x.state, x.attempt, x.lease_id, x.instance_id, (extract(epoch from x.ready_time) * 1000000)::bigint as ready_time_us,
+    (extract(epoch from x.start_time) * 1000000)::bigint as start_time_us, (extract(epoch from x.deadline) * 1000000)::bigint as deadline_us,
+    null::bigint as cancel_requested_time_us, null::bigint as settle_time_us, null::bigint as key_expire_time_us,
+    x.effect, x.effect_begun, x.effect_unknown, x.reason, x.cause, x.message, x.failure_code, x.failure_category,
+    extract(epoch from x.retry_delay)::double precision as retry_delay_seconds, x.key_released, x.provider_operation, x.provider_cursor,
+    x.sequence, encode(x.receipt_digest, 'hex') as receipt_digest,
+    coalesce(x.queue, '') as queue, coalesce(x.priority, 0::smallint) as priority,
+    extract(epoch from x.attempt_timeout)::double precision as attempt_timeout_seconds,
+    extract(epoch from x.queue_delay)::double precision as queue_delay_seconds, x.retry,
+    (extract(epoch from x.budget_time) * 1000000)::bigint as budget_time_us, coalesce(x.generation, 1) as generation,
+    case when octet_length(x.input) <= :input_bytes_max::integer then x.input end as input
+from picked as p
+left join claimed as x on x.tenant = p.tenant and x.action_id = p.action_id
+
+-- name: promote
+-- Move what is due into line, soonest first, and say into which lines. Cross-tenant: the sweep's.
+with due as (
+    delete from queue_delayed as d
+    using (
+        select tenant, action_id
+        from queue_delayed
+        where ready_time <= coalesce(:now::timestamptz, statement_timestamp())
+        order by ready_time
+        limit :count_max
+        for update skip locked
+    ) as p
+    where num_nonnulls(p.tenant, p.action_id) = 2 and d.tenant = p.tenant and d.action_id = p.action_id
+    returning d.*
+),
+moved as (
+    insert into queue_ready (tenant, action_id, queue, capability, version, priority, ready_time, expire_time)
+    select tenant, action_id, queue, capability, version, priority, ready_time, expire_time from due
+    on conflict do nothing
+)
+select queue, capability, version, tenant, count(*) as moved from due group by queue, capability, version, tenant
+
+-- name: next_due
+-- In how many seconds the first delayed action is due; NULL when nothing is delayed. Cross-tenant: the sweep's.
+select extract(epoch from min(ready_time) - coalesce(:now::timestamptz, statement_timestamp()))::double precision from queue_delayed
+
+-- name: list_expired
+-- What must not be begun any more, as its action stands. Cross-tenant: the sweep's.
+select s.*
+from (
+    (
+        select tenant, action_id
+        from queue_ready
+        where expire_time <= coalesce(:now::timestamptz, statement_timestamp())
+        order by expire_time
+        limit :count_max
+    )
+    union all
+    (
+        select tenant, action_id
+        from queue_delayed
+        where expire_time <= coalesce(:now::timestamptz, statement_timestamp())
+        order by expire_time
+        limit :count_max
+    )
+) as e
+join action_summaries as s on s.tenant = e.tenant and s.action_id = e.action_id
+where num_nonnulls(e.tenant, e.action_id) = 2
+
+-- name: set_expiry
+-- Correct until when an action may be begun, NULL for ever: a cancel touched its place in line and then found nothing to cancel.
+with ready as (
+    update queue_ready
+    set expire_time = 'epoch'::timestamptz + :expire_time_us::bigint * interval '1 microsecond'
+    where tenant = :tenant and action_id = :action_id
+)
+update queue_delayed
+set expire_time = 'epoch'::timestamptz + :expire_time_us::bigint * interval '1 microsecond'
+where tenant = :tenant and action_id = :action_id
+
+-- name: drop_orphans
+-- Forget places in line of actions that do not wait any more. Cross-tenant: for those that a claim or the sweep found and could not use.
+with orphan as materialized (
+    select r.tenant, r.action_id
+    from json_to_recordset(:items::json) as r(tenant text, action_id uuid)
+    where num_nonnulls(r.tenant, r.action_id) = 2
+      and (select a.state from actions as a where a.tenant = r.tenant and a.action_id = r.action_id) is distinct from 'QUEUED'
+),
+ready as (
+    delete from queue_ready as q
+    using orphan as r
+    where num_nonnulls(r.tenant, r.action_id) = 2 and q.tenant = r.tenant and q.action_id = r.action_id
+    returning q.action_id
+),
+delayed as (
+    delete from queue_delayed as q
+    using orphan as r
+    where num_nonnulls(r.tenant, r.action_id) = 2 and q.tenant = r.tenant and q.action_id = r.action_id
+    returning q.action_id
+)
+select (select count(*) from ready) + (select count(*) from delayed)
+
+-- name: summarize
+-- How deep queues are, counted to a bound, and since when the longest-waiting head of a line is due; tenant NULL is every tenant's, the operator's.
+with recursive {lines},
+delayed_line as (
+    (select queue, tenant from queue_delayed order by queue, tenant limit 1)
+    union all
+    select n.*
+    from delayed_line as l
+    cross join lateral (
+        select d.queue, d.tenant from queue_delayed as d where (d.queue, d.tenant) > (l.queue, l.tenant) order by d.queue, d.tenant limit 1
+    ) as n
+),
+ready as (
+    select l.queue, sum(c.count) as count, min(l.ready_time) as ready_time
+    from line as l
+    cross join lateral (
+        select count(*)
+        from (
+            select
+            from queue_ready as q
+            where q.queue = l.queue and q.capability = l.capability and q.version = l.version and q.tenant = l.tenant
+            limit :count_max
+        ) as bounded
+    ) as c
+    where :owner::text is null or l.tenant = :owner
+    group by l.queue
+),
+delayed as (
+    select l.queue, sum(c.count) as count
+    from delayed_line as l
+    cross join lateral (
+        select count(*) from (select from queue_delayed as d where d.queue = l.queue and d.tenant = l.tenant limit :count_max) as bounded
+    ) as c
+    where :owner::text is null or l.tenant = :owner
+    group by l.queue
+)
+select
+    queue, least(coalesce(r.count, 0), :count_max)::bigint as ready, least(coalesce(d.count, 0), :count_max)::bigint as delayed,
+    extract(epoch from coalesce(:now::timestamptz, statement_timestamp()) - r.ready_time)::double precision as oldest_seconds
+from ready as r
+full join delayed as d using (queue)
+order by queue
+limit :queues_max
