@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from placet_server.model.action import Requester
 
 
 class CallerKind(StrEnum):
@@ -45,3 +49,16 @@ class Caller:
 
     def __hash__(self) -> int:
         return self._hash
+
+
+def caller_of(requester: Requester) -> Caller:
+    """Who asked, as the action kept it: for what is run when nobody waits."""
+    return Caller(
+        tenant=requester.tenant,
+        subject=requester.subject,
+        kind=CallerKind(requester.kind),
+        roles=requester.roles,
+        scopes=frozenset(requester.scopes),
+        credential=requester.credential,
+        identity_source="stored",
+    )

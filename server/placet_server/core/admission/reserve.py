@@ -120,7 +120,9 @@ class _CallerPart(NamedTuple):
 @lru_cache(CALLERS_MAX)
 def _of(caller: Caller) -> _CallerPart:
     scopes = sorted(caller.scopes)
-    document = {"kind": caller.kind.value, "roles": caller.roles, "scopes": scopes}
+    document: dict[str, Any] = {"kind": caller.kind.value, "roles": caller.roles, "scopes": scopes}
+    if caller.credential is not None:
+        document["credential"] = actions.credential_document(caller.credential)
     return _CallerPart(
         columns={
             "tenant": caller.tenant,
@@ -133,6 +135,7 @@ def _of(caller: Caller) -> _CallerPart:
             kind=caller.kind.value,
             roles=caller.roles,
             scopes=tuple(scopes),
+            credential=caller.credential,
         ),
     )
 
