@@ -132,6 +132,13 @@ async def test_a_cancelled_action_is_not_made_ready_again(database: Database) ->
     await connection.close()
 
 
+async def test_what_was_submitted_may_wait_and_end_without_an_attempt(database: Database) -> None:
+    connection = await connect(database.dsn)
+    for state in (S.QUEUED, S.CANCELLED, S.EXHAUSTED):
+        await put(connection, state, attempt=0)
+    await connection.close()
+
+
 @pytest.mark.parametrize("effect_class", ["READ", "IDEMPOTENT", "RECONCILABLE", "UNSAFE"])
 async def test_every_state_of_the_table_has_a_legal_row(database: Database, effect_class: str) -> None:
     connection = await connect(database.dsn)
@@ -153,6 +160,18 @@ ILLEGAL: list[tuple[str, ActionState, str, dict[str, Any]]] = [
     ("a running row with an output", S.RUNNING, "UNSAFE", {"output": "1"}),
     ("an effect of nothing", S.RUNNING, "UNSAFE", {"effect": None}),
     ("no attempt", S.RUNNING, "UNSAFE", {"attempt": 0}),
+    ("fewer than no attempts", S.QUEUED, "UNSAFE", {"attempt": -1}),
+    ("an effect of no attempt", S.QUEUED, "UNSAFE", {"attempt": 0, "begun": True}),
+    (
+        "an unknown effect of no attempt",
+        S.QUEUED,
+        "IDEMPOTENT",
+        {"attempt": 0, "unknown": True, "effect": "UNKNOWN"},
+    ),
+    *(
+        (f"{state} without an attempt", state, "UNSAFE", {"attempt": 0})
+        for state in (S.SUCCEEDED, S.FAILED, S.AMBIGUOUS)
+    ),
     ("no attempts at all", S.RUNNING, "UNSAFE", {"attempts_max": 0}),
     ("an unknown class", S.RUNNING, "MAYBE", {}),
     ("ambiguous but known", S.AMBIGUOUS, "UNSAFE", {"effect": "NOT_DONE"}),

@@ -30,10 +30,9 @@ create or replace function action_is_possible(
 ) returns boolean
     language plpgsql immutable parallel safe as $$
 begin
-    if attempts_max < 1 or on_caller_gone not in ('CANCEL', 'DETACH') then
-        return false;
-    end if;
-    if attempt < 1 and (attempt < 0 or effect_begun or effect_unknown or state not in ('QUEUED', 'CANCELLED', 'EXHAUSTED')) then
+    if attempts_max < 1 or on_caller_gone not in ('CANCEL', 'DETACH')
+        or (attempt < 1 and (attempt < 0 or effect_begun or effect_unknown or state not in ('QUEUED', 'CANCELLED', 'EXHAUSTED')))
+    then
         return false;
     end if;
 
