@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,9 @@ def test_annotations_that_only_a_type_checker_sees_are_explained() -> None:
         ({"key": "maybe"}, "key has 'maybe'"),
         ({"key_scope": "world"}, "key_scope has 'world'"),
         ({"timeout": 0}, "timeout is 0; say a positive span in seconds"),
+        ({"retry_delay": -1}, "retry_delay is -1; say a positive span in seconds"),
+        ({"retry_multiplier": 0.5}, "retry_multiplier is 0.5; say a number from 1 to 10"),
+        ({"queue_delay_max": timedelta(0)}, "queue_delay_max is datetime.timedelta(0); say a positive span"),
         ({"effect_key_ttl": 60}, "effect_key_ttl belongs to effect='idempotent'"),
         ({"input_schema": {"$ref": "https://example.com/s.json"}}, "refers to 'https://example.com/s.json'"),
         ({"input_schema": {"default": float("nan")}}, "is not JSON"),
@@ -137,6 +141,27 @@ def test_annotations_that_only_a_type_checker_sees_are_explained() -> None:
 )
 def test_words_that_do_not_exist_are_answered_with_those_that_do(options: dict[str, Any], text: str) -> None:
     assert text in _refusal(lambda app: app.tool("a", "unsafe", **options)(lambda: None))
+
+
+def test_what_is_said_of_retries_is_promised_and_the_rest_left_to_the_server() -> None:
+    app = placet.App("shop")
+    app.tool(
+        "a",
+        "read",
+        attempts_max=5,
+        retry_delay=0.5,
+        retry_delay_max=timedelta(minutes=1),
+        retry_multiplier=3,
+        retry_elapsed_max=3600,
+        queue_delay_max=60,
+    )(lambda: None)
+    app.tool("b", "read")(lambda: None)
+    said, unsaid = (tool.capability.contract for tool in app.tools)
+    spans = [said.retry.initial_delay, said.retry.delay_max, said.retry.elapsed_max]
+    assert [0.5, 60, 3600] == [span.ToTimedelta().total_seconds() for span in spans]
+    assert (5, 3) == (said.retry.attempts_max, said.retry.multiplier)
+    assert timedelta(minutes=1) == said.limits.queue_delay_max.ToTimedelta()
+    assert (0, 0) == (unsaid.retry.ByteSize(), unsaid.limits.ByteSize())
 
 
 @pytest.mark.parametrize("name", ["", "Orders", "orders..refund", "orders.", "a" * 129, "orders-refund"])

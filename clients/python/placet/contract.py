@@ -95,6 +95,11 @@ class Options(TypedDict, total=False):
     key_scope: ScopeWord | None
     key_ttl: Span | None
     attempts_max: int | None
+    retry_delay: Span | None
+    retry_delay_max: Span | None
+    retry_multiplier: float | None
+    retry_elapsed_max: Span | None
+    queue_delay_max: Span | None
     timeout: Span | None
     timeout_max: Span | None
     input_bytes_max: int | None
@@ -119,6 +124,11 @@ class Terms:
     key_scope: str | None = None
     key_ttl: Span | None = None
     attempts_max: int | None = None
+    retry_delay: Span | None = None
+    retry_delay_max: Span | None = None
+    retry_multiplier: float | None = None
+    retry_elapsed_max: Span | None = None
+    queue_delay_max: Span | None = None
     timeout: Span | None = None
     timeout_max: Span | None = None
     input_bytes_max: int | None = None
@@ -148,7 +158,7 @@ def contract_of(terms: Terms, what: str) -> pb.Contract:
         streaming=terms.streaming,
         effect_marked=terms.effect_marked,
         data=pb.DataRule(sensitive_paths=_each(terms.sensitive, "sensitive", what)),
-        retry=pb.RetryRule(attempts_max=terms.attempts_max or 0),
+        retry=_retry(terms, what),
         limits=_limits(terms, what),
         idempotency=_idempotency(terms, what),
     )
@@ -188,10 +198,24 @@ def _idempotency(terms: Terms, what: str) -> pb.IdempotencyRule:
     return rule
 
 
+def _retry(terms: Terms, what: str) -> pb.RetryRule:
+    multiplier = terms.retry_multiplier
+    if multiplier is not None and not 1 <= multiplier <= 10:
+        raise DeclarationError(f"{what}: retry_multiplier is {multiplier!r}; say a number from 1 to 10")
+    return pb.RetryRule(
+        attempts_max=terms.attempts_max or 0,
+        initial_delay=_span(terms.retry_delay, "retry_delay", what),
+        delay_max=_span(terms.retry_delay_max, "retry_delay_max", what),
+        multiplier=multiplier or 0.0,
+        elapsed_max=_span(terms.retry_elapsed_max, "retry_elapsed_max", what),
+    )
+
+
 def _limits(terms: Terms, what: str) -> pb.Limits:
     return pb.Limits(
         timeout_default=_span(terms.timeout, "timeout", what),
         timeout_max=_span(terms.timeout_max, "timeout_max", what),
+        queue_delay_max=_span(terms.queue_delay_max, "queue_delay_max", what),
         input_bytes_max=terms.input_bytes_max or 0,
         output_bytes_max=terms.output_bytes_max or 0,
     )

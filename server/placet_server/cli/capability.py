@@ -96,6 +96,9 @@ def _promises(contract: dict[str, Any]) -> list[tuple[str, str]]:
         ("risk", contract["risk"]),
         ("key", _key_rule(contract)),
         ("attempts", str(retry.get("attempts_max") or "")),
+        ("pause between", _pauses(retry)),
+        ("retried for", _seconds(retry.get("elapsed_max"))),
+        ("in line at most", _seconds(limits.get("queue_delay_max"))),
         ("timeout", _seconds(limits.get("timeout_default"))),
         ("timeout at most", _seconds(limits.get("timeout_max"))),
         ("no approval", (contract["no_approval"] or {}).get("reason", "")),
@@ -108,6 +111,11 @@ def _promises(contract: dict[str, Any]) -> list[tuple[str, str]]:
 def _key_rule(contract: dict[str, Any]) -> str:
     said = (contract["idempotency"] or {}).get("requirement", "")
     return said or ("OPTIONAL" if contract["effect"] == "READ" else "REQUIRED")
+
+
+def _pauses(retry: dict[str, Any]) -> str:
+    first, longest = _seconds(retry.get("initial_delay")), _seconds(retry.get("delay_max"))
+    return f"{first}, times {retry['multiplier']:g}, at most {longest}" if first and longest else ""
 
 
 def _seconds(seconds: float | None) -> str:
