@@ -99,6 +99,34 @@ async def test_work_that_waits_to_be_repeated_is_sent_again_because_watching_run
     assert ["ExecuteStream", "WatchAction", "ExecuteStream"] == [name for name, _ in script.requests]
 
 
+async def test_work_that_was_submitted_is_only_watched_because_a_server_runs_it_again(
+    connect: Connect,
+) -> None:
+    submitted = event(1, admitted=event_pb2.ActionAdmitted(capability="reports.export", queue="default"))
+    requeued = event(2, requeued=event_pb2.ActionRequeued(attempt=1, cause="HANDLER_FAILED"))
+    second = event(3, attempt_started=event_pb2.AttemptStarted(attempt=2))
+    script = Script(
+        ExecuteStream=[[submitted, break_off(Code.UNAVAILABLE)]],
+        WatchAction=[[requeued, break_off(Code.UNAVAILABLE)], [second, chunk(1, attempt=2), settled(4)]],
+    )
+    events, stream, error = await _stream(connect, script)
+    assert (["s1", "s2", "s3", "n1", "s4"], None) == (_cursors(events), error)
+    assert {"orders": 3} == stream.output
+    assert ["ExecuteStream", "WatchAction", "WatchAction"] == [name for name, _ in script.requests]
+
+
+async def test_the_end_of_an_action_that_is_tried_again_is_not_taken_for_its_last(connect: Connect) -> None:
+    redriven = event(3, redriven=event_pb2.ActionRedriven(generation=2, attempts=3))
+    script = Script(
+        WatchAction=[[admitted(), settled(2, FAILED), redriven, break_off(Code.UNAVAILABLE)], [settled(4)]]
+    )
+    async with serving(script) as target:
+        events, stream, error = await connect(target).events("watch", ACTION_ID)
+    assert (["s1", "s2", "s3", "s4"], None) == (_cursors(events), error)
+    assert {"orders": 3} == stream.output
+    assert ["", "s3"] == [request.after_cursor for request in script.named("WatchAction")]
+
+
 async def test_a_failure_raises_after_its_last_event_with_all_the_status_says(connect: Connect) -> None:
     status = refuse(
         Code.ABORTED, "HANDLER_FAILED", outcome=FAILED, metadata={"failure_code": "card_declined"}

@@ -2,7 +2,10 @@
 
 Every event carries the cursor after it, so a broken stream goes on with WatchAction after the newest cursor; a
 stream that broke before its first event is sent again as it was. So is one whose action waits to be repeated:
-watching runs nothing. That replays the history, so events are counted too, and none is delivered twice.
+watching runs nothing, unless the action was submitted, which a server runs again by itself. That replays the history,
+so events are counted too, and none is delivered twice.
+
+An end may be followed by another life, if an operator wills it. So a watch is read until the server ends it.
 """
 
 from __future__ import annotations
@@ -52,6 +55,8 @@ class Follower:
         self._watching = False
         self._is_told = False
         self._is_queued = False
+        self._is_submitted = False
+        self._is_settled = False
         self._outcome: outcome_pb2.Outcome | None = None
         self._finished = False
 
@@ -82,18 +87,25 @@ class Follower:
             return None
         if kind == "settled":
             self._outcome, self._finished, self._is_queued = event.settled.outcome, True, False
+            self._is_settled = True
             self.output = json.loads(event.settled.output_json) if event.settled.output_json else None
         elif kind == "ambiguous":
             self._outcome, self._is_queued = event.ambiguous.outcome, False
             self._finished = self._prepared is not None and not event.replayed
-        elif kind in ("requeued", "attempt_started"):
-            self._outcome, self._is_queued = None, kind == "requeued"
+        elif kind in ("requeued", "attempt_started", "redriven"):
+            self._outcome, self._finished, self._is_settled, self.output = None, False, False, None
+            self._is_submitted = self._is_submitted or kind == "redriven"
+            self._is_queued = kind == "requeued" and not self._is_submitted
+        elif kind == "admitted":
+            self._is_submitted = event.admitted.queue != ""
         return event
 
     @property
     def enough(self) -> bool:
         """Leave this stream now. One that invoked is read to its status, which says more than the last event."""
-        return self._watching and (self._finished or (self._is_queued and self._prepared is not None))
+        if not self._watching or self._prepared is None or self._is_settled:
+            return False
+        return self._finished or self._is_queued
 
     def ended(self, error: PlacetError | None) -> Steps[bool]:
         """After a stream: True when all is said, False when another is to be opened. Raises what a call would have

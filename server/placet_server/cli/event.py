@@ -42,10 +42,29 @@ def _progress(progress: dict[str, Any]) -> str:
     return str(progress["message"]) + ("" if fraction is None else f" ({fraction:.0%})")
 
 
+def _admission(admitted: dict[str, Any]) -> str:
+    text = f"{admitted['capability']} {admitted['version']}, kept {admitted['durability']}"
+    if not admitted["queue"]:
+        return text
+    ready = f", not before {admitted['ready_time'][:23]}" if admitted["ready_time"] else ""
+    return f"{text}, in queue {admitted['queue']}{ready}"
+
+
+def _requeued(requeued: dict[str, Any]) -> str:
+    text = f"attempt {requeued['attempt']} stopped ({requeued['cause']}) and may safely be repeated"
+    return f"{text}, from {requeued['ready_time'][:23]}" if requeued["ready_time"] else text
+
+
+def _redriven(redriven: dict[str, Any]) -> str:
+    text = f"generation {redriven['generation']}, up to {redriven['attempts']} attempts, by {redriven['requester']}"
+    return f"{text}: {redriven['reason']}" if redriven["reason"] else text
+
+
 _SAY = {
-    "admitted": lambda it: f"{it['capability']} {it['version']}, kept {it['durability']}",
+    "admitted": _admission,
     "attempt_started": lambda it: f"attempt {it['attempt']}; output of earlier ones is void",
-    "requeued": lambda it: f"attempt {it['attempt']} stopped ({it['cause']}) and may safely be repeated",
+    "requeued": _requeued,
+    "redriven": _redriven,
     "progress": _progress,
     "chunk": _chunk,
     "effect_checkpointed": lambda it: str(it["provider_operation"]),

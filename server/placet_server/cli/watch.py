@@ -25,8 +25,8 @@ def watch(
 
     First history, then live; the exit code is that of the outcome. Watching cancels nothing.
 
-    An AMBIGUOUS action has not ended: watching goes on until it is known what happened. With --json one event a line,
-    each with the cursor to go on after.
+    An AMBIGUOUS action has not ended: watching goes on until it is known what happened. An ended one that was redriven
+    lives on: the newest end counts. With --json one event a line, each with the cursor to go on after.
 
     \b
     Examples:
@@ -37,6 +37,7 @@ def watch(
     from placet.status import error_of_action, error_of_outcome
     from placet_server.cli.session import connect, find_action
 
+    ended: ExitCode | None = None
     with connect(target) as client:
         found = find_action(client, action_id)
         with client.watch(found, after=after) as events:
@@ -45,9 +46,9 @@ def watch(
                 if event.WhichOneof("event") == "ambiguous" and not is_json:
                     warn("it may have happened; waiting until it is known (Ctrl-C leaves, the action stays)")
                 if event.WhichOneof("event") == "settled":
-                    return _code_of(error_of_outcome(event.settled.outcome, event.action_id))
-        # The end came before the cursor.
-        return _code_of(error_of_action(client.get(found)))
+                    ended = _code_of(error_of_outcome(event.settled.outcome, event.action_id))
+        # Without one the end came before the cursor.
+        return _code_of(error_of_action(client.get(found))) if ended is None else ended
 
 
 def print_event(event: ActionEvent, *, is_json: bool) -> None:
