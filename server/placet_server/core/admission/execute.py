@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from placet_server.core.admission.attend import attend, work_of
 from placet_server.core.admission.key import Known, meet_known
-from placet_server.core.admission.pipeline import Call, Checked, check
-from placet_server.core.admission.reserve import find_by_key, reserve
+from placet_server.core.admission.pipeline import Call, Checked, pass_gates
+from placet_server.core.admission.reserve import find_by_key, is_boot_alive, reserve
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.run import start_run
 from placet_server.core.execution.runs import Patience, Run
@@ -24,8 +24,6 @@ from placet_server.model.action import Action
 from placet_server.model.errors import Draining, Overloaded, PlacetError, WaitExpired
 from placet_server.model.event import Event, IdleCheckpoint
 from placet_server.model.lifecycle import TERMINAL
-from placet_server.model.outcome import Outcome, OutcomeKind
-from placet_server.store.instance import is_alive
 
 ADMISSION_TRIES_MAX = 8
 
@@ -42,7 +40,7 @@ async def execute(kernel: Kernel, call: Call) -> Executed:
 
     Raises the refusal of a gate, the error of every other ending, or WaitExpired; with the outcome attached
     once there is an action. A cancelled caller leaves the work to what `on_caller_gone` says."""
-    checked = await _checked(kernel, call)
+    checked = await pass_gates(kernel, call)
     patience = _patience(checked)
     action, attached = await _enter(kernel, checked, patience)
     if action.state not in TERMINAL:
@@ -55,7 +53,7 @@ async def execute(kernel: Kernel, call: Call) -> Executed:
 
 async def execute_stream(kernel: Kernel, call: Call) -> AsyncIterator[Event | IdleCheckpoint]:
     """The same, with every event from the first on. After the last event raises what `execute` raises."""
-    checked = await _checked(kernel, call)
+    checked = await pass_gates(kernel, call)
     patience = _patience(checked)
     loop = asyncio.get_running_loop()
     admitted: asyncio.Future[str] = loop.create_future()
@@ -73,18 +71,6 @@ async def execute_stream(kernel: Kernel, call: Call) -> AsyncIterator[Event | Id
     error = error_of(action)
     if error is not None:
         raise error
-
-
-async def _checked(kernel: Kernel, call: Call) -> Checked:
-    try:
-        if kernel.is_draining:
-            raise Draining()
-        return await check(kernel, call)
-    except PlacetError as error:
-        kernel.engine.observer.refused(error.reason)
-        if error.is_refusal:
-            error.outcome = Outcome(kind=OutcomeKind.REFUSED, reason=error.reason)
-        raise
 
 
 def _patience(checked: Checked) -> Patience:
@@ -155,7 +141,7 @@ async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[
             if shed is not None:
                 raise shed
             predecessor = None
-            if kernel.is_fenced or not await _is_alive(kernel):
+            if kernel.is_fenced or not await is_boot_alive(kernel.journal):
                 raise Draining()
             continue
         meaning = meet_known(
@@ -169,11 +155,6 @@ async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[
             raise shed
         predecessor = known
     raise Draining()
-
-
-async def _is_alive(kernel: Kernel) -> bool:
-    async with kernel.journal.pool.connection() as connection:
-        return await is_alive(connection, kernel.boot_id)
 
 
 def _start(engine: Engine, checked: Checked, predecessor: Action | None) -> Run:

@@ -21,8 +21,9 @@ from placet_server.model.action import Invocation
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
 from placet_server.model.durability import DurabilityClass
-from placet_server.model.errors import DurabilityUnavailable, HandlerNotFound
+from placet_server.model.errors import Draining, DurabilityUnavailable, HandlerNotFound, PlacetError
 from placet_server.model.json_text import CanonicalJson
+from placet_server.model.outcome import Outcome, OutcomeKind
 
 
 class Call(NamedTuple):
@@ -44,6 +45,21 @@ class Checked(NamedTuple):
     input: CanonicalJson
     clocks: Clocks
     key: Key | None
+
+
+async def pass_gates(kernel: Kernel, call: Call) -> Checked:
+    """`check`, with what is due to a refusal: it is counted, and its outcome says that nothing was stored. Raises
+    Draining, too.
+    """
+    try:
+        if kernel.is_draining:
+            raise Draining()
+        return await check(kernel, call)
+    except PlacetError as error:
+        kernel.engine.observer.refused(error.reason)
+        if error.is_refusal:
+            error.outcome = Outcome(kind=OutcomeKind.REFUSED, reason=error.reason)
+        raise
 
 
 async def check(kernel: Kernel, call: Call) -> Checked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -16,6 +17,7 @@ from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store import action as actions
 from placet_server.store.batch_item import Admission, Written
+from placet_server.store.instance import is_alive
 
 CALLERS_MAX = 1024
 
@@ -50,10 +52,17 @@ async def _own_row(journal: Journal, checked: Checked, admission: Admission) -> 
     return stored if stored is not None and stored.lease_id == admission["lease_id"] else None
 
 
-def _admission(journal: Journal, checked: Checked, action_id: str, predecessor: Action | None) -> Admission:
+async def is_boot_alive(journal: Journal) -> bool:
+    """A boot that was declared dead may start nothing, and is told nothing else."""
+    async with journal.pool.connection() as connection:
+        return await is_alive(connection, journal.boot_id)
+
+
+def row_of(journal: Journal, checked: Checked, action_id: str, predecessor: Action | None) -> dict[str, Any]:
+    """What every new row says of the call that made it, by column."""
     call, key = checked.call, checked.key
     invocation = call.invocation
-    admission: dict[str, Any] = {
+    return {
         **checked.capability.pinned,
         **_of(call.caller).columns,
         "action_id": action_id,
@@ -62,52 +71,61 @@ def _admission(journal: Journal, checked: Checked, action_id: str, predecessor: 
         "input": checked.input.text,
         "input_digest": checked.input.digest.hex(),
         "labels": _labels_text(invocation.labels) if invocation.labels else "{}",
-        "on_caller_gone": invocation.on_caller_gone,
         "durability": journal.durability._name_,
         "predecessor_id": None if predecessor is None else predecessor.action_id,
-        "lease_id": new_lease_id(),
-        "timeout_seconds": checked.clocks.attempt_seconds,
     }
+
+
+def members_of(
+    journal: Journal, checked: Checked, row: Mapping[str, Any], written: Written
+) -> dict[str, Any]:
+    """What every new action says of the call that made it: `row_of` as members of an Action."""
+    return {
+        "action_id": row["action_id"],
+        "requester": _of(checked.call.caller).requester,
+        "capability": row["capability"],
+        "version": row["version"],
+        "contract_digest": row["contract_digest"],
+        "effect_class": row["effect_class"],
+        "effect_marked": row["effect_marked"],
+        "input_json": row["input"],
+        "input_digest": row["input_digest"],
+        "idempotency_key": row["idempotency_key"] or "",
+        "labels": checked.call.invocation.labels,
+        "attempts_max": row["attempts_max"],
+        "effect": None if row["effect_class"] == "READ" else EffectState.NOT_DONE,
+        "create_time_us": written.time_us,
+        "durability": journal.durability,
+        "sequence": written.sequence,
+        "receipt_digest": written.receipt,
+        "predecessor_id": row["predecessor_id"],
+    }
+
+
+def _admission(journal: Journal, checked: Checked, action_id: str, predecessor: Action | None) -> Admission:
+    admission = row_of(journal, checked, action_id, predecessor)
+    admission["on_caller_gone"] = checked.call.invocation.on_caller_gone
+    admission["lease_id"] = new_lease_id()
+    admission["timeout_seconds"] = checked.clocks.attempt_seconds
     return cast(Admission, admission)
 
 
 def _admitted(journal: Journal, checked: Checked, admission: Admission, written: Written) -> Action:
     """The row as the statement wrote it."""
-    invocation = checked.call.invocation
     is_read = admission["effect_class"] == "READ"
     ttl_seconds = admission["effect_key_ttl_seconds"]
     time_us = written.time_us
-    return _BLANK.with_members(
-        {
-            "action_id": admission["action_id"],
-            "requester": _of(checked.call.caller).requester,
-            "capability": admission["capability"],
-            "version": admission["version"],
-            "contract_digest": admission["contract_digest"],
-            "effect_class": admission["effect_class"],
-            "effect_marked": admission["effect_marked"],
-            "input_json": admission["input"],
-            "input_digest": admission["input_digest"],
-            "idempotency_key": admission["idempotency_key"] or "",
-            "on_caller_gone": invocation.on_caller_gone,
-            "labels": invocation.labels,
-            "attempts_max": admission["attempts_max"],
-            "effect": None if is_read else EffectState.NOT_DONE,
-            "effect_begun": not is_read and not admission["effect_marked"],
-            "lease_id": admission["lease_id"],
-            "instance_id": journal.boot_id,
-            "create_time_us": time_us,
-            "start_time_us": time_us,
-            "deadline_us": time_us + int(admission["timeout_seconds"] * 1_000_000),
-            "effect_key_expire_time_us": None
-            if ttl_seconds is None
-            else time_us + int(ttl_seconds * 1_000_000),
-            "durability": journal.durability,
-            "sequence": written.sequence,
-            "receipt_digest": written.receipt,
-            "predecessor_id": admission["predecessor_id"],
-        }
-    )
+    members = members_of(journal, checked, admission, written)
+    members |= {
+        "on_caller_gone": checked.call.invocation.on_caller_gone,
+        "effect_begun": not is_read and not admission["effect_marked"],
+        "lease_id": admission["lease_id"],
+        "instance_id": journal.boot_id,
+        "start_time_us": time_us,
+        "deadline_us": time_us + int(admission["timeout_seconds"] * 1_000_000),
+        "effect_key_expire_time_us": None if ttl_seconds is None else time_us + int(ttl_seconds * 1_000_000),
+    }
+    return BLANK.with_members(members)
 
 
 class _CallerPart(NamedTuple):
@@ -145,7 +163,7 @@ def _labels_text(labels: dict[str, str]) -> str:
 
 
 # Every action begins so; what differs is filled in.
-_BLANK = Action(
+BLANK = Action(
     action_id="",
     requester=Requester(tenant="", subject="", kind=""),
     capability="",

@@ -1,0 +1,126 @@
+"""The use case that stores an action and leaves it to a server: the same gates, and then a place in line."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import orjson
+
+from placet_server.core.admission.key import Known, meet_known
+from placet_server.core.admission.pipeline import Call, Checked, pass_gates
+from placet_server.core.admission.reserve import BLANK, find_by_key, is_boot_alive, members_of, row_of
+from placet_server.core.kernel import Kernel
+from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.lease import new_action_id
+from placet_server.core.publication.line import line_of
+from placet_server.core.publication.read import now_us
+from placet_server.model.action import Action, OnCallerGone, Submission
+from placet_server.model.contract import Backoff
+from placet_server.model.document import written as document_of
+from placet_server.model.errors import Draining
+from placet_server.model.lifecycle import ActionState
+from placet_server.store import action as actions
+from placet_server.store.batch_item import SubmissionRow, Written
+
+SUBMISSION_TRIES_MAX = 8
+
+
+class Submitted(NamedTuple):
+    """The action as it was stored; or, `attached`, as the key's holder stands, in whatever state."""
+
+    action: Action
+    attached: bool
+
+
+async def submit(kernel: Kernel, call: Call, place: Submission) -> Submitted:
+    """Returns if and only if the action is stored; which server runs it, and when, is the queue's.
+
+    Raises the refusal of a gate, Draining, or StoreUnavailable: whether it was stored is then told by a resend with
+    the same key.
+    """
+    checked = await pass_gates(kernel, call)
+    predecessor: Action | None = None
+    for _ in range(SUBMISSION_TRIES_MAX):
+        action = await _place(kernel.journal, checked, place, predecessor)
+        if action is not None:
+            return _answer(call, action, attached=False)
+        if checked.key is None:
+            raise Draining()
+        known = await find_by_key(kernel.journal, checked.key.digest)
+        if known is None:
+            predecessor = None
+            if kernel.is_fenced or not await is_boot_alive(kernel.journal):
+                raise Draining()
+            continue
+        digest = checked.input.digest.hex()
+        meaning = meet_known(known, call.invocation, digest, await now_us(kernel.journal))
+        if meaning is Known.ATTEND:
+            return _answer(call, known, attached=True)
+        predecessor = known
+    raise Draining()
+
+
+def _answer(call: Call, action: Action, *, attached: bool) -> Submitted:
+    if call.on_admitted is not None:
+        call.on_admitted(action.action_id)
+    return Submitted(action, attached)
+
+
+async def _place(
+    journal: Journal, checked: Checked, place: Submission, predecessor: Action | None
+) -> Action | None:
+    """The waiting action; None when the key is held or this boot may start nothing."""
+    row = _row(journal, checked, place, predecessor)
+    journal.boundary.reached("before_intent_persistence", checked.capability.name)
+    written = await journal.writer.submit(row)
+    if written is None:
+        return await _own_row(journal, row)
+    journal.boundary.reached("intent_persisted", checked.capability.name)
+    action = _placed(journal, checked, row, written)
+    if written.ready_time_us <= written.time_us:
+        journal.doorbell.ring(line_of(action))
+    return action
+
+
+async def _own_row(journal: Journal, row: SubmissionRow) -> Action | None:
+    """After a lost reply the statement runs twice, and the second run meets the first one's row."""
+    async with journal.pool.connection() as connection:
+        return await actions.get(connection, row["tenant"], row["action_id"], full=True)
+
+
+def _row(journal: Journal, checked: Checked, place: Submission, predecessor: Action | None) -> SubmissionRow:
+    contract = checked.capability.contract
+    row: dict[str, Any] = row_of(journal, checked, new_action_id(), predecessor)
+    row |= {
+        # Nobody waits for it, so nobody's leaving ends it.
+        "on_caller_gone": OnCallerGone.DETACH,
+        "queue": place.queue,
+        "priority": place.priority,
+        "attempt_timeout_seconds": checked.call.invocation.timeout_seconds,
+        "queue_delay_seconds": contract.limits.queue_delay_seconds_max,
+        "retry": None if contract.retry is None else _text(contract.retry),
+        "ready_time_us": place.ready_time_us,
+        "delay_seconds": place.delay_seconds,
+    }
+    return cast(SubmissionRow, row)
+
+
+def _placed(journal: Journal, checked: Checked, row: SubmissionRow, written: Written) -> Action:
+    """The row as the statement wrote it."""
+    members = members_of(journal, checked, row, written)
+    members |= {
+        "state": ActionState.QUEUED,
+        "attempt": 0,
+        "on_caller_gone": OnCallerGone.DETACH,
+        "ready_time_us": written.ready_time_us,
+        "queue": row["queue"],
+        "priority": row["priority"],
+        "attempt_timeout_seconds": row["attempt_timeout_seconds"],
+        "queue_delay_seconds": row["queue_delay_seconds"],
+        "backoff": checked.capability.contract.retry,
+    }
+    return BLANK.with_members(members)
+
+
+def _text(retry: Backoff) -> str:
+    return orjson.dumps(document_of(retry), option=orjson.OPT_SORT_KEYS).decode()
