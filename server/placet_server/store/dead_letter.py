@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import NamedTuple
 
 from placet_server.model.action import PRIORITY_DEFAULT, QUEUE_DEFAULT, Action
 from placet_server.model.query import DeadLetterFilter
@@ -11,6 +12,21 @@ from placet_server.store.action import ID_MAX, read_action
 from placet_server.store.session import Connection
 
 SQL = queries.load("dead_letter")
+
+
+class Found(NamedTuple):
+    """`key_is_taken`: another action holds its key now. `last_redrive`: the body of its newest `redriven` event."""
+
+    action: Action
+    key_is_taken: bool
+    last_redrive: str | None
+
+
+async def find(connection: Connection, tenant: str, action_id: str) -> Found | None:
+    """Without payloads."""
+    query = SQL["find"]
+    r = await connection.fetchrow(query.sql, *query.arguments(tenant=tenant, action_id=action_id))
+    return None if r is None else Found(read_action(r), r["key_is_taken"], r["last_redrive"])
 
 
 async def redrive(

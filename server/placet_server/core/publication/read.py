@@ -42,7 +42,7 @@ async def list_actions(journal: Journal, caller: Caller, query: ActionQuery) -> 
     A page costs a bounded scan, so it may be short, even empty, and still have a next one. Raises
     MalformedRequest for text that no action can have.
     """
-    _check_text(query)
+    check_text(query.requester, *query.capabilities, *query.labels, *query.labels.values())
     floor, ceiling = _bounds(query.action_id_prefix)
     bounded = replace(query, page_size=min(query.page_size, PAGE_SIZE_MAX))
     async with journal.pool.connection() as connection:
@@ -79,8 +79,8 @@ async def now_us(journal: Journal) -> int:
         return await actions.store_time_us(connection, journal.clock.now())
 
 
-def _check_text(query: ActionQuery) -> None:
-    texts = (query.requester, *query.capabilities, *query.labels, *query.labels.values())
+def check_text(*texts: str) -> None:
+    """Of a filter. Raises MalformedRequest for what no row can have."""
     if any("\x00" in text for text in texts):
         violation = FieldViolation(field="filter", rule="text", description="has a NUL character")
         raise MalformedRequest(violations=(violation,))

@@ -1,5 +1,6 @@
 """What stopped in between: found, judged by its effect class, and made ready, ambiguous or closed.
 
 rescue      running actions of dead boots
+redrive     what was given up, tried again by an operator's will
 ownership   running actions of this boot that are not in its memory
 """

@@ -9,6 +9,21 @@ and (cardinality(:capabilities::text[]) = 0 or d.capability = any (:capabilities
 and (:queue::text is null or d.queue = :queue)
 and (:reason::text is null or d.reason = :reason)
 
+-- name: find
+-- An action as a redrive looks at it: whether another one has taken its key over, and what its last redrive said.
+select
+    s.*,
+    s.idempotency_key <> '' and s.key_digest is null as key_is_taken,
+    (
+        select e.body
+        from events as e
+        where e.tenant = s.tenant and e.action_id = s.action_id and e.type = 'redriven'
+        order by e.sequence desc
+        limit 1
+    ) as last_redrive
+from action_summaries as s
+where s.tenant = :tenant and s.action_id = :action_id
+
 -- name: redrive
 -- Put an ended action back into line, as it was read, under a new generation, with its event. Never one whose effect is done or not known, nor one
 -- whose key another action has taken over. The provider's deduplication counts anew: nothing of what was tried before took effect.
