@@ -1,0 +1,185 @@
+"""What waits, what was given up, and trying that again by an operator's will.
+
+A redrive gives an ended action a new generation: the same key, more attempts, a new elapsed budget. Never one whose
+effect is done or not known. What was decided and by whom is in its event, in the same statement. Pauses between
+attempts grow on from where they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import orjson
+
+from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.line import line_of
+from placet_server.core.publication.read import check_text
+from placet_server.model.action import Action
+from placet_server.model.caller import Caller
+from placet_server.model.lifecycle import TERMINAL, ActionState
+from placet_server.model.outcome import EffectState
+from placet_server.model.query import PAGE_SIZE_MAX, DeadLetterFilter
+from placet_server.store import dead_letter, queue
+from placet_server.store.dead_letter import Found
+from placet_server.store.queue import QueueDepth
+
+AttemptsOf = Callable[[Action], Awaitable[int]]
+"""How many attempts the action's contract allows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveCommand:
+    """`action_ids`, or else the oldest `count_max` dead letters that match. `attempts` 0: as many as the contract
+    allows.
+
+    `request` ties resends together: an action that the same caller has redriven by it is not redriven again.
+    """
+
+    action_ids: tuple[str, ...] = ()
+    matching: DeadLetterFilter = field(default_factory=DeadLetterFilter)
+    count_max: int = 100
+    attempts: int = 0
+    reason: str = ""
+    validate_only: bool = False
+    request: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """`state` afterwards, None if there is no such action. `refused_rule`, if it was not changed: not_found,
+    not_terminal, effect_done, effect_ambiguous, key_taken or moved.
+    """
+
+    action_id: str
+    state: ActionState | None
+    changed: bool
+    refused_rule: str = ""
+
+
+async def redrive(
+    journal: Journal, caller: Caller, command: RedriveCommand, attempts_of: AttemptsOf
+) -> list[Selected]:
+    """In the order of the ids, each by itself: what was done stays done if a later one fails.
+
+    Within the caller's tenant. Raises MalformedRequest for a filter that no row can match.
+    """
+    ids = list(command.action_ids) or await _select(journal, caller, command)
+    return [await _redrive(journal, caller, command, attempts_of, action_id) for action_id in ids]
+
+
+async def list_dead_letters(
+    journal: Journal, *, tenant: str | None, matching: DeadLetterFilter, page_size: int, before: str = ""
+) -> list[Action]:
+    """Newest first, without payloads; `before` is the last id of the page before. `tenant` None: of all tenants.
+
+    Raises MalformedRequest as `redrive` does.
+    """
+    _check(matching)
+    size = min(page_size, PAGE_SIZE_MAX)
+    async with journal.pool.connection() as connection:
+        return await dead_letter.list_page(
+            connection, tenant, matching, before=before or None, page_size=size
+        )
+
+
+async def list_queues(journal: Journal, *, tenant: str | None) -> list[QueueDepth]:
+    """By name, those in which something waits. `tenant` None: over all tenants."""
+    async with journal.pool.connection() as connection:
+        return await queue.summarize(connection, tenant, journal.clock.now())
+
+
+async def _select(journal: Journal, caller: Caller, command: RedriveCommand) -> list[str]:
+    _check(command.matching)
+    count_max = min(command.count_max, PAGE_SIZE_MAX)
+    async with journal.pool.connection() as connection:
+        return await dead_letter.list_selected(
+            connection, caller.tenant, command.matching, count_max=count_max
+        )
+
+
+def _check(matching: DeadLetterFilter) -> None:
+    check_text(matching.queue, matching.reason, *matching.capabilities)
+
+
+async def _redrive(
+    journal: Journal, caller: Caller, command: RedriveCommand, attempts_of: AttemptsOf, action_id: str
+) -> Selected:
+    found = await _find(journal, caller, action_id)
+    looked = _look(found, caller, command, action_id)
+    if found is None or looked is not None:
+        return looked or _refused(action_id, None, "not_found")
+    action = found.action
+    if command.validate_only:
+        return Selected(action_id=action_id, state=action.state, changed=True)
+    attempts = command.attempts or await attempts_of(action)
+    async with journal.pool.connection() as connection:
+        done = await dead_letter.redrive(
+            connection,
+            action,
+            attempts=attempts,
+            event_body=_body(action, caller, command, attempts),
+            now=journal.clock.now(),
+        )
+    if not done:
+        return await _missed(journal, caller, command, action_id)
+    journal.hub.publish(action_id)
+    journal.doorbell.ring(line_of(action))
+    return Selected(action_id=action_id, state=ActionState.QUEUED, changed=True)
+
+
+async def _find(journal: Journal, caller: Caller, action_id: str) -> Found | None:
+    async with journal.pool.connection() as connection:
+        return await dead_letter.find(connection, caller.tenant, action_id)
+
+
+async def _missed(journal: Journal, caller: Caller, command: RedriveCommand, action_id: str) -> Selected:
+    """Somebody was faster: with this very request, or with something that now stands in the way."""
+    found = await _find(journal, caller, action_id)
+    state = None if found is None else found.action.state
+    return _look(found, caller, command, action_id) or _refused(action_id, state, "moved")
+
+
+def _look(found: Found | None, caller: Caller, command: RedriveCommand, action_id: str) -> Selected | None:
+    """What is known without trying; None: it may be tried again."""
+    if found is None:
+        return _refused(action_id, None, "not_found")
+    state = found.action.state
+    if command.request and _was_redriven_by(found, caller, command.request):
+        return Selected(action_id=action_id, state=state, changed=True)
+    rule = _rule_against(found)
+    return None if rule is None else _refused(action_id, state, rule)
+
+
+def _rule_against(found: Found) -> str | None:
+    action = found.action
+    if action.state is ActionState.AMBIGUOUS:
+        return "effect_ambiguous"
+    if action.state not in TERMINAL:
+        return "not_terminal"
+    if action.state is ActionState.SUCCEEDED or action.effect is EffectState.DONE:
+        return "effect_done"
+    return "key_taken" if found.key_is_taken else None
+
+
+def _was_redriven_by(found: Found, caller: Caller, request: str) -> bool:
+    if found.last_redrive is None:
+        return False
+    body = orjson.loads(found.last_redrive)
+    return bool(body.get("request") == request and body["requester"] == caller.subject)
+
+
+def _refused(action_id: str, state: ActionState | None, rule: str) -> Selected:
+    return Selected(action_id=action_id, state=state, changed=False, refused_rule=rule)
+
+
+def _body(action: Action, caller: Caller, command: RedriveCommand, attempts: int) -> str:
+    body = {
+        "attempts": attempts,
+        "generation": action.generation + 1,
+        "reason": command.reason,
+        "requester": caller.subject,
+    }
+    if command.request:
+        body["request"] = command.request
+    return orjson.dumps(body, option=orjson.OPT_SORT_KEYS).decode()
