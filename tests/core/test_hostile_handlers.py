@@ -117,6 +117,7 @@ class Odd(BaseException):
         KeyboardInterrupt,
         StopIteration,
         StopAsyncIteration,
+        GeneratorExit,
         Cancelled,
         MemoryError,
         RecursionError,
@@ -137,6 +138,18 @@ async def test_whatever_is_raised_ends_the_action_and_nothing_else(
 
     shop.script = raises
     assert state is (await ending(database, shop, capability)).state
+
+
+async def test_a_handler_that_cancels_its_own_task_and_returns_is_settled(
+    database: Database, shop: Workshop
+) -> None:
+    async def cancels_itself(context: Context) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    shop.script = cancels_itself
+    assert ActionState.SUCCEEDED is (await ending(database, shop)).state
 
 
 @pytest.mark.parametrize(

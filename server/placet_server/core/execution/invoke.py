@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Any
 
@@ -25,7 +26,8 @@ _log = logging.getLogger(__name__)
 
 async def invoke(engine: Engine, attempt: Attempt) -> Ending:
     """Runs the handler to its end and never raises, but for LeaseLost. Belongs to the run's own task."""
-    run = attempt.run
+    run, task = attempt.run, attempt.run.task
+    assert task is not None
     left_seconds = attempt.time_left()
     timer = engine.timers.call_later(left_seconds, _time_out, engine, run)
     try:
@@ -38,16 +40,22 @@ async def invoke(engine: Engine, attempt: Attempt) -> Ending:
         return read_output(run.work.capability, value)
     except Failure as failure:
         return _declared_or_raised(attempt, failure)
-    except (LeaseLost, GeneratorExit):
+    except LeaseLost:
         raise
     except (asyncio.CancelledError, Cancelled):
         return _stopped_or_raised(attempt, None)
+    # Also SystemExit and KeyboardInterrupt: a handler does not end the server.
     except BaseException as error:
+        # Not the handler's doing: the loop is gone, and with it this coroutine.
+        if isinstance(error, GeneratorExit) and asyncio.current_task(task.get_loop()) is not task:
+            raise
         return _stopped_or_raised(attempt, error)
     finally:
         timer.cancel()
         run.handler_is_cancellable = False
         run.handler_has_ended = True
+        if task.cancelling():
+            await _forget_cancel(task)
 
 
 def read_output(capability: Capability, value: Any) -> Ending:
@@ -62,6 +70,14 @@ def read_output(capability: Capability, value: Any) -> Ending:
     if violations:
         return _returned_badly(violations[0].path, violations[0].message)
     return Returned(output_json=output.text, output_digest=output.digest.hex())
+
+
+async def _forget_cancel(task: asyncio.Task[Any]) -> None:
+    """A cancel that the handler did not take must not hit the settling: it may have cancelled its own task."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)
+    while task.cancelling():
+        task.uncancel()
 
 
 async def _call_inline(attempt: Attempt) -> Any:
