@@ -29,8 +29,10 @@ from placet_server.rpc.identity.dev_token import stored_or_new_token, write_toke
 from placet_server.rpc.identity.setup import open_identity
 from placet_server.rpc.interceptor import Interceptor, Parts
 from placet_server.rpc.limit import Limiter
-from placet_server.rpc.method import CATALOG, RUNTIME, methods
+from placet_server.rpc.method import CATALOG, OPERATIONS, RECOVERY, RUNTIME, methods
 from placet_server.rpc.observation import Observation
+from placet_server.rpc.operations import OperationsServicer
+from placet_server.rpc.recovery import RecoveryServicer
 from placet_server.rpc.runtime import RuntimeServicer, ServerFacts
 from placet_server.rpc.server import PortTaken, RpcServer
 from placet_server.rpc.transport import address_of, transport_of
@@ -202,8 +204,10 @@ class PlacetServer:
         served = [
             *methods(RUNTIME, RuntimeServicer(self.kernel, announcer, facts)),
             *methods(CATALOG, CatalogServicer(self.kernel.catalog)),
+            *methods(OPERATIONS, OperationsServicer(self.kernel)),
+            *methods(RECOVERY, RecoveryServicer(self.kernel)),
         ]
-        services = (RUNTIME.full_name, CATALOG.full_name)
+        services = tuple(service.full_name for service in (RUNTIME, CATALOG, OPERATIONS, RECOVERY))
         try:
             return RpcServer(transport_of(self._config), Interceptor(served, parts), services)
         except PortTaken as error:

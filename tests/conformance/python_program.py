@@ -15,13 +15,23 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from placet.v1 import catalog_service_pb2, outcome_pb2, runtime_service_pb2
+from placet.v1 import (
+    catalog_service_pb2,
+    operations_service_pb2,
+    outcome_pb2,
+    recovery_service_pb2,
+    runtime_service_pb2,
+)
 from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
+from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
+from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
 
 SERVICES = {
     RuntimeServiceStub: runtime_service_pb2.DESCRIPTOR.services_by_name["RuntimeService"],
     CatalogServiceStub: catalog_service_pb2.DESCRIPTOR.services_by_name["CatalogService"],
+    OperationsServiceStub: operations_service_pb2.DESCRIPTOR.services_by_name["OperationsService"],
+    RecoveryServiceStub: recovery_service_pb2.DESCRIPTOR.services_by_name["RecoveryService"],
 }
 DETAILS = {
     message.DESCRIPTOR.full_name: message

@@ -20,6 +20,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from placet.v1 import action_pb2
 from placet.v1 import runtime_service_pb2 as pb
 from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
+from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
+from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
 from tests.rpc.keys import AUDIENCE, ISSUER, Issuer
 from tests.rpc.support import bearer
@@ -31,7 +33,10 @@ PROGRAM = (
 )
 # What an attack may leave in the log, however often it is repeated.
 LOG_LINES_MAX = 5
-SCOPES = "actions.execute actions.read actions.cancel catalog.read catalog.admit"
+SCOPES = (
+    "actions.execute actions.read actions.cancel catalog.read catalog.admit "
+    "operations.read recovery.read recovery.write"
+)
 Traces = Mapping[str, tuple[int, int]]
 
 
@@ -121,10 +126,11 @@ class Client:
         self.metadata = bearer(token)
         self.runtime: Any = RuntimeServiceStub(channel)
         self.catalog: Any = CatalogServiceStub(channel)
+        self._others = (OperationsServiceStub(channel), RecoveryServiceStub(channel))
 
     async def call(self, rpc: str, request: Any, *, seconds: float | None = 20) -> Any:
         """The response, or all of a stream's. Raises AioRpcError."""
-        stub = self.runtime if hasattr(self.runtime, rpc) else self.catalog
+        stub: Any = next(s for s in (self.runtime, self.catalog, *self._others) if hasattr(s, rpc))
         call = getattr(stub, rpc)(request, metadata=self.metadata, timeout=seconds)
         if rpc in ("ExecuteStream", "WatchAction"):
             return [response async for response in call]

@@ -31,7 +31,7 @@ def echo() -> bytes:
 @pytest.mark.parametrize(
     "path",
     [
-        "/placet.v1.RuntimeService/Submit",
+        "/placet.v1.RuntimeService/Undo",
         "/placet.v1.RuntimeService/execute",
         "/placet.v1.RuntimeService/",
         "/placet.v2.RuntimeService/Execute",

@@ -16,6 +16,8 @@ from placet import App
 from placet.v1 import action_pb2
 from placet.v1 import runtime_service_pb2 as pb
 from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
+from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
+from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
 from placet_server.app import PlacetServer
 from placet_server.config import Config, load_config
@@ -24,6 +26,8 @@ from tests.rpc.support import bearer
 
 if TYPE_CHECKING:
     from placet.v1.catalog_service_pb2_grpc import CatalogServiceAsyncStub
+    from placet.v1.operations_service_pb2_grpc import OperationsServiceAsyncStub
+    from placet.v1.recovery_service_pb2_grpc import RecoveryServiceAsyncStub
     from placet.v1.runtime_service_pb2_grpc import RuntimeServiceAsyncStub
 
 
@@ -40,6 +44,14 @@ class Client:
     @property
     def catalog(self) -> CatalogServiceAsyncStub:
         return CatalogServiceStub(self.channel)
+
+    @property
+    def operations(self) -> OperationsServiceAsyncStub:
+        return OperationsServiceStub(self.channel)
+
+    @property
+    def recovery(self) -> RecoveryServiceAsyncStub:
+        return RecoveryServiceStub(self.channel)
 
     def execute(self, capability: str, value: Any, key: str = "", *, timeout: float | None = 20) -> Any:
         request = pb.ExecuteRequest(invocation=invocation(capability, value, key))

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2, status_pb2
 
-from placet.v1 import catalog_service_pb2, outcome_pb2, runtime_service_pb2
+from placet.v1 import outcome_pb2
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
 from placet_server.model.caller import Caller
 from placet_server.rpc.announcement import Announcer
@@ -22,7 +22,7 @@ from placet_server.rpc.identity.layer import Identity
 from placet_server.rpc.identity.source import Known, TokenSource
 from placet_server.rpc.interceptor import Interceptor, Parts
 from placet_server.rpc.limit import Limiter
-from placet_server.rpc.method import methods
+from placet_server.rpc.method import CATALOG, OPERATIONS, RECOVERY, RUNTIME, methods
 from placet_server.rpc.observation import Observation
 from placet_server.rpc.server import RpcServer
 from placet_server.rpc.tracing import Tracing
@@ -52,7 +52,7 @@ class OneToken:
 
 
 class Chosen:
-    """Answers every RPC of both services by one behaviour; the default answer is an empty response."""
+    """Answers every RPC of all services by one behaviour; the default answer is an empty response."""
 
     def __init__(self, behaviour: Behaviour | None = None) -> None:
         self.behaviour = behaviour
@@ -71,10 +71,7 @@ class Chosen:
         return stream if method.server_streaming else answer
 
 
-SERVICES = (
-    runtime_service_pb2.DESCRIPTOR.services_by_name["RuntimeService"],
-    catalog_service_pb2.DESCRIPTOR.services_by_name["CatalogService"],
-)
+SERVICES = (RUNTIME, CATALOG, OPERATIONS, RECOVERY)
 
 
 def _snake(name: str) -> str:

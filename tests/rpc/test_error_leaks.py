@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from placet.v1 import action_pb2
+from placet.v1 import action_pb2, recovery_service_pb2
 from placet.v1 import runtime_service_pb2 as pb
 from placet_server.model.errors import (
     Code,
@@ -27,10 +27,14 @@ INVOCATION = action_pb2.Invocation(capability="a.b", input_json="{}")
 REQUESTS: dict[str, bytes] = {
     "Execute": pb.ExecuteRequest(invocation=INVOCATION).SerializeToString(),
     "ExecuteStream": pb.ExecuteStreamRequest(invocation=INVOCATION).SerializeToString(),
+    "Submit": pb.SubmitRequest(invocation=INVOCATION).SerializeToString(),
     "GetAction": pb.GetActionRequest(action_id=ACTION_ID).SerializeToString(),
     "WaitAction": pb.WaitActionRequest(action_id=ACTION_ID).SerializeToString(),
     "WatchAction": pb.WatchActionRequest(action_id=ACTION_ID).SerializeToString(),
     "CancelAction": pb.CancelActionRequest(action_id=ACTION_ID).SerializeToString(),
+    "Redrive": recovery_service_pb2.RedriveRequest(
+        selection=recovery_service_pb2.EndedSelection(action_ids=[ACTION_ID])
+    ).SerializeToString(),
     "GetManifest": b"\x0a\x01s",
     "GetCapability": b"\x0a\x01s",
 }

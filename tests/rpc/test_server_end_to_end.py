@@ -14,6 +14,7 @@ from placet import App, Context, Failure
 from placet.v1 import action_pb2, capability_pb2, outcome_pb2
 from placet.v1 import catalog_service_pb2 as cb
 from placet.v1 import runtime_service_pb2 as pb
+from placet_server.rpc.permission import SCOPES
 from tests.postgres import Database
 from tests.rpc.servers import Client, config_of, invocation, running
 from tests.rpc.support import ACTION_ID, refusal
@@ -219,7 +220,7 @@ async def test_an_unknown_action_is_not_found(client: Client, name: str) -> None
 
 async def test_the_server_says_who_calls_and_what_it_is(client: Client) -> None:
     caller = await client.runtime.GetCaller(pb.GetCallerRequest(), metadata=client.metadata)
-    assert ("dev", "developer", "dev_token", 14) == (
+    assert ("dev", "developer", "dev_token", len(SCOPES)) == (
         caller.caller.tenant,
         caller.caller.subject,
         caller.identity_source,

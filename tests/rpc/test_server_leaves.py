@@ -25,7 +25,7 @@ from placet_server.store import instance
 from placet_server.store.session import connect
 from tests.postgres import Database
 from tests.rpc.servers import config_of, invocation, running
-from tests.rpc.support import bearer, refusal
+from tests.rpc.support import SERVICES, bearer, refusal
 
 SERVE = """
 import asyncio, sys
@@ -133,7 +133,7 @@ async def test_the_health_port_knows_live_ready_and_storage(database: Database, 
             assert health_pb2.HealthCheckResponse.SERVING == await health(
                 client.server.health_target, service
             )
-        for service in ("", "placet.v1.RuntimeService", "placet.v1.CatalogService"):
+        for service in ("", *(service.full_name for service in SERVICES)):
             assert health_pb2.HealthCheckResponse.SERVING == await health(client.server.target, service)
 
 

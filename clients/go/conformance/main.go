@@ -122,17 +122,23 @@ func (d *desk) answer(ctx context.Context, o order) answer {
 func methods(connection *grpc.ClientConn) map[string]method {
 	runtime := placetv1.NewRuntimeServiceClient(connection)
 	catalog := placetv1.NewCatalogServiceClient(connection)
+	operations := placetv1.NewOperationsServiceClient(connection)
+	recovery := placetv1.NewRecoveryServiceClient(connection)
 	return map[string]method{
-		"Execute":       unary(runtime.Execute),
-		"ExecuteStream": stream(runtime.ExecuteStream),
-		"GetAction":     unary(runtime.GetAction),
-		"ListActions":   unary(runtime.ListActions),
-		"WaitAction":    unary(runtime.WaitAction),
-		"WatchAction":   stream(runtime.WatchAction),
-		"CancelAction":  unary(runtime.CancelAction),
-		"GetCaller":     unary(runtime.GetCaller),
-		"AdmitManifest": unary(catalog.AdmitManifest),
-		"GetCapability": unary(catalog.GetCapability),
+		"Execute":         unary(runtime.Execute),
+		"ExecuteStream":   stream(runtime.ExecuteStream),
+		"Submit":          unary(runtime.Submit),
+		"GetAction":       unary(runtime.GetAction),
+		"ListActions":     unary(runtime.ListActions),
+		"WaitAction":      unary(runtime.WaitAction),
+		"WatchAction":     stream(runtime.WatchAction),
+		"CancelAction":    unary(runtime.CancelAction),
+		"GetCaller":       unary(runtime.GetCaller),
+		"AdmitManifest":   unary(catalog.AdmitManifest),
+		"GetCapability":   unary(catalog.GetCapability),
+		"ListQueues":      unary(operations.ListQueues),
+		"ListDeadLetters": unary(recovery.ListDeadLetters),
+		"Redrive":         unary(recovery.Redrive),
 	}
 }
 

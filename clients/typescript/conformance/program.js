@@ -7,6 +7,8 @@ import readline from "node:readline";
 import { fromBinary, fromJson, toBinary, toJson } from "@bufbuild/protobuf";
 import * as grpc from "@grpc/grpc-js";
 import { CatalogService } from "@placet/api/placet/v1/catalog_service_pb.js";
+import { OperationsService } from "@placet/api/placet/v1/operations_service_pb.js";
+import { RecoveryService } from "@placet/api/placet/v1/recovery_service_pb.js";
 import { RuntimeService } from "@placet/api/placet/v1/runtime_service_pb.js";
 
 import { answerOf } from "./answer.js";
@@ -29,7 +31,7 @@ import { answerOf } from "./answer.js";
 
 /** @type {Map<string, DescMethod>} */
 const methods = new Map();
-for (const service of [RuntimeService, CatalogService]) {
+for (const service of [RuntimeService, CatalogService, OperationsService, RecoveryService]) {
   for (const method of service.methods) methods.set(method.name, method);
 }
 

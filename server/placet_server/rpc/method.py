@@ -7,7 +7,12 @@ import re
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from placet.v1 import catalog_service_pb2, runtime_service_pb2
+from placet.v1 import (
+    catalog_service_pb2,
+    operations_service_pb2,
+    recovery_service_pb2,
+    runtime_service_pb2,
+)
 from placet_server.rpc.call import Load, Method
 from placet_server.rpc.permission import SCOPES
 
@@ -19,6 +24,8 @@ _HUMP = re.compile(r"(?<!^)(?=[A-Z])")
 
 RUNTIME = runtime_service_pb2.DESCRIPTOR.services_by_name["RuntimeService"]
 CATALOG = catalog_service_pb2.DESCRIPTOR.services_by_name["CatalogService"]
+OPERATIONS = operations_service_pb2.DESCRIPTOR.services_by_name["OperationsService"]
+RECOVERY = recovery_service_pb2.DESCRIPTOR.services_by_name["RecoveryService"]
 
 
 def methods(service: ServiceDescriptor, servicer: object) -> list[Method]:

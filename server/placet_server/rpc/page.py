@@ -13,14 +13,17 @@ from uuid import UUID
 
 from google.protobuf.message import Message
 
-from placet.v1 import catalog_service_pb2, runtime_service_pb2
+from placet.v1 import catalog_service_pb2, recovery_service_pb2, runtime_service_pb2
 from placet_server.model.errors import FieldViolation, MalformedRequest
 
 ListRequest = (
     runtime_service_pb2.ListActionsRequest
     | catalog_service_pb2.ListManifestsRequest
     | catalog_service_pb2.ListCapabilitiesRequest
+    | recovery_service_pb2.ListDeadLettersRequest
 )
+# Their pages continue after an action.
+_OF_ACTIONS = (runtime_service_pb2.ListActionsRequest, recovery_service_pb2.ListDeadLettersRequest)
 
 # Default clients take no more than 4 MiB.
 PAGE_BYTES_MAX = 3 * 2**20
@@ -70,7 +73,7 @@ def page_position(request: ListRequest, tenant: str) -> str:
 
 def _is_place(request: ListRequest, position: str) -> bool:
     """Whether the store can be asked for what follows. Raises ValueError for no action id where one belongs."""
-    if isinstance(request, runtime_service_pb2.ListActionsRequest):
+    if isinstance(request, _OF_ACTIONS):
         UUID(position)
     return "\x00" not in position
 

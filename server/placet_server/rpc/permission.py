@@ -7,11 +7,16 @@ from placet_server.model.errors import ScopeMissing
 
 # Grants everything; for development.
 EVERY_SCOPE = "*"
+# For looking beyond the own tenant.
+OPERATOR_SCOPE = "operator"
+# Where a request names a tenant: all of them.
+EVERY_TENANT = "-"
 
 # None: being known is enough.
 SCOPES: dict[str, str | None] = {
     "/placet.v1.RuntimeService/Execute": "actions.execute",
     "/placet.v1.RuntimeService/ExecuteStream": "actions.execute",
+    "/placet.v1.RuntimeService/Submit": "actions.execute",
     "/placet.v1.RuntimeService/GetAction": "actions.read",
     "/placet.v1.RuntimeService/ListActions": "actions.read",
     "/placet.v1.RuntimeService/WaitAction": "actions.read",
@@ -24,6 +29,9 @@ SCOPES: dict[str, str | None] = {
     "/placet.v1.CatalogService/ListManifests": "catalog.read",
     "/placet.v1.CatalogService/GetCapability": "catalog.read",
     "/placet.v1.CatalogService/ListCapabilities": "catalog.read",
+    "/placet.v1.OperationsService/ListQueues": "operations.read",
+    "/placet.v1.RecoveryService/ListDeadLetters": "recovery.read",
+    "/placet.v1.RecoveryService/Redrive": "recovery.write",
 }
 
 
@@ -36,6 +44,17 @@ def permit(caller: Caller, scope: str | None) -> None:
     """Raises ScopeMissing unless the caller has the scope that a method needs."""
     if scope is not None and not _allowed(caller, scope):
         raise ScopeMissing(scope=scope)
+
+
+def tenant_of(caller: Caller, named: str) -> str | None:
+    """The tenant that a request means: the caller's own if it names none; None is every tenant.
+
+    Raises ScopeMissing unless it is the caller's own or the caller is an operator.
+    """
+    if named in ("", caller.tenant):
+        return caller.tenant
+    permit(caller, OPERATOR_SCOPE)
+    return None if named == EVERY_TENANT else named
 
 
 def _allowed(caller: Caller, scope: str | None) -> bool:

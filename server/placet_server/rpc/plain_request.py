@@ -6,6 +6,7 @@ the same, and protovalidate decides. `tests/rpc/test_plain_request_breaks_a_rule
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,8 @@ VERSION_LENGTH_MAX = 32
 # No character has more than four bytes.
 INPUT_LENGTH_MAX = 16 * 2**20 // 4
 KEY_LENGTH_MAX = 256
+PRIORITY_MAX = 9
+QUEUE = re.compile(r"([a-z][a-z0-9_-]{0,63})?")
 
 
 def is_plain(request: Any) -> bool:
@@ -39,7 +42,18 @@ def is_plain(request: Any) -> bool:
     )
 
 
+def is_plain_submission(request: Any) -> bool:
+    """A `ready_time` has no rule that could be broken."""
+    return (
+        is_plain(request)
+        and 0 <= request.priority <= PRIORITY_MAX
+        and QUEUE.fullmatch(request.queue) is not None
+        and not request.HasField("delay")
+    )
+
+
 PLAIN: dict[str, Callable[[Any], bool]] = {
     pb.ExecuteRequest.DESCRIPTOR.full_name: is_plain,
     pb.ExecuteStreamRequest.DESCRIPTOR.full_name: is_plain,
+    pb.SubmitRequest.DESCRIPTOR.full_name: is_plain_submission,
 }

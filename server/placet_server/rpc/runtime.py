@@ -12,10 +12,12 @@ from placet.v1 import runtime_service_pb2 as pb
 from placet_server.core.admission.execute import execute, execute_stream
 from placet_server.core.admission.key import key_digest
 from placet_server.core.admission.pipeline import Call
+from placet_server.core.admission.submit import submit
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.execution.watched import watch_attached
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication import read
+from placet_server.core.publication.outcome import outcome_of
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.errors import DeadlineExceeded
@@ -26,7 +28,7 @@ from placet_server.rpc.convert.action import action_message, fill_succeeded, que
 from placet_server.rpc.convert.caller import caller_message
 from placet_server.rpc.convert.enumeration import DURABILITY
 from placet_server.rpc.convert.event import event_message
-from placet_server.rpc.convert.invocation import invocation_of
+from placet_server.rpc.convert.invocation import invocation_of, submission_of
 from placet_server.rpc.convert.time import duration, seconds, timestamp
 from placet_server.rpc.page import fitting, page_position, page_token
 from placet_server.rpc.permission import permitted_rpcs
@@ -85,6 +87,20 @@ class RuntimeServicer:
                     await _name(rpc, event.action_id)
                 yield pb.ExecuteStreamResponse(event=event_message(event))
         rpc.context.set_trailing_metadata(outcome_trailers(_SUCCEEDED, rpc.action_id))
+
+    async def submit(self, rpc: Rpc[pb.SubmitRequest]) -> pb.SubmitResponse:
+        request = rpc.request
+        call = Call(
+            caller=rpc.caller,
+            invocation=invocation_of(request.invocation),
+            time_left_seconds=_time_left(rpc),
+        )
+        done = await submit(self._kernel, call, submission_of(request))
+        rpc.action_id = done.action.action_id
+        message = action_message(done.action, with_payloads=False)
+        kind = outcome_of(done.action).kind.value
+        rpc.context.set_trailing_metadata(outcome_trailers(kind, rpc.action_id))
+        return pb.SubmitResponse(action=message, attached=done.attached)
 
     async def get_action(self, rpc: Rpc[pb.GetActionRequest]) -> pb.GetActionResponse:
         request = rpc.request

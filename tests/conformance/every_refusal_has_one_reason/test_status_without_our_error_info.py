@@ -104,7 +104,7 @@ def test_a_refusal_has_one_reason(program: Program, case: str) -> None:
 @pytest.mark.parametrize(
     ("path", "raw", "code", "reason"),
     [
-        ("/placet.v1.RuntimeService/Submit", b"", "UNIMPLEMENTED", "UNKNOWN_METHOD"),
+        ("/placet.v1.RuntimeService/Undo", b"", "UNIMPLEMENTED", "UNKNOWN_METHOD"),
         ("/placet.v1.NoService/Execute", b"", "UNIMPLEMENTED", "UNKNOWN_METHOD"),
         ("/x/y", b"\xff" * 100, "UNIMPLEMENTED", "UNKNOWN_METHOD"),
         ("/placet.v1.RuntimeService/Execute", b"\xff\xff\xff", "INVALID_ARGUMENT", "MALFORMED_REQUEST"),

@@ -202,7 +202,10 @@ const file_placet_v1_operations_service_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x03R\x05ready\x12\x18\n" +
 	"\adelayed\x18\x03 \x01(\x03R\adelayed\x121\n" +
-	"\x06oldest\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06oldestB4\n" +
+	"\x06oldest\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06oldest2^\n" +
+	"\x11OperationsService\x12I\n" +
+	"\n" +
+	"ListQueues\x12\x1c.placet.v1.ListQueuesRequest\x1a\x1d.placet.v1.ListQueuesResponseB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -227,8 +230,10 @@ var file_placet_v1_operations_service_proto_goTypes = []any{
 var file_placet_v1_operations_service_proto_depIdxs = []int32{
 	2, // 0: placet.v1.ListQueuesResponse.queues:type_name -> placet.v1.Queue
 	3, // 1: placet.v1.Queue.oldest:type_name -> google.protobuf.Duration
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
+	0, // 2: placet.v1.OperationsService.ListQueues:input_type -> placet.v1.ListQueuesRequest
+	1, // 3: placet.v1.OperationsService.ListQueues:output_type -> placet.v1.ListQueuesResponse
+	3, // [3:4] is the sub-list for method output_type
+	2, // [2:3] is the sub-list for method input_type
 	2, // [2:2] is the sub-list for extension type_name
 	2, // [2:2] is the sub-list for extension extendee
 	0, // [0:2] is the sub-list for field type_name
@@ -247,7 +252,7 @@ func file_placet_v1_operations_service_proto_init() {
 			NumEnums:      0,
 			NumMessages:   3,
 			NumExtensions: 0,
-			NumServices:   0,
+			NumServices:   1,
 		},
 		GoTypes:           file_placet_v1_operations_service_proto_goTypes,
 		DependencyIndexes: file_placet_v1_operations_service_proto_depIdxs,

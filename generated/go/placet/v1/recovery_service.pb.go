@@ -515,7 +515,10 @@ const file_placet_v1_recovery_service_proto_rawDesc = "" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12,\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x16.placet.v1.ActionStateR\x05state\x12\x18\n" +
 	"\achanged\x18\x03 \x01(\bR\achanged\x12!\n" +
-	"\frefused_rule\x18\x04 \x01(\tR\vrefusedRuleB4\n" +
+	"\frefused_rule\x18\x04 \x01(\tR\vrefusedRule2\xad\x01\n" +
+	"\x0fRecoveryService\x12X\n" +
+	"\x0fListDeadLetters\x12!.placet.v1.ListDeadLettersRequest\x1a\".placet.v1.ListDeadLettersResponse\x12@\n" +
+	"\aRedrive\x12\x19.placet.v1.RedriveRequest\x1a\x1a.placet.v1.RedriveResponseB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -549,8 +552,12 @@ var file_placet_v1_recovery_service_proto_depIdxs = []int32{
 	3, // 3: placet.v1.RedriveRequest.selection:type_name -> placet.v1.EndedSelection
 	6, // 4: placet.v1.RedriveResponse.results:type_name -> placet.v1.SelectionResult
 	8, // 5: placet.v1.SelectionResult.state:type_name -> placet.v1.ActionState
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
+	0, // 6: placet.v1.RecoveryService.ListDeadLetters:input_type -> placet.v1.ListDeadLettersRequest
+	4, // 7: placet.v1.RecoveryService.Redrive:input_type -> placet.v1.RedriveRequest
+	2, // 8: placet.v1.RecoveryService.ListDeadLetters:output_type -> placet.v1.ListDeadLettersResponse
+	5, // 9: placet.v1.RecoveryService.Redrive:output_type -> placet.v1.RedriveResponse
+	8, // [8:10] is the sub-list for method output_type
+	6, // [6:8] is the sub-list for method input_type
 	6, // [6:6] is the sub-list for extension type_name
 	6, // [6:6] is the sub-list for extension extendee
 	0, // [0:6] is the sub-list for field type_name
@@ -570,7 +577,7 @@ func file_placet_v1_recovery_service_proto_init() {
 			NumEnums:      0,
 			NumMessages:   7,
 			NumExtensions: 0,
-			NumServices:   0,
+			NumServices:   1,
 		},
 		GoTypes:           file_placet_v1_recovery_service_proto_goTypes,
 		DependencyIndexes: file_placet_v1_recovery_service_proto_depIdxs,

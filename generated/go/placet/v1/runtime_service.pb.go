@@ -1449,10 +1449,11 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\rstore_version\x18\x06 \x01(\tR\fstoreVersion\x12 \n" +
 	"\vreplication\x18\a \x01(\tR\vreplication\x12\x17\n" +
 	"\aboot_id\x18\b \x01(\tR\x06bootId\x12/\n" +
-	"\x05lease\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05lease2\xc6\x05\n" +
+	"\x05lease\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05lease2\x85\x06\n" +
 	"\x0eRuntimeService\x12@\n" +
 	"\aExecute\x12\x19.placet.v1.ExecuteRequest\x1a\x1a.placet.v1.ExecuteResponse\x12T\n" +
-	"\rExecuteStream\x12\x1f.placet.v1.ExecuteStreamRequest\x1a .placet.v1.ExecuteStreamResponse0\x01\x12F\n" +
+	"\rExecuteStream\x12\x1f.placet.v1.ExecuteStreamRequest\x1a .placet.v1.ExecuteStreamResponse0\x01\x12=\n" +
+	"\x06Submit\x12\x18.placet.v1.SubmitRequest\x1a\x19.placet.v1.SubmitResponse\x12F\n" +
 	"\tGetAction\x12\x1b.placet.v1.GetActionRequest\x1a\x1c.placet.v1.GetActionResponse\x12L\n" +
 	"\vListActions\x12\x1d.placet.v1.ListActionsRequest\x1a\x1e.placet.v1.ListActionsResponse\x12I\n" +
 	"\n" +
@@ -1538,24 +1539,26 @@ var file_placet_v1_runtime_service_proto_depIdxs = []int32{
 	27, // 24: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
 	0,  // 25: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
 	2,  // 26: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
-	6,  // 27: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
-	9,  // 28: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
-	12, // 29: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
-	14, // 30: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
-	16, // 31: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
-	18, // 32: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
-	20, // 33: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
-	1,  // 34: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
-	3,  // 35: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
-	8,  // 36: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
-	11, // 37: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
-	13, // 38: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
-	15, // 39: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
-	17, // 40: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
-	19, // 41: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
-	21, // 42: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
-	34, // [34:43] is the sub-list for method output_type
-	25, // [25:34] is the sub-list for method input_type
+	4,  // 27: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
+	6,  // 28: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
+	9,  // 29: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
+	12, // 30: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
+	14, // 31: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
+	16, // 32: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
+	18, // 33: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
+	20, // 34: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
+	1,  // 35: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
+	3,  // 36: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
+	5,  // 37: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
+	8,  // 38: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
+	11, // 39: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
+	13, // 40: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
+	15, // 41: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
+	17, // 42: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
+	19, // 43: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
+	21, // 44: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
+	35, // [35:45] is the sub-list for method output_type
+	25, // [25:35] is the sub-list for method input_type
 	25, // [25:25] is the sub-list for extension type_name
 	25, // [25:25] is the sub-list for extension extendee
 	0,  // [0:25] is the sub-list for field type_name

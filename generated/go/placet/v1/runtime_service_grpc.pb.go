@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	RuntimeService_Execute_FullMethodName       = "/placet.v1.RuntimeService/Execute"
 	RuntimeService_ExecuteStream_FullMethodName = "/placet.v1.RuntimeService/ExecuteStream"
+	RuntimeService_Submit_FullMethodName        = "/placet.v1.RuntimeService/Submit"
 	RuntimeService_GetAction_FullMethodName     = "/placet.v1.RuntimeService/GetAction"
 	RuntimeService_ListActions_FullMethodName   = "/placet.v1.RuntimeService/ListActions"
 	RuntimeService_WaitAction_FullMethodName    = "/placet.v1.RuntimeService/WaitAction"
@@ -37,13 +38,15 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-// Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
+// Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
 // Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
 type RuntimeServiceClient interface {
 	// Runs to the end. OK if and only if SUCCEEDED.
 	Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (*ExecuteResponse, error)
 	// The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status.
 	ExecuteStream(ctx context.Context, in *ExecuteStreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteStreamResponse], error)
+	// Stores it and returns: OK if and only if stored. A server runs it from its queue.
+	Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*SubmitResponse, error)
 	// One action, by id or by key.
 	GetAction(ctx context.Context, in *GetActionRequest, opts ...grpc.CallOption) (*GetActionResponse, error)
 	// Newest first.
@@ -96,6 +99,16 @@ func (c *runtimeServiceClient) ExecuteStream(ctx context.Context, in *ExecuteStr
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RuntimeService_ExecuteStreamClient = grpc.ServerStreamingClient[ExecuteStreamResponse]
+
+func (c *runtimeServiceClient) Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*SubmitResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SubmitResponse)
+	err := c.cc.Invoke(ctx, RuntimeService_Submit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *runtimeServiceClient) GetAction(ctx context.Context, in *GetActionRequest, opts ...grpc.CallOption) (*GetActionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -181,13 +194,15 @@ func (c *runtimeServiceClient) GetServerInfo(ctx context.Context, in *GetServerI
 // for forward compatibility.
 //
 // The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-// Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
+// Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
 // Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
 type RuntimeServiceServer interface {
 	// Runs to the end. OK if and only if SUCCEEDED.
 	Execute(context.Context, *ExecuteRequest) (*ExecuteResponse, error)
 	// The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status.
 	ExecuteStream(*ExecuteStreamRequest, grpc.ServerStreamingServer[ExecuteStreamResponse]) error
+	// Stores it and returns: OK if and only if stored. A server runs it from its queue.
+	Submit(context.Context, *SubmitRequest) (*SubmitResponse, error)
 	// One action, by id or by key.
 	GetAction(context.Context, *GetActionRequest) (*GetActionResponse, error)
 	// Newest first.
@@ -217,6 +232,9 @@ func (UnimplementedRuntimeServiceServer) Execute(context.Context, *ExecuteReques
 }
 func (UnimplementedRuntimeServiceServer) ExecuteStream(*ExecuteStreamRequest, grpc.ServerStreamingServer[ExecuteStreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method ExecuteStream not implemented")
+}
+func (UnimplementedRuntimeServiceServer) Submit(context.Context, *SubmitRequest) (*SubmitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Submit not implemented")
 }
 func (UnimplementedRuntimeServiceServer) GetAction(context.Context, *GetActionRequest) (*GetActionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetAction not implemented")
@@ -288,6 +306,24 @@ func _RuntimeService_ExecuteStream_Handler(srv interface{}, stream grpc.ServerSt
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RuntimeService_ExecuteStreamServer = grpc.ServerStreamingServer[ExecuteStreamResponse]
+
+func _RuntimeService_Submit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SubmitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RuntimeServiceServer).Submit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RuntimeService_Submit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RuntimeServiceServer).Submit(ctx, req.(*SubmitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _RuntimeService_GetAction_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetActionRequest)
@@ -418,6 +454,10 @@ var RuntimeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Execute",
 			Handler:    _RuntimeService_Execute_Handler,
+		},
+		{
+			MethodName: "Submit",
+			Handler:    _RuntimeService_Submit_Handler,
 		},
 		{
 			MethodName: "GetAction",

@@ -26,7 +26,7 @@ from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"placet/v1/operations_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"S\n\x11ListQueuesRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\"I\n\x12ListQueuesResponse\x12\x33\n\x06queues\x18\x01 \x03(\x0b\x32\x10.placet.v1.QueueB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07R\x06queues\"\x99\x01\n\x05Queue\x12\x1b\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x04name\x12\x1d\n\x05ready\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x05ready\x12!\n\x07\x64\x65layed\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x07\x64\x65layed\x12\x31\n\x06oldest\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\x06oldestB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"placet/v1/operations_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"S\n\x11ListQueuesRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\"I\n\x12ListQueuesResponse\x12\x33\n\x06queues\x18\x01 \x03(\x0b\x32\x10.placet.v1.QueueB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07R\x06queues\"\x99\x01\n\x05Queue\x12\x1b\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x04name\x12\x1d\n\x05ready\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x05ready\x12!\n\x07\x64\x65layed\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x07\x64\x65layed\x12\x31\n\x06oldest\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\x06oldest2^\n\x11OperationsService\x12I\n\nListQueues\x12\x1c.placet.v1.ListQueuesRequest\x1a\x1d.placet.v1.ListQueuesResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,4 +50,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTQUEUESRESPONSE']._serialized_end=268
   _globals['_QUEUE']._serialized_start=271
   _globals['_QUEUE']._serialized_end=424
+  _globals['_OPERATIONSSERVICE']._serialized_start=426
+  _globals['_OPERATIONSSERVICE']._serialized_end=520
 # @@protoc_insertion_point(module_scope)

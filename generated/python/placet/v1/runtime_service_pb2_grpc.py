@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class RuntimeServiceStub:
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-    Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
+    Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
@@ -46,6 +46,11 @@ class RuntimeServiceStub:
                 '/placet.v1.RuntimeService/ExecuteStream',
                 request_serializer=placet_dot_v1_dot_runtime__service__pb2.ExecuteStreamRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_runtime__service__pb2.ExecuteStreamResponse.FromString,
+                _registered_method=True)
+        self.Submit = channel.unary_unary(
+                '/placet.v1.RuntimeService/Submit',
+                request_serializer=placet_dot_v1_dot_runtime__service__pb2.SubmitRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_runtime__service__pb2.SubmitResponse.FromString,
                 _registered_method=True)
         self.GetAction = channel.unary_unary(
                 '/placet.v1.RuntimeService/GetAction',
@@ -86,7 +91,7 @@ class RuntimeServiceStub:
 
 class RuntimeServiceServicer:
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-    Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
+    Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
@@ -99,6 +104,13 @@ class RuntimeServiceServicer:
 
     def ExecuteStream(self, request, context):
         """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Submit(self, request, context):
+        """Stores it and returns: OK if and only if stored. A server runs it from its queue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -166,6 +178,11 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     request_deserializer=placet_dot_v1_dot_runtime__service__pb2.ExecuteStreamRequest.FromString,
                     response_serializer=placet_dot_v1_dot_runtime__service__pb2.ExecuteStreamResponse.SerializeToString,
             ),
+            'Submit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Submit,
+                    request_deserializer=placet_dot_v1_dot_runtime__service__pb2.SubmitRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_runtime__service__pb2.SubmitResponse.SerializeToString,
+            ),
             'GetAction': grpc.unary_unary_rpc_method_handler(
                     servicer.GetAction,
                     request_deserializer=placet_dot_v1_dot_runtime__service__pb2.GetActionRequest.FromString,
@@ -211,7 +228,7 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class RuntimeService:
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-    Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
+    Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
@@ -259,6 +276,33 @@ class RuntimeService:
             '/placet.v1.RuntimeService/ExecuteStream',
             placet_dot_v1_dot_runtime__service__pb2.ExecuteStreamRequest.SerializeToString,
             placet_dot_v1_dot_runtime__service__pb2.ExecuteStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Submit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.RuntimeService/Submit',
+            placet_dot_v1_dot_runtime__service__pb2.SubmitRequest.SerializeToString,
+            placet_dot_v1_dot_runtime__service__pb2.SubmitResponse.FromString,
             options,
             channel_credentials,
             insecure,

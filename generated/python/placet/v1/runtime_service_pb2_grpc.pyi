@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class RuntimeServiceStub:
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-    Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
+    Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
@@ -40,6 +40,8 @@ class RuntimeServiceStub:
     """Runs to the end. OK if and only if SUCCEEDED."""
     ExecuteStream: _grpc.UnaryStreamMultiCallable[_runtime_service_pb2.ExecuteStreamRequest, _runtime_service_pb2.ExecuteStreamResponse]
     """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
+    Submit: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.SubmitRequest, _runtime_service_pb2.SubmitResponse]
+    """Stores it and returns: OK if and only if stored. A server runs it from its queue."""
     GetAction: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.GetActionRequest, _runtime_service_pb2.GetActionResponse]
     """One action, by id or by key."""
     ListActions: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.ListActionsRequest, _runtime_service_pb2.ListActionsResponse]
@@ -58,7 +60,7 @@ class RuntimeServiceStub:
 @_typing.type_check_only
 class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-    Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
+    Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
@@ -67,6 +69,8 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """Runs to the end. OK if and only if SUCCEEDED."""
     ExecuteStream: _aio.UnaryStreamMultiCallable[_runtime_service_pb2.ExecuteStreamRequest, _runtime_service_pb2.ExecuteStreamResponse]  # type: ignore[assignment]
     """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
+    Submit: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.SubmitRequest, _runtime_service_pb2.SubmitResponse]  # type: ignore[assignment]
+    """Stores it and returns: OK if and only if stored. A server runs it from its queue."""
     GetAction: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.GetActionRequest, _runtime_service_pb2.GetActionResponse]  # type: ignore[assignment]
     """One action, by id or by key."""
     ListActions: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.ListActionsRequest, _runtime_service_pb2.ListActionsResponse]  # type: ignore[assignment]
@@ -84,7 +88,7 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
 
 class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-    Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
+    Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
@@ -103,6 +107,14 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_runtime_service_pb2.ExecuteStreamResponse], _abc.AsyncIterator[_runtime_service_pb2.ExecuteStreamResponse]]:
         """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
+
+    @_abc_1.abstractmethod
+    def Submit(
+        self,
+        request: _runtime_service_pb2.SubmitRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_runtime_service_pb2.SubmitResponse, _abc.Awaitable[_runtime_service_pb2.SubmitResponse]]:
+        """Stores it and returns: OK if and only if stored. A server runs it from its queue."""
 
     @_abc_1.abstractmethod
     def GetAction(

@@ -4,7 +4,7 @@
 
 // What operators look at and turn.
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Duration } from "@bufbuild/protobuf/wkt";
 
@@ -93,4 +93,22 @@ export declare type Queue = Message<"placet.v1.Queue"> & {
  * Use `create(QueueSchema)` to create a new message.
  */
 export declare const QueueSchema: GenMessage<Queue>;
+
+/**
+ * For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator.
+ *
+ * @generated from service placet.v1.OperationsService
+ */
+export declare const OperationsService: GenService<{
+  /**
+   * What waits, by queue.
+   *
+   * @generated from rpc placet.v1.OperationsService.ListQueues
+   */
+  listQueues: {
+    methodKind: "unary";
+    input: typeof ListQueuesRequestSchema;
+    output: typeof ListQueuesResponseSchema;
+  },
+}>;
 

@@ -4,14 +4,14 @@
 
 // What operators look at and turn.
 
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_google_protobuf_duration } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file placet/v1/operations_service.proto.
  */
 export const file_placet_v1_operations_service = /*@__PURE__*/
-  fileDesc("CiJwbGFjZXQvdjEvb3BlcmF0aW9uc19zZXJ2aWNlLnByb3RvEglwbGFjZXQudjEiIwoRTGlzdFF1ZXVlc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJIjYKEkxpc3RRdWV1ZXNSZXNwb25zZRIgCgZxdWV1ZXMYASADKAsyEC5wbGFjZXQudjEuUXVldWUiYAoFUXVldWUSDAoEbmFtZRgBIAEoCRINCgVyZWFkeRgCIAEoAxIPCgdkZWxheWVkGAMgASgDEikKBm9sZGVzdBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkI0Cg1kZXYucGxhY2V0LnYxUAFaIXBsYWNldC5kZXYvYXBpL3BsYWNldC92MTtwbGFjZXR2MWIGcHJvdG8z", [file_google_protobuf_duration]);
+  fileDesc("CiJwbGFjZXQvdjEvb3BlcmF0aW9uc19zZXJ2aWNlLnByb3RvEglwbGFjZXQudjEiIwoRTGlzdFF1ZXVlc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJIjYKEkxpc3RRdWV1ZXNSZXNwb25zZRIgCgZxdWV1ZXMYASADKAsyEC5wbGFjZXQudjEuUXVldWUiYAoFUXVldWUSDAoEbmFtZRgBIAEoCRINCgVyZWFkeRgCIAEoAxIPCgdkZWxheWVkGAMgASgDEikKBm9sZGVzdBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbjJeChFPcGVyYXRpb25zU2VydmljZRJJCgpMaXN0UXVldWVzEhwucGxhY2V0LnYxLkxpc3RRdWV1ZXNSZXF1ZXN0Gh0ucGxhY2V0LnYxLkxpc3RRdWV1ZXNSZXNwb25zZUI0Cg1kZXYucGxhY2V0LnYxUAFaIXBsYWNldC5kZXYvYXBpL3BsYWNldC92MTtwbGFjZXR2MWIGcHJvdG8z", [file_google_protobuf_duration]);
 
 /**
  * Describes the message placet.v1.ListQueuesRequest.
@@ -33,4 +33,12 @@ export const ListQueuesResponseSchema = /*@__PURE__*/
  */
 export const QueueSchema = /*@__PURE__*/
   messageDesc(file_placet_v1_operations_service, 2);
+
+/**
+ * For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator.
+ *
+ * @generated from service placet.v1.OperationsService
+ */
+export const OperationsService = /*@__PURE__*/
+  serviceDesc(file_placet_v1_operations_service, 0);
 

@@ -4,7 +4,7 @@
 
 // What is left to people: what was given up, and what may be tried again.
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Action, ActionState } from "./action_pb.js";
 
@@ -257,4 +257,32 @@ export declare type SelectionResult = Message<"placet.v1.SelectionResult"> & {
  * Use `create(SelectionResultSchema)` to create a new message.
  */
 export declare const SelectionResultSchema: GenMessage<SelectionResult>;
+
+/**
+ * For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator.
+ *
+ * @generated from service placet.v1.RecoveryService
+ */
+export declare const RecoveryService: GenService<{
+  /**
+   * Actions that ended with nobody waiting: every EXHAUSTED one, and FAILED ones that were submitted. Newest first.
+   *
+   * @generated from rpc placet.v1.RecoveryService.ListDeadLetters
+   */
+  listDeadLetters: {
+    methodKind: "unary";
+    input: typeof ListDeadLettersRequestSchema;
+    output: typeof ListDeadLettersResponseSchema;
+  },
+  /**
+   * Tries ended actions again under the same id and key and a new generation. Never one whose effect is done or unknown.
+   *
+   * @generated from rpc placet.v1.RecoveryService.Redrive
+   */
+  redrive: {
+    methodKind: "unary";
+    input: typeof RedriveRequestSchema;
+    output: typeof RedriveResponseSchema;
+  },
+}>;
 

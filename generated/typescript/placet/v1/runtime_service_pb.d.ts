@@ -673,7 +673,7 @@ export declare const GetServerInfoResponseSchema: GenMessage<GetServerInfoRespon
 
 /**
  * The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
- * Everything that reads (Get, List, Wait, Watch) answers OK with the action in whatever state it is.
+ * Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
  * Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
  *
  * @generated from service placet.v1.RuntimeService
@@ -698,6 +698,16 @@ export declare const RuntimeService: GenService<{
     methodKind: "server_streaming";
     input: typeof ExecuteStreamRequestSchema;
     output: typeof ExecuteStreamResponseSchema;
+  },
+  /**
+   * Stores it and returns: OK if and only if stored. A server runs it from its queue.
+   *
+   * @generated from rpc placet.v1.RuntimeService.Submit
+   */
+  submit: {
+    methodKind: "unary";
+    input: typeof SubmitRequestSchema;
+    output: typeof SubmitResponseSchema;
   },
   /**
    * One action, by id or by key.

@@ -1,11 +1,18 @@
-"""Invocation message → model, on the hot path."""
+"""Invocation message → model, on the hot path, and where a submitted one waits."""
 
 from __future__ import annotations
 
-from placet.v1 import action_pb2
-from placet_server.model.action import Invocation, OnCallerGone, OnDuplicate
+from placet.v1 import action_pb2, runtime_service_pb2
+from placet_server.model.action import (
+    PRIORITY_DEFAULT,
+    QUEUE_DEFAULT,
+    Invocation,
+    OnCallerGone,
+    OnDuplicate,
+    Submission,
+)
 from placet_server.rpc.convert.enumeration import DURABILITY_MEMBER, ON_CALLER_GONE, ON_DUPLICATE
-from placet_server.rpc.convert.time import seconds
+from placet_server.rpc.convert.time import microseconds, seconds
 
 
 def invocation_of(message: action_pb2.Invocation) -> Invocation:
@@ -21,4 +28,15 @@ def invocation_of(message: action_pb2.Invocation) -> Invocation:
         on_duplicate=ON_DUPLICATE.get(options.on_duplicate, OnDuplicate.ATTACH),
         require_durability=DURABILITY_MEMBER.get(options.require_durability),
         labels=dict(options.labels) if options.labels else {},
+    )
+
+
+def submission_of(request: runtime_service_pb2.SubmitRequest) -> Submission:
+    """Raises MalformedRequest."""
+    start = request.WhichOneof("start")
+    return Submission(
+        queue=request.queue or QUEUE_DEFAULT,
+        priority=request.priority if request.HasField("priority") else PRIORITY_DEFAULT,
+        ready_time_us=microseconds(request.ready_time) if start == "ready_time" else None,
+        delay_seconds=seconds(request.delay) if start == "delay" else None,
     )

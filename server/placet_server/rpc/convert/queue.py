@@ -1,0 +1,12 @@
+"""Queues → message."""
+
+from __future__ import annotations
+
+from placet.v1 import operations_service_pb2 as pb
+from placet_server.rpc.convert.time import duration
+from placet_server.store.queue import QueueDepth
+
+
+def queue_message(depth: QueueDepth) -> pb.Queue:
+    oldest = None if depth.oldest_seconds is None else duration(depth.oldest_seconds)
+    return pb.Queue(name=depth.name, ready=depth.ready, delayed=depth.delayed, oldest=oldest)

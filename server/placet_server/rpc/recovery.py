@@ -1,0 +1,62 @@
+"""RecoveryService."""
+
+from __future__ import annotations
+
+from placet.v1 import recovery_service_pb2 as pb
+from placet_server.core.admission.catalog import Catalog
+from placet_server.core.kernel import Kernel
+from placet_server.core.recovery.redrive import AttemptsOf, list_dead_letters, redrive
+from placet_server.model.action import Action
+from placet_server.model.errors import CapabilityNotFound
+from placet_server.model.query import PAGE_SIZE_DEFAULT
+from placet_server.rpc.call import Rpc
+from placet_server.rpc.convert.action import action_message
+from placet_server.rpc.convert.selection import dead_letter_filter_of, redrive_of, result_message
+from placet_server.rpc.page import fitting, page_position, page_token
+from placet_server.rpc.permission import tenant_of
+
+
+class RecoveryServicer:
+    """Answers every RPC of the service; the layers have done everything else."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    async def list_dead_letters(self, rpc: Rpc[pb.ListDeadLettersRequest]) -> pb.ListDeadLettersResponse:
+        request, caller = rpc.request, rpc.caller
+        size = request.page_size or PAGE_SIZE_DEFAULT
+        actions = await list_dead_letters(
+            self._kernel.journal,
+            tenant=tenant_of(caller, request.tenant),
+            matching=dead_letter_filter_of(request.filter),
+            page_size=size,
+            before=page_position(request, caller.tenant),
+        )
+        messages = fitting(action_message(action, with_payloads=False) for action in actions)
+        is_last = len(actions) < size and len(messages) == len(actions)
+        position = "" if is_last else messages[-1].action_id
+        return pb.ListDeadLettersResponse(
+            actions=messages, next_page_token=page_token(request, caller.tenant, position)
+        )
+
+    async def redrive(self, rpc: Rpc[pb.RedriveRequest]) -> pb.RedriveResponse:
+        attempts_of = _attempts_by_contract(self._kernel.catalog)
+        done = await redrive(self._kernel.journal, rpc.caller, redrive_of(rpc.request), attempts_of)
+        return pb.RedriveResponse(results=map(result_message, done))
+
+
+def _attempts_by_contract(catalog: Catalog) -> AttemptsOf:
+    """Each contract is read once, as a call may redrive a thousand actions."""
+    known: dict[tuple[str, str], int] = {}
+
+    async def attempts_of(action: Action) -> int:
+        pinned = action.capability, action.version
+        if pinned not in known:
+            try:
+                entry = await catalog.get_capability(action.requester.tenant, *pinned)
+            except CapabilityNotFound:
+                return action.attempts_max
+            known[pinned] = entry.stored.capability.contract.attempts_max
+        return known[pinned]
+
+    return attempts_of
