@@ -14,6 +14,11 @@ from google.rpc import error_details_pb2, status_pb2
 
 from placet.errors import Violation
 from placet.v1 import action_pb2, error_reason_pb2, event_pb2, outcome_pb2, runtime_service_pb2
+from placet.v1.operations_service_pb2_grpc import (
+    OperationsServiceServicer,
+    add_OperationsServiceServicer_to_server,
+)
+from placet.v1.recovery_service_pb2_grpc import RecoveryServiceServicer, add_RecoveryServiceServicer_to_server
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceServicer, add_RuntimeServiceServicer_to_server
 
 ACTION_ID = "0199b0c0-0000-7000-8000-000000000001"
@@ -74,6 +79,13 @@ def break_off(code: grpc.StatusCode) -> Answer:
 def succeed(output: str = '{"refund":"re_1"}', *, attached: bool = False) -> Answer:
     async def answer(_: Any, __: Context) -> runtime_service_pb2.ExecuteResponse:
         return runtime_service_pb2.ExecuteResponse(action=succeeded(output), attached=attached)
+
+    return answer
+
+
+def answer_with(response: Any) -> Answer:
+    async def answer(_: Any, __: Context) -> Any:
+        return response
 
     return answer
 
@@ -147,7 +159,7 @@ def settled(
     return event(sequence, settled=event_pb2.ActionSettled(outcome=ending, output_json=output))
 
 
-class Script(RuntimeServiceServicer):
+class Script(RuntimeServiceServicer, OperationsServiceServicer, RecoveryServiceServicer):
     """Answers each method from its own list, in order, the last one for ever; remembers every request."""
 
     def __init__(self, **answers: Sequence[Any]) -> None:
@@ -161,6 +173,18 @@ class Script(RuntimeServiceServicer):
 
     async def Execute(self, request: Any, context: Context) -> Any:
         return await self._answer("Execute", request, context)
+
+    async def Submit(self, request: Any, context: Context) -> Any:
+        return await self._answer("Submit", request, context)
+
+    async def ListQueues(self, request: Any, context: Context) -> Any:
+        return await self._answer("ListQueues", request, context)
+
+    async def ListDeadLetters(self, request: Any, context: Context) -> Any:
+        return await self._answer("ListDeadLetters", request, context)
+
+    async def Redrive(self, request: Any, context: Context) -> Any:
+        return await self._answer("Redrive", request, context)
 
     async def GetAction(self, request: Any, context: Context) -> Any:
         return await self._answer("GetAction", request, context)
@@ -221,6 +245,8 @@ async def serving(script: Script) -> AsyncIterator[str]:
     """The address of a server that follows the script."""
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     add_RuntimeServiceServicer_to_server(script, server)
+    add_OperationsServiceServicer_to_server(script, server)
+    add_RecoveryServiceServicer_to_server(script, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

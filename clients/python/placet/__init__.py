@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from placet.contract import Credentials
     from placet.errors import PlacetError
     from placet.failure import Cancelled, DeclarationError, Failure
-    from placet.result import Result
+    from placet.result import Result, Submitted
 
 # Imported on first use: whoever only calls needs no pydantic, whoever only declares needs no gRPC.
 _HOMES = {
@@ -35,6 +35,7 @@ _HOMES = {
     "Json": "context",
     "PlacetError": "errors",
     "Result": "result",
+    "Submitted": "result",
     "SyncContext": "context",
     "Tls": "connection",
     "Tool": "app",
@@ -54,6 +55,7 @@ __all__ = [
     "Json",
     "PlacetError",
     "Result",
+    "Submitted",
     "SyncContext",
     "Tls",
     "Tool",

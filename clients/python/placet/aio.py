@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -19,14 +19,24 @@ from placet import requests
 from placet.connection import Address, AsyncToken, Tls, find_address
 from placet.errors import PlacetError
 from placet.follow import Follower
-from placet.requests import CallArguments, CallOptions
-from placet.result import Result
+from placet.requests import CallArguments, CallOptions, Place, Seconds, SubmitArguments
+from placet.result import Result, Submitted
 from placet.retry import Deadline, RetryPolicy
 from placet.status import error_of_rpc
-from placet.steps import Pause, ResultT, Send, Steps, ask, call, wait
+from placet.steps import Pause, ResultT, Send, Steps, ask, call, redrive, submit, wait
 from placet.stream import CALL_SECONDS, READ_SECONDS, AsyncEventStream
-from placet.v1 import action_pb2, capability_pb2, catalog_service_pb2, event_pb2, runtime_service_pb2
+from placet.v1 import (
+    action_pb2,
+    capability_pb2,
+    catalog_service_pb2,
+    event_pb2,
+    operations_service_pb2,
+    recovery_service_pb2,
+    runtime_service_pb2,
+)
 from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
+from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
+from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
 
 if TYPE_CHECKING:
@@ -48,7 +58,12 @@ class AsyncClient:
         self._token = token
         self._policy = policy or RetryPolicy()
         self._keyless: set[str] = set()
-        self._stubs = (RuntimeServiceStub(channel), CatalogServiceStub(channel))
+        self._stubs = (
+            RuntimeServiceStub(channel),
+            CatalogServiceStub(channel),
+            OperationsServiceStub(channel),
+            RecoveryServiceStub(channel),
+        )
 
     @classmethod
     def connect(
@@ -100,6 +115,27 @@ class AsyncClient:
         prepared = requests.prepare_call(capability, input, CallOptions(**options))
         follower = Follower(Deadline(timeout), self._policy, prepared=prepared, keyless=self._keyless)
         return AsyncEventStream(follower, self._events(follower))
+
+    async def submit(
+        self,
+        capability: str,
+        input: Any,
+        *,
+        queue: str = "",
+        priority: int | None = None,
+        delay: Seconds | None = None,
+        ready_time: datetime | None = None,
+        timeout: float = READ_SECONDS,
+        **options: Unpack[SubmitArguments],
+    ) -> Submitted:
+        """Store an action for a server to run, and return; `wait` and `watch` show how it ends.
+
+        It is not run before `delay` has passed, or before `ready_time`. Priority 0 comes first, 9 last, 5 unless said.
+        `timeout` bounds the storing alone. `key` as of `call`: with a key that is known you get its holder.
+        """
+        prepared = requests.prepare_call(capability, input, CallOptions(**options))
+        place = Place(queue=queue, priority=priority, delay=delay, ready_time=ready_time)
+        return await self._run(submit(prepared, place, self._keyless, Deadline(timeout), self._policy))
 
     def watch(self, action_id: str, *, after: str = "", timeout: float | None = None) -> AsyncEventStream:
         """Events after a cursor, first history, then live, to the end of the action; its ending is in the last
@@ -158,6 +194,64 @@ class AsyncClient:
         request = runtime_service_pb2.CancelActionRequest(action_id=action_id, reason=reason)
         action: action_pb2.Action = (await self._ask("CancelAction", request, timeout)).action
         return action
+
+    async def queues(
+        self, tenant: str = "", *, timeout: float = READ_SECONDS
+    ) -> Sequence[operations_service_pb2.Queue]:
+        """What waits, by queue. `tenant` "-": of all tenants, for operators."""
+        response = await self._ask("ListQueues", requests.queues_request(tenant), timeout)
+        queues: Sequence[operations_service_pb2.Queue] = response.queues
+        return queues
+
+    def dead_letters(
+        self,
+        *,
+        capabilities: Iterable[str] = (),
+        queue: str = "",
+        reason: str = "",
+        tenant: str = "",
+        page_size: int = 0,
+        timeout: float = READ_SECONDS,
+    ) -> AsyncIterator[action_pb2.Action]:
+        """Actions that ended with nobody waiting, newest first, without payloads; `reason` is that of their end, such
+        as "RETRY_BUDGET". Pages are fetched as needed."""
+        request = requests.dead_letters_request(
+            capabilities=capabilities, queue=queue, reason=reason, tenant=tenant, page_size=page_size
+        )
+        return self._pages("ListDeadLetters", request, "actions", timeout)
+
+    async def redrive(
+        self,
+        action_ids: Iterable[str] = (),
+        *,
+        capabilities: Iterable[str] = (),
+        queue: str = "",
+        reason_of_death: str = "",
+        count_max: int = 0,
+        attempts: int = 0,
+        reason: str = "",
+        validate_only: bool = False,
+        key: str | None = None,
+        timeout: float = READ_SECONDS,
+    ) -> Sequence[recovery_service_pb2.SelectionResult]:
+        """Try ended actions again, under their ids and keys: these, or the dead letters that match, oldest first, at
+        most `count_max` of them (100 unless said).
+
+        Each may have `attempts` tries from here, or as many as its contract allows. What is refused says why.
+        `validate_only` changes nothing. `key` ties resends together; without one a fresh key is made.
+        """
+        request = requests.redrive_request(
+            action_ids=action_ids,
+            capabilities=capabilities,
+            queue=queue,
+            reason_of_death=reason_of_death,
+            count_max=count_max,
+            attempts=attempts,
+            reason=reason,
+            validate_only=validate_only,
+            key=key,
+        )
+        return await self._run(redrive(request, Deadline(timeout), self._policy))
 
     async def whoami(self, *, timeout: float = READ_SECONDS) -> runtime_service_pb2.GetCallerResponse:
         response: runtime_service_pb2.GetCallerResponse

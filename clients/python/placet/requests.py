@@ -11,7 +11,14 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
-from placet.v1 import action_pb2, capability_pb2, catalog_service_pb2, runtime_service_pb2
+from placet.v1 import (
+    action_pb2,
+    capability_pb2,
+    catalog_service_pb2,
+    operations_service_pb2,
+    recovery_service_pb2,
+    runtime_service_pb2,
+)
 
 Seconds: TypeAlias = float | timedelta
 OnCallerGone = Literal["cancel", "detach"]
@@ -54,13 +61,38 @@ class PreparedCall:
     def stream_request(self) -> runtime_service_pb2.ExecuteStreamRequest:
         return runtime_service_pb2.ExecuteStreamRequest(invocation=self.invocation)
 
+    def submit_request(self, place: Place) -> runtime_service_pb2.SubmitRequest:
+        request = runtime_service_pb2.SubmitRequest(
+            invocation=self.invocation, queue=place.queue, priority=place.priority
+        )
+        if place.delay is not None:
+            request.delay.CopyFrom(_duration(place.delay))
+        ready_time = _timestamp(place.ready_time)
+        if ready_time is not None:
+            request.ready_time.CopyFrom(ready_time)
+        return request
+
     def lookup_request(self) -> runtime_service_pb2.GetActionRequest:
         return get_by_key_request(self.capability, self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in line a submitted action stands. Raises ValueError for a delay and a time together."""
+
+    queue: str = ""
+    priority: int | None = None
+    delay: Seconds | None = None
+    ready_time: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if self.delay is not None and self.ready_time is not None:
+            raise ValueError("delay and ready_time exclude each other")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """What `call` and `stream` take beside capability and input."""
+    """What `call`, `stream` and `submit` take beside capability and input."""
 
     version: str = ""
     key: str | None = None
@@ -71,16 +103,21 @@ class CallOptions:
     labels: Mapping[str, str] | None = None
 
 
-class CallArguments(TypedDict, total=False):
-    """The same, as keyword arguments."""
+class SubmitArguments(TypedDict, total=False):
+    """The same, as keyword arguments of `submit`, which nobody waits for."""
 
     version: str
     key: str | None
     attempt_timeout: Seconds | None
-    on_caller_gone: OnCallerGone | None
     on_duplicate: OnDuplicate | None
     require_durability: DurabilityWord | None
     labels: Mapping[str, str] | None
+
+
+class CallArguments(SubmitArguments, total=False):
+    """The same, as keyword arguments of `call` and `stream`."""
+
+    on_caller_gone: OnCallerGone | None
 
 
 def prepare_call(capability: str, input: Any, options: CallOptions) -> PreparedCall:
@@ -152,6 +189,54 @@ def list_request(
 
 def wait_request(action_id: str, seconds: float) -> runtime_service_pb2.WaitActionRequest:
     return runtime_service_pb2.WaitActionRequest(action_id=action_id, timeout=_duration(seconds))
+
+
+def dead_letters_request(
+    *, capabilities: Iterable[str], queue: str, reason: str, tenant: str, page_size: int
+) -> recovery_service_pb2.ListDeadLettersRequest:
+    return recovery_service_pb2.ListDeadLettersRequest(
+        tenant=tenant, page_size=page_size, filter=_dead_letters(capabilities, queue, reason)
+    )
+
+
+def queues_request(tenant: str) -> operations_service_pb2.ListQueuesRequest:
+    return operations_service_pb2.ListQueuesRequest(tenant=tenant)
+
+
+def redrive_request(
+    *,
+    action_ids: Iterable[str],
+    capabilities: Iterable[str],
+    queue: str,
+    reason_of_death: str,
+    count_max: int,
+    attempts: int,
+    reason: str,
+    validate_only: bool,
+    key: str | None,
+) -> recovery_service_pb2.RedriveRequest:
+    """Without `key` a fresh one is made. Raises ValueError unless ids or a filter, and not both, say which actions."""
+    ids, found = list(action_ids), _dead_letters(capabilities, queue, reason_of_death)
+    if bool(ids) == bool(found.ByteSize()):
+        raise ValueError("say which: action_ids, or some of capabilities, queue and reason_of_death")
+    selection = (
+        recovery_service_pb2.EndedSelection(action_ids=ids, count_max=count_max or len(ids))
+        if ids
+        else recovery_service_pb2.EndedSelection(filter=found, count_max=count_max)
+    )
+    return recovery_service_pb2.RedriveRequest(
+        selection=selection,
+        attempts=attempts,
+        reason=reason,
+        validate_only=validate_only,
+        idempotency_key=str(uuid.uuid4()) if key is None else key,
+    )
+
+
+def _dead_letters(
+    capabilities: Iterable[str], queue: str, reason: str
+) -> recovery_service_pb2.DeadLetterFilter:
+    return recovery_service_pb2.DeadLetterFilter(capabilities=list(capabilities), queue=queue, reason=reason)
 
 
 def admit_request(

@@ -1,4 +1,4 @@
-"""What a call ends with when it succeeds."""
+"""What a call ends with when it succeeds, and what a submission answers."""
 
 from __future__ import annotations
 
@@ -26,3 +26,16 @@ class Result:
             attached=attached,
             action=action,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """It is stored. `attached`: the key was known, and `action` is its holder as it stands, ended or not."""
+
+    action_id: str
+    attached: bool
+    action: action_pb2.Action
+
+    @classmethod
+    def of(cls, action: action_pb2.Action, *, attached: bool) -> Submitted:
+        return cls(action_id=action.action_id, attached=attached, action=action)

@@ -7,18 +7,18 @@ server.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from placet.errors import InvalidRequestError, NotFoundError, PlacetError, TransportError
-from placet.requests import PreparedCall, wait_request
-from placet.result import Result
+from placet.errors import ConflictError, InvalidRequestError, NotFoundError, PlacetError, TransportError
+from placet.requests import Place, PreparedCall, wait_request
+from placet.result import Result, Submitted
 from placet.retry import Deadline, RetryPolicy
 from placet.status import error_of_action
-from placet.v1 import action_pb2
+from placet.v1 import action_pb2, recovery_service_pb2
 
 ResultT = TypeVar("ResultT")
 
@@ -63,29 +63,79 @@ def ask(method: str, request: Message, deadline: Deadline, policy: RetryPolicy) 
 def call(prepared: PreparedCall, keyless: set[str], deadline: Deadline, policy: RetryPolicy) -> Steps[Result]:
     """Execute until there is an answer, or no time for another try. `keyless` remembers capabilities that take no
     key."""
+    try:
+        response = yield from _invoke(
+            "Execute", PreparedCall.execute_request, prepared, keyless, deadline, policy
+        )
+    except TransportError as lost:
+        if _is_keyless(prepared, keyless):
+            raise
+        return (yield from look_up(prepared, lost, deadline))
+    return Result.of(response.action, attached=response.attached)
+
+
+def submit(
+    prepared: PreparedCall, place: Place, keyless: set[str], deadline: Deadline, policy: RetryPolicy
+) -> Steps[Submitted]:
+    """Submit until it is known to be stored, or no time is left for another try."""
+
+    def request(sent: PreparedCall) -> Message:
+        return sent.submit_request(place)
+
+    try:
+        response = yield from _invoke("Submit", request, prepared, keyless, deadline, policy)
+    except TransportError as lost:
+        if _is_keyless(prepared, keyless):
+            raise
+        action = yield from _holder(prepared, lost, deadline)
+        return Submitted.of(action, attached=True)
+    return Submitted.of(response.action, attached=response.attached)
+
+
+def _invoke(
+    method: str,
+    request: Callable[[PreparedCall], Message],
+    prepared: PreparedCall,
+    keyless: set[str],
+    deadline: Deadline,
+    policy: RetryPolicy,
+) -> Steps[Any]:
     sent = 0
     while True:
         if prepared.key_is_automatic and prepared.capability in keyless:
             prepared = prepared.without_key()
         sent += 1
         try:
-            response = yield Send("Execute", prepared.execute_request(), _working(deadline))
-            return Result.of(response.action, attached=response.attached)
+            return (yield Send(method, request(prepared), _working(deadline)))
         except PlacetError as error:
             if refuses_key(error) and prepared.key_is_automatic:
                 keyless.add(prepared.capability)
                 continue
+            if isinstance(error, ConflictError):
+                # The advice is for the key's holder: this request would be refused again.
+                raise
             pause = policy.pause_seconds(error, sent, deadline.working_seconds_left())
             if pause is None:
-                if isinstance(error, TransportError) and prepared.key:
-                    return (yield from look_up(prepared, error, deadline))
                 raise
         yield Pause(pause)
+
+
+def _is_keyless(prepared: PreparedCall, keyless: set[str]) -> bool:
+    return not prepared.key or (prepared.key_is_automatic and prepared.capability in keyless)
 
 
 def look_up(prepared: PreparedCall, lost: TransportError, deadline: Deadline) -> Steps[Result]:
     """The reply is lost for good: what became of the key? Raises what the action ended with, or `lost` when nobody
     can say."""
+    action = yield from _holder(prepared, lost, deadline)
+    ended = error_of_action(action)
+    if ended is not None:
+        raise ended from lost
+    return Result.of(action, attached=True)
+
+
+def _holder(prepared: PreparedCall, lost: TransportError, deadline: Deadline) -> Steps[action_pb2.Action]:
+    """The action that holds the key. Raises `lost` when nobody can say."""
     try:
         response = yield Send(
             "GetAction", prepared.lookup_request(), max(deadline.seconds_left(), SEND_SECONDS_MIN)
@@ -98,10 +148,26 @@ def look_up(prepared: PreparedCall, lost: TransportError, deadline: Deadline) ->
     except PlacetError as error:
         lost.add_note(f"Asking for key {prepared.key!r} failed too: {error}")
         raise lost from None
-    ended = error_of_action(response.action)
-    if ended is not None:
-        raise ended from lost
-    return Result.of(response.action, attached=True)
+    action: action_pb2.Action = response.action
+    return action
+
+
+def redrive(
+    request: recovery_service_pb2.RedriveRequest, deadline: Deadline, policy: RetryPolicy
+) -> Steps[list[recovery_service_pb2.SelectionResult]]:
+    """A filter is made ids first: sent again after a lost reply, it would select further dead letters."""
+    if request.selection.HasField("filter") and not request.validate_only:
+        look = recovery_service_pb2.RedriveRequest()
+        look.CopyFrom(request)
+        look.validate_only = True
+        seen = yield from ask("Redrive", look, deadline, policy)
+        ids = [result.action_id for result in seen.results]
+        if not ids:
+            return []
+        selection = recovery_service_pb2.EndedSelection(action_ids=ids, count_max=len(ids))
+        request.selection.CopyFrom(selection)
+    response = yield from ask("Redrive", request, deadline, policy)
+    return list(response.results)
 
 
 def wait(action_id: str, deadline: Deadline, policy: RetryPolicy) -> Steps[action_pb2.Action]:
