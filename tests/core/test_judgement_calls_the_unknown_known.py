@@ -50,6 +50,7 @@ def running(
     expired: bool = False,
     cancelled: bool = False,
     keyed: bool = True,
+    submitted: bool = False,
 ) -> Action:
     """A running action; what its class does not have is left out."""
     is_read = effect_class == "READ"
@@ -74,12 +75,13 @@ def running(
         else None,
         cancel_requested_time_us=1 if cancelled else None,
         lease_id="00000000-0000-4000-8000-000000000000",
+        queue="default" if submitted else "",
     )
 
 
 def every_situation() -> Iterator[tuple[Action, Ending, StopCause | None]]:
-    for effect_class, flags in product(CLASSES, product((False, True), repeat=6)):
-        begun, unknown, last, expired, cancelled, keyed = flags
+    for effect_class, flags in product(CLASSES, product((False, True), repeat=7)):
+        begun, unknown, last, expired, cancelled, keyed, submitted = flags
         action = running(
             effect_class,
             begun=begun,
@@ -88,6 +90,7 @@ def every_situation() -> Iterator[tuple[Action, Ending, StopCause | None]]:
             expired=expired,
             cancelled=cancelled,
             keyed=keyed,
+            submitted=submitted,
         )
         for ending in ENDINGS:
             stops = [ending.cause] if isinstance(ending, Stopped) else [None, *StopCause]
@@ -194,11 +197,26 @@ def test_nothing_is_repeated_beyond_its_attempts_but_for_faults_that_are_not_its
     assert [] == wrong
 
 
-def test_nothing_without_a_key_is_made_ready_when_nothing_happened(judged: Judged) -> None:
+def test_nothing_executed_without_a_key_is_made_ready_when_nothing_happened(judged: Judged) -> None:
     wrong = [
         case
         for case in judged
-        if case[3].state is ActionState.QUEUED and not case[3].effect_unknown and not case[0].idempotency_key
+        if case[3].state is ActionState.QUEUED
+        and not case[3].effect_unknown
+        and not case[0].idempotency_key
+        and not case[0].is_submitted
+    ]
+    assert [] == wrong
+
+
+def test_who_executes_is_told_every_failure_and_retries_itself(judged: Judged) -> None:
+    wrong = [
+        case
+        for case in judged
+        if not case[0].is_submitted
+        and isinstance(case[1], Failed | Raised)
+        and not may_have_happened(*case[:2])
+        and case[3].state not in (ActionState.FAILED, ActionState.CANCELLED)
     ]
     assert [] == wrong
 
@@ -209,6 +227,7 @@ def test_only_a_temporary_failure_that_did_nothing_releases_the_key(judged: Judg
     assert all(case[3].state is ActionState.FAILED for case in released)
     assert all(not may_have_happened(*case[:2]) for case in released)
     assert all(isinstance(e, Failed) and e.category in TEMPORARY_CATEGORIES for _, e, *_ in released)
+    assert not any(action.is_submitted for action, *_ in released)
 
 
 def test_reads_have_no_effect(judged: Judged) -> None:

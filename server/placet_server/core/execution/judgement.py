@@ -5,7 +5,11 @@ who knows says otherwise. An ending without an answer (a crash, a timeout, a can
 declared) may be repeated where the effect class says that repeating is safe, and otherwise ends AMBIGUOUS.
 It never ends CANCELLED, EXHAUSTED or FAILED. An earlier attempt that ended unknown counts until an answer
 about the effect itself arrives: a later attempt that never reached the provider, failed only for the moment,
-or was turned away at the door, says nothing about the earlier one."""
+or was turned away at the door, says nothing about the earlier one.
+
+Who schedules a retry owns its budget. What was executed has a caller, to whom every failure is told. What was
+submitted has none, so the server tries again what failed for the moment, took too long, or raised, where it is certain
+that nothing was done; once the budget is spent it is EXHAUSTED, and its last failure stays told."""
 
 from __future__ import annotations
 
@@ -13,17 +17,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from placet_server.core.publication.line import closing_time_us
+from placet_server.core.publication.line import budget_end_us, closing_time_us
 from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action
+from placet_server.model.contract import Backoff
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import TEMPORARY_CATEGORIES, EffectState, FailureCategory
 
-RETRY_DELAY_SECONDS = 0.1
-RETRY_DELAY_SECONDS_MAX = 5.0
+# What a caller repeats is ready sooner than what waits in a queue.
+EXECUTED_BACKOFF = Backoff(initial_delay_seconds=0.1, delay_seconds_max=5.0)
+SUBMITTED_BACKOFF = Backoff()
+HANDLER_FAILED = "HANDLER_FAILED"
 UNDECLARED_ERROR = "undeclared_error"
 EFFECT_KEY_EXPIRED = "EFFECT_KEY_EXPIRED"
 QUEUE_DELAY = "QUEUE_DELAY"
+RETRY_BUDGET = "RETRY_BUDGET"
 CALLER_GONE = "CALLER_GONE"
 
 
@@ -71,6 +79,14 @@ class Failed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
     """The handler raised what it did not declare."""
+
+
+UNDECLARED = Failed(
+    code=UNDECLARED_ERROR,
+    message="The handler raised an error that it does not declare; the server's log has it.",
+    category=FailureCategory.PERMANENT,
+    effect=EffectState.NOT_DONE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,22 +140,25 @@ def judge(action: Action, ending: Ending, *, now_us: int, stop: StopCause | None
 
 def close_verdict(action: Action, now_us: int) -> Verdict | None:
     """What a ready action comes to that is not to begin any more: it is not wanted, repeating it is not safe any
-    longer, or nobody began it in time. None: it waits on.
+    longer, nobody began it in time, or its budget is over. None: it waits on.
     """
     if action.cancel_requested_time_us is not None:
         if action.effect_unknown:
             return _ambiguous(StopCause.CANCELLED_BY_CALLER)
-        return _closed(action, ActionState.CANCELLED, StopCause.CANCELLED_BY_CALLER)
+        return _cancelled(action, StopCause.CANCELLED_BY_CALLER)
     closing = closing_time_us(action)
     if closing is None or now_us < closing:
         return None
     if action.effect_unknown:
-        return _ambiguous(EFFECT_KEY_EXPIRED)
-    effect = _unless_read(action, EffectState.NOT_DONE)
-    if action.is_submitted:
-        return Verdict(state=ActionState.EXHAUSTED, effect=effect, reason=QUEUE_DELAY, cause=QUEUE_DELAY)
-    reason = StopCause.DEADLINE_EXCEEDED.value
-    return Verdict(state=ActionState.CANCELLED, effect=effect, reason=reason, cause=CALLER_GONE)
+        return _ambiguous(RETRY_BUDGET if _may_be_repeated(action, now_us) else EFFECT_KEY_EXPIRED)
+    if not action.is_submitted:
+        reason = StopCause.DEADLINE_EXCEEDED.value
+        effect = _unless_read(action, EffectState.NOT_DONE)
+        return Verdict(state=ActionState.CANCELLED, effect=effect, reason=reason, cause=CALLER_GONE)
+    reason = QUEUE_DELAY if action.budget_time_us is None else RETRY_BUDGET
+    return _exhausted(action, reason, reason)._replace(
+        message=action.message, failure_code=action.failure_code, failure_category=action.failure_category
+    )
 
 
 def _failed(action: Action, failed: Failed, now_us: int, unwanted: StopCause | None) -> Verdict:
@@ -151,26 +170,27 @@ def _failed(action: Action, failed: Failed, now_us: int, unwanted: StopCause | N
         says_nothing_of_earlier = action.effect_unknown and (untouched or failed.category in SILENT)
         if not says_nothing_of_earlier:
             if temporary and unwanted is not None:
-                return _closed(action, ActionState.CANCELLED, unwanted)
-            return _failure(action, failed, effect=EffectState.NOT_DONE, key_released=temporary)
+                return _cancelled(action, unwanted)
+            if temporary and _retries_are_ours(action):
+                return _again_or_exhausted(action, HANDLER_FAILED, now_us, failed=failed)
+            released = temporary and not action.is_submitted
+            return _failure(action, failed, effect=EffectState.NOT_DONE, key_released=released)
     if unwanted is not None:
-        return _ambiguous("HANDLER_FAILED", failed.message)
+        return _ambiguous(HANDLER_FAILED, failed.message)
     return _unanswered(
-        action, "HANDLER_FAILED", now_us, message=failed.message, delay_seconds=failed.retry_delay_seconds
+        action, HANDLER_FAILED, now_us, message=failed.message, delay_seconds=failed.retry_delay_seconds
     )
 
 
 def _raised(action: Action, now_us: int, unwanted: StopCause | None) -> Verdict:
-    if _is_certainly_not_done(action):
-        undeclared = Failed(
-            code=UNDECLARED_ERROR,
-            message="The handler raised an error that it does not declare; the server's log has it.",
-            category=FailureCategory.PERMANENT,
-            effect=EffectState.NOT_DONE,
-        )
-        return _failure(action, undeclared, effect=EffectState.NOT_DONE, key_released=False)
     cause = UNDECLARED_ERROR.upper()
-    return _unanswered(action, cause, now_us) if unwanted is None else _ambiguous(cause)
+    if not _is_certainly_not_done(action):
+        return _unanswered(action, cause, now_us) if unwanted is None else _ambiguous(cause)
+    if action.effect_class != "READ" or not _retries_are_ours(action):
+        return _failure(action, UNDECLARED, effect=EffectState.NOT_DONE, key_released=False)
+    if unwanted is not None:
+        return _cancelled(action, unwanted)
+    return _again_or_exhausted(action, cause, now_us, failed=UNDECLARED)
 
 
 def _stopped(action: Action, stopped: Stopped, now_us: int) -> Verdict:
@@ -178,14 +198,15 @@ def _stopped(action: Action, stopped: Stopped, now_us: int) -> Verdict:
     wanted = cause not in UNWANTED
     if not stopped.entered:
         action = action.changed(effect_begun=False)
+    blameless = cause in BLAMELESS
     if _is_certainly_not_done(action):
-        if wanted and cause is not StopCause.TIMEOUT and _can_be_resent(action):
-            return _again_or_exhausted(action, cause)
-        return _closed(action, ActionState.CANCELLED, cause)
+        is_worth_it = cause is not StopCause.TIMEOUT or _retries_are_ours(action)
+        if wanted and is_worth_it and _can_run_again(action):
+            return _again_or_exhausted(action, cause.value, now_us, blameless=blameless)
+        return _cancelled(action, cause)
     if not wanted:
         return _ambiguous(cause)
-    blameless = not stopped.entered and cause in BLAMELESS
-    return _unanswered(action, cause.value, now_us, blameless=blameless)
+    return _unanswered(action, cause.value, now_us, blameless=blameless and not stopped.entered)
 
 
 def _unwanted(action: Action, stop: StopCause | None) -> StopCause | None:
@@ -195,17 +216,25 @@ def _unwanted(action: Action, stop: StopCause | None) -> StopCause | None:
     return stop if stop in UNWANTED else None
 
 
-def _again_or_exhausted(action: Action, cause: StopCause) -> Verdict:
-    """Nothing has happened: ready again, at no risk."""
-    blameless = cause in BLAMELESS
-    if not blameless and action.attempt >= action.attempts_max:
-        return _closed(action, ActionState.EXHAUSTED, cause)
-    return Verdict(
-        state=ActionState.QUEUED,
-        effect=_unless_read(action, EffectState.NOT_DONE),
-        effect_unknown=False,
-        cause=cause.value,
-        ready_delay_seconds=0.0 if blameless else _backoff_seconds(action.attempt),
+def _again_or_exhausted(
+    action: Action, cause: str, now_us: int, *, failed: Failed | None = None, blameless: bool = False
+) -> Verdict:
+    """Nothing has happened: ready again, at no risk, as long as the budget lasts. What failed is told either way."""
+    asked = None if failed is None else failed.retry_delay_seconds
+    delay = _pause_seconds(action, asked, blameless)
+    if _has_budget(action, now_us, delay, blameless):
+        verdict = Verdict(
+            state=ActionState.QUEUED,
+            effect=_unless_read(action, EffectState.NOT_DONE),
+            cause=cause,
+            ready_delay_seconds=delay,
+        )
+    else:
+        verdict = _exhausted(action, RETRY_BUDGET, cause)
+    if failed is None:
+        return verdict
+    return verdict._replace(
+        message=failed.message, failure_code=failed.code, failure_category=failed.category
     )
 
 
@@ -219,22 +248,19 @@ def _unanswered(
     blameless: bool = False,
 ) -> Verdict:
     """The provider may have been touched and nobody knows more: again where that is safe, else AMBIGUOUS."""
-    repeatable = (
-        action.effect_class == "IDEMPOTENT"
-        and action.effect_key_expire_time_us is not None
-        and now_us < action.effect_key_expire_time_us
-        and (blameless or action.attempt < action.attempts_max)
-        and action.cancel_requested_time_us is None
-    )
-    if not repeatable:
+    delay = _pause_seconds(action, delay_seconds, blameless)
+    if (
+        not _may_be_repeated(action, now_us)
+        or not _has_budget(action, now_us, delay, blameless)
+        or action.cancel_requested_time_us is not None
+    ):
         return _ambiguous(cause, message)
-    delay = 0.0 if blameless else _backoff_seconds(action.attempt)
     return Verdict(
         state=ActionState.QUEUED,
         effect=EffectState.UNKNOWN,
         effect_unknown=True,
         cause=cause,
-        ready_delay_seconds=delay if delay_seconds is None else max(delay, delay_seconds),
+        ready_delay_seconds=delay,
     )
 
 
@@ -249,23 +275,24 @@ def _ambiguous(cause: str, message: str = "") -> Verdict:
     )
 
 
-def _closed(action: Action, state: ActionState, cause: StopCause) -> Verdict:
+def _cancelled(action: Action, cause: StopCause) -> Verdict:
     reasons = {StopCause.CANCELLED_BY_CALLER: "CANCELLED_BY_CALLER", StopCause.SHUTDOWN: "SHUTDOWN"}
     deadlines = (StopCause.DEADLINE_EXCEEDED, StopCause.TIMEOUT)
     reason = "DEADLINE_EXCEEDED" if cause in deadlines else reasons.get(cause, "SHUTDOWN")
-    return Verdict(
-        state=state,
-        effect=_unless_read(action, EffectState.NOT_DONE),
-        reason="RETRY_BUDGET" if state is ActionState.EXHAUSTED else reason,
-        cause=cause.value,
-    )
+    effect = _unless_read(action, EffectState.NOT_DONE)
+    return Verdict(state=ActionState.CANCELLED, effect=effect, reason=reason, cause=cause.value)
+
+
+def _exhausted(action: Action, reason: str, cause: str) -> Verdict:
+    effect = _unless_read(action, EffectState.NOT_DONE)
+    return Verdict(state=ActionState.EXHAUSTED, effect=effect, reason=reason, cause=cause)
 
 
 def _failure(action: Action, failed: Failed, *, effect: EffectState, key_released: bool) -> Verdict:
     return Verdict(
         state=ActionState.FAILED,
         effect=_unless_read(action, effect),
-        reason="HANDLER_FAILED",
+        reason=HANDLER_FAILED,
         message=failed.message,
         failure_code=failed.code,
         failure_category=failed.category,
@@ -284,14 +311,36 @@ def _is_certainly_not_done(action: Action) -> bool:
     return not _may_have_touched(action) and not action.effect_unknown
 
 
-def _can_be_resent(action: Action) -> bool:
-    """Without a key nobody can ask for this action again, so nobody would ever run it."""
-    return bool(action.idempotency_key)
+def _may_be_repeated(action: Action, now_us: int) -> bool:
+    """The provider knows our key, and still keeps it."""
+    expiry = action.effect_key_expire_time_us
+    return action.effect_class == "IDEMPOTENT" and expiry is not None and now_us < expiry
+
+
+def _can_run_again(action: Action) -> bool:
+    """What was executed without a key nobody can ask for again, so nobody would ever run it."""
+    return action.is_submitted or bool(action.idempotency_key)
+
+
+def _retries_are_ours(action: Action) -> bool:
+    """Not of one that was given up as ambiguous: the answer that comes late ends it, and tries nothing."""
+    return action.is_submitted and action.state is ActionState.RUNNING
 
 
 def _unless_read(action: Action, effect: EffectState) -> EffectState | None:
     return None if action.effect_class == "READ" else effect
 
 
-def _backoff_seconds(attempt: int) -> float:
-    return float(min(RETRY_DELAY_SECONDS_MAX, RETRY_DELAY_SECONDS * 2 ** (attempt - 1)))
+def _has_budget(action: Action, now_us: int, delay_seconds: float, blameless: bool) -> bool:
+    """For an attempt after this pause."""
+    if not blameless and action.attempt >= action.attempts_max:
+        return False
+    end = budget_end_us(action)
+    return end is None or now_us + int(delay_seconds * 1_000_000) <= end
+
+
+def _pause_seconds(action: Action, asked_seconds: float | None, blameless: bool) -> float:
+    """At least what the handler asked for, in whole microseconds, as the store counts."""
+    default = SUBMITTED_BACKOFF if action.is_submitted else EXECUTED_BACKOFF
+    pause = 0.0 if blameless else (action.backoff or default).delay_seconds(action.attempt, action.action_id)
+    return round(pause if asked_seconds is None else max(pause, asked_seconds), 6)

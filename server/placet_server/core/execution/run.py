@@ -19,7 +19,7 @@ from placet_server.core.execution.runs import Run
 from placet_server.core.publication.settle import read_for_sure, settle
 from placet_server.model.action import Action
 from placet_server.model.errors import PlacetError
-from placet_server.model.lifecycle import ActionState
+from placet_server.model.lifecycle import TRANSITIONS, ActionState
 
 _log = logging.getLogger(__name__)
 
@@ -115,11 +115,21 @@ async def _settle_as_stored(
     engine: Engine, known: Action, attempt: Attempt, ending: Ending, stop: StopCause | None
 ) -> Action:
     stored = await _as_stored(engine, known)
-    if stored.state is ActionState.RUNNING and stored.lease_id == known.lease_id:
-        verdict = judge(stored, ending, now_us=attempt.now_us(), stop=stop)
-        settled = await settle(engine.journal, stored, verdict)
-        return settled or await _as_stored(engine, known)
-    return stored
+    if stored.lease_id != known.lease_id or stored.state not in (ActionState.RUNNING, ActionState.AMBIGUOUS):
+        return stored
+    row = _given_up(known, stored) if stored.state is ActionState.AMBIGUOUS else stored
+    verdict = judge(row, ending, now_us=attempt.now_us(), stop=stop)
+    if verdict.state not in TRANSITIONS[row.state]:
+        return stored
+    settled = await settle(engine.journal, row, verdict)
+    return settled or await _as_stored(engine, known)
+
+
+def _given_up(known: Action, stored: Action) -> Action:
+    """What the row calls unknown is this very attempt, which knows better."""
+    return known.changed(
+        state=ActionState.AMBIGUOUS, cancel_requested_time_us=stored.cancel_requested_time_us
+    )
 
 
 def _as_known(run: Run, attempt: Attempt) -> Action:

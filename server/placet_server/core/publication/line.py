@@ -46,12 +46,23 @@ def is_dead_letter(action: Action, state: ActionState) -> bool:
 def closing_time_us(action: Action) -> int | None:
     """From when on a ready action that nobody cancels is not begun any more; None: never.
 
-    Because repeating is not safe any longer, because no server began it in time, or because its caller is gone.
+    Because repeating is not safe any longer, because no server began it in time, because its retry budget is over, or
+    because its caller is gone.
     """
+    budget = budget_end_us(action)
     if action.effect_unknown:
-        return action.effect_key_expire_time_us
+        safe = action.effect_key_expire_time_us
+        return budget if safe is None else safe if budget is None else min(safe, budget)
     if action.queue_delay_seconds is not None and action.budget_time_us is None:
         return (action.ready_time_us or 0) + int(action.queue_delay_seconds * 1_000_000)
     if not action.is_submitted and action.on_caller_gone is OnCallerGone.CANCEL:
         return action.deadline_us
-    return None
+    return budget
+
+
+def budget_end_us(action: Action) -> int | None:
+    """Until when further attempts may begin; None: no such bound, or none began yet."""
+    seconds = None if action.backoff is None else action.backoff.elapsed_seconds_max
+    if seconds is None or action.budget_time_us is None:
+        return None
+    return action.budget_time_us + int(seconds * 1_000_000)

@@ -105,7 +105,7 @@ def _settled(action: Action, verdict: Verdict, written: Written) -> Action:
     members["settle_time_us"] = written.time_us if verdict.state in TERMINAL else None
     if verdict.state is ActionState.QUEUED:
         members["lease_id"] = None
-        members["ready_time_us"] = written.time_us + int(verdict.ready_delay_seconds * 1_000_000)
+        members["ready_time_us"] = written.time_us + round(verdict.ready_delay_seconds * 1_000_000)
     return action.with_members(members)
 
 

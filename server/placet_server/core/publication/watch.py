@@ -37,7 +37,9 @@ async def watch_action(
     after_cursor: str,
     until: asyncio.Future[Any] | None = None,
 ) -> AsyncGenerator[Event | IdleCheckpoint, None]:
-    """Ends after `settled`, also for who has had it; or, when `until` is done, after what is stored then.
+    """Ends after the newest `settled`, also for who has had it; or, when `until` is done, after what is stored then.
+
+    An older one is followed by `redriven`: an operator had the ended action tried again.
 
     Raises NotFound, MalformedRequest, CursorExpired.
     """
@@ -57,11 +59,15 @@ async def watch_action(
             for stored in batch:
                 position = _after(position, stored)
                 replayed = replaying and (
-                    stored.sequence <= known_sequence if stored.sequence else was_settled
+                    stored.sequence <= known_sequence
+                    if stored.sequence
+                    else was_settled or stored.attempt < action.attempt
                 )
                 yield await _event(journal, caller, action_id, stored, position, replayed)
                 spoke = loop.time()
-                if stored.type == EventType.SETTLED.value:
+                if stored.type == EventType.SETTLED.value and await _is_newest(
+                    journal, caller, action_id, stored, batch
+                ):
                     return
             if more:
                 continue
@@ -98,6 +104,18 @@ async def _read(
     lane_is_whole = len(lane) < PAGE_MAX and sum(_bytes(s.body) for s in lane) < PAGE_BYTES_MAX
     life_is_whole = len(life) < PAGE_MAX
     return _merge(life, lane, life_is_whole, lane_is_whole), not (life_is_whole and lane_is_whole)
+
+
+async def _is_newest(
+    journal: Journal, caller: Caller, action_id: str, settled: StoredEvent, batch: list[StoredEvent]
+) -> bool:
+    """Nothing has followed it yet. What succeeded is never tried again, so nobody need ask."""
+    if any(stored.sequence > settled.sequence for stored in batch):
+        return False
+    if orjson.loads(settled.body)["kind"] == "SUCCEEDED":
+        return True
+    action = await get_action(journal, caller, action_id, full=False)
+    return action.sequence == settled.sequence
 
 
 def _bytes(text: str) -> int:
@@ -139,7 +157,7 @@ async def _event(
         action: Action = await get_action(journal, caller, action_id, full=True)
         body["output_json"] = action.output_json
     if stored.type == EventType.REQUEUED.value:
-        body["ready_time_us"] = stored.create_time_us + int(body["ready_delay_seconds"] * 1_000_000)
+        body["ready_time_us"] = stored.create_time_us + round(body["ready_delay_seconds"] * 1_000_000)
     return Event(
         action_id=action_id,
         type=EventType(stored.type),

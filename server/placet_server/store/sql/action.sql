@@ -367,6 +367,9 @@ closed as (
         lease_id = :lease_id,
         reason = :reason,
         cause = :cause,
+        message = :message,
+        failure_code = :failure_code,
+        failure_category = :failure_category,
         settle_time = case when :state::text <> 'AMBIGUOUS' then c.at end,
         sequence = a.sequence + 1,
         receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, :event_type, c.at, :event_body)

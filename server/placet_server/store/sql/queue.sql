@@ -47,10 +47,10 @@ line as materialized (
 ),
 -- What another server claims right now is passed over.
 picked as materialized (
-    select p.tenant, p.action_id, l.timeout_default_seconds, l.timeout_max_seconds
+    select p.tenant, p.action_id, p.expire_time, l.timeout_default_seconds, l.timeout_max_seconds
     from line as l
     cross join lateral (
-        select q.tenant, q.action_id
+        select q.tenant, q.action_id, q.expire_time
         from queue_ready as q
         where q.queue = l.queue
           and q.capability = l.capability
@@ -83,6 +83,7 @@ claimed as (
       and a.action_id = p.action_id
       and (a.state || '') = 'QUEUED'
       and a.cancel_requested_time is null
+      and (p.expire_time is null or p.expire_time > c.at)
       and not (a.effect_unknown and a.effect_key_expire_time <= c.at)
       and not (a.queue is null and a.on_caller_gone = 'CANCEL' and not a.effect_unknown and a.deadline <= c.at)
       and not (a.budget_time is null and a.queue_delay is not null and a.ready_time + a.queue_delay <= c.at)
