@@ -143,6 +143,7 @@ class PlacetServer:
         release = release_version()
         tracing = self._open_telemetry()
         self._opened = await open_kernel(self._stack, self._config, self._options, release)
+        self._count_queue_slots()
         token = stored_or_new_token(self._config.token_file) if self._config.identity_dev else ""
         parts = Parts(
             telemetry=Observation(self._metrics, tracing).layer,
@@ -194,6 +195,14 @@ class PlacetServer:
         provider = tracer_provider()
         self._stack.push_async_callback(asyncio.to_thread, provider.shutdown)
         return Tracing(provider, self._config.trace_ratio)
+
+    def _count_queue_slots(self) -> None:
+        dispatcher = self.kernel.dispatcher
+        if dispatcher is not None:
+            gauges = self._metrics.add_gauge
+            slots = dispatcher.settings.slots_max
+            gauges("placet_queue_slots", "Submitted actions that may run at once.", lambda: slots)
+            gauges("placet_queue_slots_used", "Those that run.", lambda: dispatcher.running)
 
     def _open_port(self, parts: Parts, announcer: Announcer, release: str) -> RpcServer:
         facts = ServerFacts(

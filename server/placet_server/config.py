@@ -152,6 +152,22 @@ class Config(BaseSettings):
     connection_age_grace_seconds: float = Field(
         900.0, ge=1, description="What its running calls have to end."
     )
+    queue_slots: int = Field(
+        64,
+        ge=0,
+        le=4096,
+        description="Submitted actions running at once, plain handlers only on three quarters of threads_max; 0: this "
+        "process runs none.",
+    )
+    queue_claim_max: int = Field(
+        100, ge=1, le=500, description="Submitted actions taken from their queues in one statement, at most."
+    )
+    queue_poll_seconds: float = Field(
+        0.25,
+        ge=0.01,
+        le=60,
+        description="How late work that another process put into a queue is seen, at most.",
+    )
     threads_max: int = Field(32, ge=1, le=1024, description="Plain (not async) handlers running at once.")
 
     # Life.

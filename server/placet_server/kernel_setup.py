@@ -19,6 +19,7 @@ from placet.app import App, load_app
 from placet.failure import DeclarationError
 from placet_server.config import Config, ConfigRefused
 from placet_server.core.admission.catalog import Catalog
+from placet_server.core.admission.dispatch import ANSWER_SECONDS, Dispatcher, QueueSettings
 from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.core.execution.supervisor import Supervisor
@@ -33,6 +34,8 @@ from placet_server.loops.instance_heartbeat import InstanceHeartbeat
 from placet_server.loops.lease_rescuer import LeaseRescuer
 from placet_server.loops.ownership_checker import OwnershipChecker
 from placet_server.loops.postgres_watcher import PostgresWatcher
+from placet_server.loops.queue_runner import QueueRunner
+from placet_server.loops.wake_sweeper import WakeSweeper
 from placet_server.model.durability import Durability, DurabilityClass
 from placet_server.model.errors import ManifestRefused
 from placet_server.rpc.convert.capability import manifest_of
@@ -106,7 +109,9 @@ async def open_kernel(
     _start_writer(stack, opened)
     if config.admit_apps:
         await _admit_apps(kernel.catalog, options.apps)
-    _start_loops(stack, kernel, heartbeat, config.lease_seconds)
+    _start_loops(stack, kernel, heartbeat, config)
+    if config.queue_slots:
+        await _start_queue_runner(stack, kernel, config, store.dsn)
     if store.postgres is not None:
         _watch_postgres(stack, opened, store.postgres)
     stack.push_async_callback(kernel.engine.supervisor.cancel_all)
@@ -226,15 +231,31 @@ def _start_writer(stack: AsyncExitStack, opened: OpenKernel) -> None:
     stack.push_async_callback(stop)
 
 
-def _start_loops(
-    stack: AsyncExitStack, kernel: Kernel, heartbeat: InstanceHeartbeat, lease_seconds: float
-) -> None:
+def _start_loops(stack: AsyncExitStack, kernel: Kernel, heartbeat: InstanceHeartbeat, config: Config) -> None:
+    lease_seconds = config.lease_seconds
     supervisor = Supervisor()
     stack.push_async_callback(supervisor.cancel_all)
     rescuer = LeaseRescuer(kernel.journal, store_ok_for=heartbeat.store_ok_for, lease_seconds=lease_seconds)
     supervisor.start(rescuer.run())
     supervisor.start(CancelDeliverer(kernel.engine).run())
     supervisor.start(OwnershipChecker(kernel.engine, lease_seconds=lease_seconds).run())
+    supervisor.start(WakeSweeper(kernel.journal, poll_seconds=config.queue_poll_seconds).run())
+
+
+async def _start_queue_runner(stack: AsyncExitStack, kernel: Kernel, config: Config, dsn: str) -> None:
+    settings = QueueSettings(
+        slots_max=config.queue_slots,
+        claim_max=config.queue_claim_max,
+        poll_seconds=config.queue_poll_seconds,
+    )
+    options = SessionOptions(application_name="placet queue", pinned_plans=True)
+    pool = Pool(dsn, options=options, connections_max=1, timeout_seconds=ANSWER_SECONDS)
+    await pool.open()
+    stack.push_async_callback(pool.close)
+    kernel.dispatcher = Dispatcher(kernel, pool=pool, settings=settings)
+    supervisor = Supervisor()
+    stack.push_async_callback(supervisor.cancel_all)
+    supervisor.start(QueueRunner(kernel.dispatcher, kernel.journal.doorbell).run())
 
 
 def _watch_postgres(stack: AsyncExitStack, opened: OpenKernel, postgres: EmbeddedPostgres) -> None:

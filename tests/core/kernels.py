@@ -10,14 +10,16 @@ from typing import Any
 
 from placet.app import App
 from placet_server.core.admission.catalog import Catalog
+from placet_server.core.admission.dispatch import ANSWER_SECONDS, Dispatcher, QueueSettings
 from placet_server.core.admission.execute import Executed, execute
 from placet_server.core.admission.pipeline import Call
+from placet_server.core.admission.submit import Submitted, submit
 from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.core.execution.threads import HandlerThreads
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.journal import Journal
-from placet_server.model.action import Action, Invocation
+from placet_server.model.action import Action, Invocation, Submission
 from placet_server.model.caller import Caller
 from placet_server.model.durability import Durability, DurabilityClass, Replication
 from placet_server.rpc.convert.capability import manifest_of
@@ -49,8 +51,11 @@ async def open_kernel(
     settings: ExecutionSettings | None = None,
     clock: Clock | None = None,
     lease_seconds: float = 15.0,
+    queue: QueueSettings | None = None,
 ) -> AsyncIterator[Kernel]:
-    """A boot with its writer, without loops: tests step those themselves. Leaving the block is a crash, not a drain."""
+    """A boot with its writer, without loops: tests step those themselves. Leaving the block is a crash, not a drain.
+
+    `queue`: with a dispatcher; `dispatch` steps it."""
     clock = clock or DatabaseClock()
     settings = settings or ExecutionSettings()
     boot = instance.this_boot("test", lease_seconds)
@@ -76,13 +81,24 @@ async def open_kernel(
         await instance.register(connection, boot, now=clock.now())
     await catalog.admit_local(manifest_of(app.manifest()))
     writing = engine.supervisor.start(writer.run())
+    kernel = Kernel(catalog=catalog, engine=engine, durability=DURABILITY, lease_seconds=lease_seconds)
+    claims = Pool(
+        dsn,
+        options=SessionOptions(application_name="placet queue", pinned_plans=True),
+        connections_max=1,
+        timeout_seconds=ANSWER_SECONDS,
+    )
+    await claims.open()
+    if queue is not None:
+        kernel.dispatcher = Dispatcher(kernel, pool=claims, settings=queue)
     try:
-        yield Kernel(catalog=catalog, engine=engine, durability=DURABILITY, lease_seconds=lease_seconds)
+        yield kernel
     finally:
         # Nothing may be written any more before anything else learns of the end.
         await engine.supervisor.stop([writing])
         await engine.supervisor.cancel_all()
         threads.close()
+        await claims.close()
         await pool.close()
 
 
@@ -112,6 +128,58 @@ async def run(
 ) -> Executed:
     call = call_of(capability, value, key, **options)._replace(on_admitted=on_admitted)
     return await execute(kernel, call)
+
+
+# Each step looks at what is stored.
+QUEUE = QueueSettings(poll_seconds=0.0)
+
+
+async def put(
+    kernel: Kernel,
+    capability: str,
+    value: Any,
+    key: str = "",
+    *,
+    place: Submission | None = None,
+    **options: Any,
+) -> Submitted:
+    """Submits it; nothing runs until `dispatch`."""
+    return await submit(kernel, call_of(capability, value, key, **options), place or Submission())
+
+
+async def dispatch(kernel: Kernel) -> None:
+    """Until there is nothing more that could be started now."""
+    assert kernel.dispatcher is not None
+    while await kernel.dispatcher.run_once():
+        pass
+
+
+async def work_off(kernel: Kernel, seconds: float = 30.0) -> None:
+    """Until nothing that could be claimed is left, and nothing runs."""
+    assert kernel.dispatcher is not None
+    async with asyncio.timeout(seconds):
+        while True:
+            await dispatch(kernel)
+            if not len(kernel.engine.runs):
+                return
+            await asyncio.wait([run.task for run in kernel.engine.runs if run.task is not None])
+
+
+async def places(kernel: Kernel) -> dict[str, list[str]]:
+    """The ids that stand in each table beside the actions."""
+    found = {}
+    async with kernel.journal.pool.connection() as connection:
+        for table in ("queue_ready", "queue_delayed", "dead_letters"):
+            rows = await connection.fetch(f"select action_id::text from {table} order by action_id")
+            found[table] = [row[0] for row in rows]
+    return found
+
+
+async def read(kernel: Kernel, action_id: str, tenant: str = "acme") -> Action:
+    async with kernel.journal.pool.connection() as connection:
+        action = await actions.get(connection, tenant, action_id, full=True)
+    assert action is not None
+    return action
 
 
 async def declare_dead(kernel: Kernel) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from placet_server.core.admission.catalog import Catalog
 from placet_server.core.execution.engine import Engine
@@ -11,17 +12,23 @@ from placet_server.core.execution.judgement import StopCause
 from placet_server.core.publication.journal import Journal
 from placet_server.model.durability import Durability
 
+if TYPE_CHECKING:
+    from placet_server.core.admission.dispatch import Dispatcher
+
 SETTLE_SECONDS = 5.0
+CLAIM_POLL_SECONDS = 0.01
 
 
 @dataclass(slots=True, kw_only=True)
 class Kernel:
-    """`lease_seconds`: after so long without a heartbeat this boot's leases go to others."""
+    """`lease_seconds`: after so long without a heartbeat this boot's leases go to others. `dispatcher`: None if this
+    process takes nothing from queues."""
 
     catalog: Catalog
     engine: Engine
     durability: Durability
     lease_seconds: float
+    dispatcher: Dispatcher | None = None
     is_draining: bool = False
     is_fenced: bool = False
 
@@ -58,16 +65,24 @@ class Kernel:
         self.start_draining()
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        while len(self.engine.runs) and loop.time() < end:
+        while self._is_busy() and loop.time() < end:
             await self._wait_for_runs(end - loop.time())
-        for run in self.engine.runs:
-            run.stop(StopCause.SHUTDOWN)
         end = loop.time() + SETTLE_SECONDS
-        while len(self.engine.runs) and loop.time() < end:
+        while self._is_busy() and loop.time() < end:
+            for run in self.engine.runs:
+                run.stop(StopCause.SHUTDOWN)
             await self._wait_for_runs(end - loop.time())
-        return len(self.engine.runs) == 0
+        return not self._is_busy()
+
+    def _is_busy(self) -> bool:
+        """Something runs here, or is claimed and about to."""
+        return len(self.engine.runs) > 0 or (self.dispatcher is not None and self.dispatcher.is_claiming)
 
     async def _wait_for_runs(self, seconds: float) -> None:
         tasks = [run.task for run in self.engine.runs if run.task is not None]
+        if self.dispatcher is not None and self.dispatcher.is_claiming:
+            seconds = min(seconds, CLAIM_POLL_SECONDS)
         if tasks:
             await asyncio.wait(tasks, timeout=max(0.0, seconds))
+        else:
+            await asyncio.sleep(max(0.0, min(seconds, CLAIM_POLL_SECONDS)))

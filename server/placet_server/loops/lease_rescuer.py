@@ -1,4 +1,4 @@
-"""Takes over from boots that fell silent, and closes what is ready but not wanted."""
+"""Takes over from boots that fell silent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from placet_server.core.publication.journal import Journal
-from placet_server.core.recovery.rescue import BATCH_MAX, close_unwanted, declare_dead, rescue
+from placet_server.core.recovery.rescue import BATCH_MAX, declare_dead, rescue
 from placet_server.loops.loop import repeat
 
 _log = logging.getLogger(__name__)
@@ -31,13 +31,12 @@ class LeaseRescuer:
         """True if a full batch says that there is more."""
         dead = await declare_dead(self._journal) if self._store_ok_for(self._lease_seconds) else 0
         rescued = await rescue(self._journal)
-        closed = await close_unwanted(self._journal)
-        if dead or rescued.actions or closed:
+        if dead or rescued.actions:
             _log.warning(
                 "rescued: %d boots dead, %d actions ready again, %d ambiguous, %d closed",
                 dead,
                 rescued.requeued,
                 rescued.ambiguous,
-                rescued.closed + closed,
+                rescued.closed,
             )
         return rescued.actions >= BATCH_MAX

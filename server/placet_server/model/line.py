@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+PRIORITY_LAST = 9
+
 
 class Line(NamedTuple):
     """Ready actions that one tenant has in one queue for one version of one capability."""
@@ -23,7 +25,8 @@ class ReadyLine(NamedTuple):
 
 
 class Share(NamedTuple):
-    """How much of a line may be claimed now."""
+    """How much of a line may be claimed now: nothing beyond `priority_last`, before which other lines' work comes."""
 
     line: Line
     count_max: int
+    priority_last: int = PRIORITY_LAST

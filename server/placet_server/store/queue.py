@@ -9,7 +9,7 @@ from datetime import datetime
 import orjson
 
 from placet_server.model.action import Action
-from placet_server.model.line import Line, ReadyLine
+from placet_server.model.line import PRIORITY_LAST, Line, ReadyLine
 from placet_server.store import queries
 from placet_server.store.action import read_action
 from placet_server.store.session import Connection, RawConnection
@@ -24,12 +24,13 @@ _FIRST = Line("", "", "", "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineShare:
-    """How much of a line to claim, from which place on, and how long its attempts may take."""
+    """How much of a line to claim, from which place on, up to which priority, and how long its attempts may take."""
 
     line: Line
     count_max: int
     after_priority: int = 0
     after_time_us: int = 0
+    priority_last: int = PRIORITY_LAST
     timeout_default_seconds: float
     timeout_max_seconds: float
 
@@ -85,6 +86,7 @@ async def claim_batch(
             "count_max": share.count_max,
             "after_priority": share.after_priority,
             "after_time_us": share.after_time_us,
+            "priority_last": share.priority_last,
             "timeout_default_seconds": share.timeout_default_seconds,
             "timeout_max_seconds": share.timeout_max_seconds,
         }

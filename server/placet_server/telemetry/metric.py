@@ -84,6 +84,16 @@ class Metrics:
             labels=("outcome",),
             bounds=SECONDS,
         )
+        self.queue_wait = HistogramFamily(
+            name="placet_queue_wait_seconds",
+            help="Time in a queue, from when the action was ready.",
+            unit="s",
+            labels=("queue",),
+            bounds=SECONDS,
+        )
+        self.claim_items = HistogramFamily(
+            name="placet_claim_items", help="Actions taken from queues together.", unit="1", bounds=ITEMS
+        )
         self.flush_items = HistogramFamily(
             name="placet_flush_items", help="Writes that share one commit.", unit="1", bounds=ITEMS
         )
@@ -103,7 +113,15 @@ class Metrics:
 
     @property
     def histograms(self) -> tuple[HistogramFamily, ...]:
-        return (self.rpcs, self.actions, self.flush_items, self.flush_seconds, self.loop_lag)
+        return (
+            self.rpcs,
+            self.actions,
+            self.queue_wait,
+            self.claim_items,
+            self.flush_items,
+            self.flush_seconds,
+            self.loop_lag,
+        )
 
     @property
     def counters(self) -> tuple[CounterFamily, ...]:

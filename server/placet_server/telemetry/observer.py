@@ -5,6 +5,8 @@ from __future__ import annotations
 from placet_server.model.action import Action
 from placet_server.telemetry.metric import Metrics
 
+QUEUES_MAX = 50
+
 
 class CountingObserver:
     def __init__(self, metrics: Metrics) -> None:
@@ -16,6 +18,15 @@ class CountingObserver:
 
     def refused(self, reason: str) -> None:
         self._metrics.refusals.add(reason)
+
+    def claims(self, items: int) -> None:
+        self._metrics.claim_items.of().observe(items)
+
+    def claimed(self, queue: str, wait_seconds: float) -> None:
+        # Callers choose the names, so there could be any number of them.
+        series = self._metrics.queue_wait.series
+        named = (queue,) in series or len(series) < QUEUES_MAX
+        self._metrics.queue_wait.of(queue if named else "other").observe(wait_seconds)
 
     def flushed(self, items: int, seconds: float) -> None:
         self._metrics.flush_items.of().observe(items)

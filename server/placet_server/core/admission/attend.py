@@ -94,7 +94,9 @@ async def _claim_run(kernel: Kernel, checked: Checked, action: Action, patience:
 
 def _clocks_left(checked: Checked, capability: Capability, action: Action, patience: Patience) -> Clocks:
     """A later attempt has what the caller's deadline still leaves."""
-    invocation = replace(checked.call.invocation, on_caller_gone=action.on_caller_gone)
+    asked = checked.call.invocation
+    timeout = action.attempt_timeout_seconds if action.is_submitted else asked.timeout_seconds
+    invocation = replace(asked, on_caller_gone=action.on_caller_gone, timeout_seconds=timeout)
     whole, left = checked.clocks.wait_seconds, patience.left_seconds()
     if whole is None or left is None or checked.call.time_left_seconds is None:
         return clocks_for(capability, invocation, None)

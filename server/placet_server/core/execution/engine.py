@@ -21,6 +21,12 @@ class Observer(Protocol):
 
     def refused(self, reason: str) -> None: ...
 
+    def claims(self, items: int) -> None:
+        """Together, in one statement."""
+
+    def claimed(self, queue: str, wait_seconds: float) -> None:
+        """Since it was ready."""
+
 
 class Unobserved:
     """Nobody counts."""
@@ -28,6 +34,10 @@ class Unobserved:
     def settled(self, action: Action, seconds: float) -> None: ...
 
     def refused(self, reason: str) -> None: ...
+
+    def claims(self, items: int) -> None: ...
+
+    def claimed(self, queue: str, wait_seconds: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

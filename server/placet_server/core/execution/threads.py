@@ -34,6 +34,13 @@ class HandlerThreads:
             raise Overloaded(limit="handler_threads", limit_max=self._threads_max)
         self._reserved += 1
 
+    def free(self) -> int:
+        return self._threads_max - self._reserved
+
+    def share(self, part: float) -> int:
+        """So many of all, at least one."""
+        return max(1, int(self._threads_max * part))
+
     def release(self) -> None:
         """The slot of a reservation that never became a call, or whose call has returned."""
         self._reserved -= 1

@@ -40,7 +40,7 @@ with clock as materialized (
 line as materialized (
     select r.*
     from json_to_recordset(:lines::json) as r(
-        queue text, capability text, version text, tenant text, count_max integer, after_priority smallint, after_time_us bigint,
+        queue text, capability text, version text, tenant text, count_max integer, after_priority smallint, after_time_us bigint, priority_last smallint,
         timeout_default_seconds double precision, timeout_max_seconds double precision)
     where num_nonnulls(r.queue, r.capability, r.version, r.tenant) = 4
       and exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
@@ -56,6 +56,7 @@ picked as materialized (
           and q.capability = l.capability
           and q.version = l.version
           and q.tenant = l.tenant
+          and q.priority <= l.priority_last
           and (q.priority, q.ready_time) >= (l.after_priority, 'epoch'::timestamptz + l.after_time_us * interval '1 microsecond')
         order by q.priority, q.ready_time, q.action_id
         limit l.count_max

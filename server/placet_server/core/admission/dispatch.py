@@ -1,0 +1,306 @@
+"""Taking work from the queues: never more than can run at once, and nothing is held here that only waits.
+
+One claim at a time. What waits is known by line, not by action: which lines have work (a look, and what the doorbell
+names), who gets how many slots (`core/execution/fairness.py`), one statement that claims, and every action it gave is
+started before anything else is awaited. A line that gave less than it was asked for is empty, or others are taking from
+it, and is forgotten until the next look. A line whose handler is not here is passed over, as if it were not there.
+
+Why plain handlers may not have every thread: who executes is refused when there is none, and he waits; who has
+submitted does not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from placet.app import Tool
+from placet_server.core.admission.take import Taken, take
+from placet_server.core.execution.fairness import share_out
+from placet_server.core.execution.judgement import close_verdict
+from placet_server.core.kernel import Kernel
+from placet_server.core.publication.close import close_queued
+from placet_server.core.publication.line import line_of
+from placet_server.core.publication.read import now_us
+from placet_server.model.action import PRIORITY_DEFAULT, QUEUE_DEFAULT, Action
+from placet_server.model.capability import Capability
+from placet_server.model.errors import CapabilityNotFound, HandlerNotFound
+from placet_server.model.lifecycle import ActionState
+from placet_server.model.line import PRIORITY_LAST, Line, ReadyLine, Share
+from placet_server.store import action as actions
+from placet_server.store import queue
+from placet_server.store.pool import Pool
+from placet_server.store.queue import LineShare, Picked
+
+# A claim that is not answered so soon is given up; what it took is found by its owner, who looks at nothing younger
+# than five seconds.
+ANSWER_SECONDS = 4.0
+PAGES_MAX = 8
+UNROUTABLE_SECONDS = 5.0
+UNROUTABLE_MAX = 4096
+THREADS_PART = 0.75
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    """`slots_max`: queued actions that run here at once. `claim_max`: how many one statement takes. `lines_max`: how
+    many lines are known at a time. Inputs longer than `input_bytes_max` are read one by one."""
+
+    slots_max: int = 64
+    claim_max: int = 100
+    lines_max: int = 256
+    poll_seconds: float = 0.25
+    input_bytes_max: int = 64 * 1024
+
+
+class _Route(NamedTuple):
+    """A share of a line that can be run here."""
+
+    share: Share
+    capability: Capability
+    tool: Tool
+
+
+class Dispatcher:
+    """Belongs to one event loop, with a pool of its own, so that nobody waits for claims. One `run_once` at a time."""
+
+    def __init__(self, kernel: Kernel, *, pool: Pool, settings: QueueSettings) -> None:
+        self.settings = settings
+        self.running = 0
+        self.is_claiming = False
+        self._kernel = kernel
+        self._engine = kernel.engine
+        self._pool = pool
+        self._lines: dict[Line, ReadyLine] = {}
+        self._after: Line | None = None
+        self._after_tenant = ""
+        self._look_at = 0.0
+        self._unroutable: dict[tuple[str, str, str], float] = {}
+        self._slots: Counter[str] = Counter()
+        self._threads = 0
+
+    async def run_once(self, rung: Collection[Line] = ()) -> bool:
+        """At most one claim. `rung`: lines that are said to have work. True: there may be more at once.
+
+        Raises StoreUnavailable."""
+        self._note(rung)
+        if self._free() <= 0:
+            return False
+        if self.look_seconds() <= 0:
+            await self._look()
+        routes = await self._routes()
+        # While capabilities were looked up the server may have begun to leave.
+        if not routes or self._free() <= 0:
+            return False
+        return await self._claim(routes)
+
+    def look_seconds(self) -> float:
+        """Until lines are looked for again, whether the doorbell rings or not."""
+        return max(0.0, self._look_at - time.monotonic())
+
+    def _free(self) -> int:
+        if self._kernel.is_draining:
+            return 0
+        return min(self.settings.slots_max - self.running, self.settings.claim_max)
+
+    def _free_threads(self) -> int:
+        threads = self._engine.threads
+        return min(threads.free(), threads.share(THREADS_PART) - self._threads)
+
+    def _note(self, rung: Collection[Line]) -> None:
+        now = time.time_ns() // 1000
+        for line in rung:
+            if (
+                line not in self._lines
+                and len(self._lines) < 2 * self.settings.lines_max
+                and self._is_here(line)
+            ):
+                self._lines[line] = ReadyLine(line, PRIORITY_DEFAULT, now)
+
+    async def _look(self) -> None:
+        """The next lines with work: all of them, where they are not more than may be known at a time."""
+        found: list[ReadyLine] = []
+        async with self._pool.connection() as connection:
+            for _ in range(PAGES_MAX):
+                page = await queue.list_lines(
+                    connection, after=self._after, count_max=self.settings.lines_max
+                )
+                found += (ready for ready in page if self._is_here(ready.line))
+                self._after = page[-1].line if len(page) == self.settings.lines_max else None
+                if self._after is None or len(found) >= self.settings.lines_max:
+                    break
+        self._lines = {ready.line: ready for ready in found}
+        self._look_at = time.monotonic() + self.settings.poll_seconds
+
+    def _is_here(self, line: Line) -> bool:
+        if self._engine.handlers.find(line.capability, line.version) is None:
+            return False
+        until = self._unroutable.get((line.tenant, line.capability, line.version))
+        return until is None or until <= time.monotonic()
+
+    async def _routes(self) -> list[_Route]:
+        """What may be claimed of which line, and what it is run with."""
+        no_thread = self._free_threads() <= 0
+        lines = [ready for ready in self._lines.values() if not (no_thread and self._is_plain(ready.line))]
+        shares, self._after_tenant = share_out(lines, self._free(), self._after_tenant, self._slots)
+        routes = []
+        for share in shares:
+            line = share.line
+            tool = self._engine.handlers.find(line.capability, line.version)
+            capability = await self._resolve(line)
+            if tool is not None and capability is not None:
+                routes.append(_Route(share, capability, tool))
+            else:
+                del self._lines[line]
+        return self._within_threads(routes)
+
+    def _is_plain(self, line: Line) -> bool:
+        tool = self._engine.handlers.find(line.capability, line.version)
+        return tool is not None and not tool.is_async
+
+    async def _resolve(self, line: Line) -> Capability | None:
+        """None: known to no catalogue that this process sees, for now."""
+        try:
+            found = await self._kernel.catalog.resolve(line.tenant, line.capability, line.version)
+        except (CapabilityNotFound, HandlerNotFound):
+            if len(self._unroutable) >= UNROUTABLE_MAX:
+                self._unroutable.clear()
+            key = (line.tenant, line.capability, line.version)
+            self._unroutable[key] = time.monotonic() + UNROUTABLE_SECONDS
+            return None
+        return found.capability
+
+    def _within_threads(self, routes: list[_Route]) -> list[_Route]:
+        left = self._free_threads()
+        within = []
+        for route in routes:
+            if not route.tool.is_async:
+                count = min(route.share.count_max, left)
+                left -= count
+                route = route._replace(share=route.share._replace(count_max=count))
+            if route.share.count_max > 0:
+                within.append(route)
+        return within
+
+    async def _claim(self, routes: Sequence[_Route]) -> bool:
+        plain = sum(route.share.count_max for route in routes if not route.tool.is_async)
+        for _ in range(plain):
+            self._engine.threads.reserve()
+        begin = asyncio.get_running_loop().time()
+        self.is_claiming = True
+        try:
+            async with self._pool.connection() as connection:
+                picked = await queue.claim_batch(
+                    connection,
+                    [_line_share(route) for route in routes],
+                    boot_id=self._kernel.boot_id,
+                    input_bytes_max=self.settings.input_bytes_max,
+                    now=self._kernel.journal.clock.now(),
+                )
+        finally:
+            self.is_claiming = False
+            for _ in range(plain):
+                self._engine.threads.release()
+        # From the answer to here nothing is awaited, nor until all of it runs: what this boot holds and does not run,
+        # the ownership check gives away.
+        begin_until = begin + min(ANSWER_SECONDS, self._kernel.lease_seconds / 2)
+        claimed = self._start_all(routes, picked, begin_until)
+        stale = [(each.tenant, each.action_id) for each in picked if each.action is None]
+        righted = await self._put_right(stale) if stale else 0
+        known = bool(self._lines) or self.look_seconds() <= 0
+        return claimed + righted > 0 and known and self._free() > 0
+
+    def _start_all(self, routes: Sequence[_Route], picked: Sequence[Picked], begin_until: float) -> int:
+        by_line = {route.share.line: route for route in routes}
+        counts: Counter[Line] = Counter()
+        for action in (each.action for each in picked if each.action is not None):
+            line = line_of(action)
+            route = by_line[line]
+            head = _place_of(line, action)
+            self._lines[line] = max(self._lines[line], head, key=_order) if counts[line] else head
+            counts[line] += 1
+            self._start(Taken(action, route.capability, route.tool, begin_until))
+        claimed = counts.total()
+        if claimed:
+            self._engine.observer.claims(claimed)
+        if claimed == len(picked):
+            self._forget_emptied(routes, counts)
+        return claimed
+
+    def _forget_emptied(self, routes: Sequence[_Route], counts: Counter[Line]) -> None:
+        for share in (route.share for route in routes):
+            if counts[share.line] < share.count_max:
+                del self._lines[share.line]
+                if share.priority_last < PRIORITY_LAST:
+                    self._look_at = 0.0
+        if not self._lines and self._after is not None:
+            self._look_at = 0.0
+
+    def _start(self, taken: Taken) -> None:
+        """A fault with one must not keep the others from being started."""
+        action = taken.action
+        self._engine.journal.hub.publish(action.action_id)
+        waited_us = (action.start_time_us or 0) - (action.ready_time_us or 0)
+        self._engine.observer.claimed(action.queue or QUEUE_DEFAULT, waited_us / 1_000_000)
+        try:
+            task = take(self._engine, taken)
+        except Exception:
+            _log.exception("a claimed action cannot be started", extra={"action_id": action.action_id})
+            return
+        tenant, threads = action.requester.tenant, int(not taken.tool.is_async)
+        self.running += 1
+        self._threads += threads
+        self._slots[tenant] += 1
+        task.add_done_callback(lambda _: self._ended(tenant, threads))
+
+    def _ended(self, tenant: str, threads: int) -> None:
+        self.running -= 1
+        self._threads -= threads
+        self._slots[tenant] -= 1
+        if not self._slots[tenant]:
+            del self._slots[tenant]
+        self._engine.journal.doorbell.ring()
+
+    async def _put_right(self, stale: Sequence[tuple[str, str]]) -> int:
+        """Places of what may not be begun any more, which is closed, and of what does not wait, which are forgotten."""
+        journal = self._engine.journal
+        now, righted = await now_us(journal), 0
+        orphans = []
+        for tenant, action_id in stale:
+            async with journal.pool.connection() as connection:
+                action = await actions.get(connection, tenant, action_id, full=False)
+            if action is None or action.state is not ActionState.QUEUED:
+                orphans.append((tenant, action_id))
+            elif (verdict := close_verdict(action, now)) is not None:
+                righted += await close_queued(journal, action, verdict)
+        if orphans:
+            async with journal.pool.connection() as connection:
+                righted += await queue.drop_orphans(connection, orphans)
+        return righted
+
+
+def _line_share(route: _Route) -> LineShare:
+    limits = route.capability.contract.limits
+    return LineShare(
+        line=route.share.line,
+        count_max=route.share.count_max,
+        priority_last=route.share.priority_last,
+        timeout_default_seconds=limits.timeout_default_seconds,
+        timeout_max_seconds=limits.timeout_max_seconds,
+    )
+
+
+def _place_of(line: Line, action: Action) -> ReadyLine:
+    """Where in line it stood: what is left stands behind it."""
+    priority = action.priority if action.is_submitted else PRIORITY_DEFAULT
+    return ReadyLine(line, priority, action.ready_time_us or 0)
+
+
+def _order(ready: ReadyLine) -> tuple[int, int]:
+    return ready.priority, ready.ready_time_us

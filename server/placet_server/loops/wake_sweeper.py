@@ -1,0 +1,52 @@
+"""Puts delayed actions into line when they are due, and closes those that nobody may begin any more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.promote import next_due_seconds, promote
+from placet_server.core.recovery.rescue import close_unwanted
+from placet_server.loops.loop import repeat
+
+CLOSE_SECONDS = 1.0
+PAUSE_SECONDS_MIN = 0.01
+
+_log = logging.getLogger(__name__)
+
+
+class WakeSweeper:
+    """Every process has one; what one moves the others pass over.
+
+    `poll_seconds`: how late an action that was delayed by another process, or for less than that, is seen at most."""
+
+    def __init__(self, journal: Journal, *, poll_seconds: float) -> None:
+        self._journal = journal
+        self._poll_seconds = poll_seconds
+        self._due_seconds: float | None = None
+        self._close_at = 0.0
+
+    async def run(self) -> None:
+        await repeat("wake_sweeper", self.step, self._poll_seconds, self._pause)
+
+    async def step(self) -> bool:
+        """True if a full batch says that there is more."""
+        self._due_seconds = await next_due_seconds(self._journal)
+        more = False
+        if self._due_seconds is not None and self._due_seconds <= 0:
+            more = await promote(self._journal)
+            self._due_seconds = None
+        if time.monotonic() >= self._close_at:
+            closed = await close_unwanted(self._journal)
+            self._close_at = time.monotonic() + CLOSE_SECONDS
+            if closed:
+                _log.info("closed %d actions that were not begun in time, or not wanted any more", closed)
+        return more
+
+    async def _pause(self, seconds: float) -> None:
+        """Until the next one is due, if that is sooner."""
+        if seconds > 0 and self._due_seconds is not None:
+            seconds = max(PAUSE_SECONDS_MIN, min(seconds, self._due_seconds))
+        await asyncio.sleep(seconds)
