@@ -8,14 +8,17 @@ import grpc
 import pytest
 from google.protobuf import duration_pb2, timestamp_pb2
 
-from placet.v1 import action_pb2
+from placet.v1 import action_pb2, operations_service_pb2
 from placet.v1 import catalog_service_pb2 as catalog
+from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as pb
 from tests.hostile.served import Client, Served
 from tests.rpc.support import ACTION_ID, ALL_PATHS, refusal, send_bytes
 
 RUNTIME = "/placet.v1.RuntimeService/"
 CATALOG = "/placet.v1.CatalogService/"
+OPERATIONS = "/placet.v1.OperationsService/"
+RECOVERY = "/placet.v1.RecoveryService/"
 
 
 def field(number: int, payload: bytes) -> bytes:
@@ -37,6 +40,11 @@ NO_UTF8 = {
         RUNTIME + "ExecuteStream",
         field(1, ECHO + field(4, field(10, field(1, BAD) + field(2, b"v")))),
     ),
+    "queue": (RUNTIME + "Submit", field(1, ECHO) + field(2, BAD)),
+    "tenant": (OPERATIONS + "ListQueues", field(1, BAD)),
+    "queue of dead letters": (RECOVERY + "ListDeadLetters", field(4, field(2, BAD))),
+    "id to redrive": (RECOVERY + "Redrive", field(1, field(1, BAD))),
+    "reason to redrive": (RECOVERY + "Redrive", field(1, field(1, ACTION_ID.encode())) + field(3, BAD)),
     "id": (RUNTIME + "GetAction", field(1, BAD)),
     "reason": (RUNTIME + "CancelAction", field(1, ACTION_ID.encode()) + field(2, BAD)),
     "cursor": (RUNTIME + "WatchAction", field(1, ACTION_ID.encode()) + field(2, BAD)),
@@ -94,6 +102,19 @@ def options(**changes: Any) -> pb.ExecuteRequest:
     return invocation(options=action_pb2.InvocationOptions(**changes))
 
 
+def submission(**members: Any) -> pb.SubmitRequest:
+    return pb.SubmitRequest(invocation=invocation().invocation, **members)
+
+
+def redrive(**members: Any) -> recovery.RedriveRequest:
+    selection = recovery.EndedSelection(action_ids=[ACTION_ID])
+    return recovery.RedriveRequest(**({"selection": selection} | members))
+
+
+def dead_letters(**members: Any) -> recovery.ListDeadLettersRequest:
+    return recovery.ListDeadLettersRequest(filter=recovery.DeadLetterFilter(**members))
+
+
 NUL = "a\x00b"
 REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
 WITH_NUL: dict[str, tuple[str, Any]] = {
@@ -117,6 +138,21 @@ WITH_NUL: dict[str, tuple[str, Any]] = {
     "page": ("ListActions", pb.ListActionsRequest(page_token=NUL)),
     "manifest": ("GetManifest", catalog.GetManifestRequest(name=NUL)),
     "capability read": ("GetCapability", catalog.GetCapabilityRequest(name=NUL)),
+    "queue": ("Submit", submission(queue=NUL)),
+    "submitted input": ("Submit", pb.SubmitRequest(invocation=invocation(input_json=NUL).invocation)),
+    "tenant": ("ListQueues", operations_service_pb2.ListQueuesRequest(tenant=NUL)),
+    "tenant of dead letters": ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant=NUL)),
+    "capability of dead letters": ("ListDeadLetters", dead_letters(capabilities=[NUL])),
+    "queue of dead letters": ("ListDeadLetters", dead_letters(queue=NUL)),
+    "reason of dead letters": ("ListDeadLetters", dead_letters(reason=NUL)),
+    "page of dead letters": ("ListDeadLetters", recovery.ListDeadLettersRequest(page_token=NUL)),
+    "id to redrive": ("Redrive", redrive(selection=recovery.EndedSelection(action_ids=[NUL]))),
+    "filter to redrive": (
+        "Redrive",
+        redrive(selection=recovery.EndedSelection(filter=dead_letters(queue=NUL).filter)),
+    ),
+    "reason to redrive": ("Redrive", redrive(reason=NUL)),
+    "key of a redrive": ("Redrive", redrive(idempotency_key=NUL)),
     "version read": ("GetCapability", catalog.GetCapabilityRequest(name="hostile.echo", version=NUL)),
 }
 
@@ -139,6 +175,9 @@ async def test_nul_is_refused_wherever_it_is_said(server: Served, client: Client
         ("ListCapabilities", catalog.ListCapabilitiesRequest(name_prefix=NUL)),
         ("ListCapabilities", catalog.ListCapabilitiesRequest(name_prefix="%_\\")),
         ("ListActions", pb.ListActionsRequest(filter=pb.ActionFilter(labels={"%": "_"}))),
+        ("ListDeadLetters", dead_letters(queue="%", reason="_")),
+        ("ListDeadLetters", dead_letters(capabilities=["%_\\", "'; drop table dead_letters; --"])),
+        ("Redrive", redrive(selection=recovery.EndedSelection(filter=dead_letters(reason="%").filter))),
     ],
 )
 async def test_a_search_for_what_cannot_be_finds_nothing_or_is_refused(
@@ -174,6 +213,24 @@ ODD_SPANS: list[tuple[str, Any]] = [
 ]
 
 
+ODD_STARTS = [
+    submission(delay=duration_pb2.Duration(seconds=s, nanos=n))
+    for s, n in [(-1, 0), (0, -1), (31536001, 0), (2**62, 0), (-(2**62), -(2**31)), (1, -1), (0, 2**31 - 1)]
+] + [
+    submission(ready_time=timestamp_pb2.Timestamp(seconds=s, nanos=n))
+    for s, n in [(2**62, 0), (-(2**62), 0), (253402300800, 0), (0, 2**31 - 1), (0, -1), (-62135596801, 999)]
+]
+
+
+@pytest.mark.parametrize("request_", ODD_STARTS)
+async def test_a_start_of_nowhere_is_malformed_and_nothing_waits(
+    server: Served, client: Client, request_: pb.SubmitRequest
+) -> None:
+    async with server.unharmed():
+        refused = await refusal(client.call("Submit", request_))
+    assert (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST") == (refused.code, refused.reason)
+
+
 @pytest.mark.parametrize(("rpc", "request_"), ODD_TIMES + ODD_SPANS)
 async def test_times_and_spans_of_nowhere_are_refused_or_find_nothing(
     server: Served, client: Client, rpc: str, request_: Any
@@ -194,8 +251,32 @@ async def test_a_page_of_no_size_is_malformed(server: Served, client: Client, si
             ("ListActions", pb.ListActionsRequest(page_size=size)),
             ("ListManifests", catalog.ListManifestsRequest(page_size=size)),
             ("ListCapabilities", catalog.ListCapabilitiesRequest(page_size=size)),
+            ("ListDeadLetters", recovery.ListDeadLettersRequest(page_size=size)),
+            (
+                "Redrive",
+                redrive(selection=recovery.EndedSelection(filter=dead_letters().filter, count_max=size)),
+            ),
         ):
             assert "MALFORMED_REQUEST" == (await refusal(client.call(rpc, request))).reason
+
+
+@pytest.mark.parametrize(
+    ("capability", "input_json", "reason"),
+    [
+        ("hostile.echo", '{"text":"' + "a" * 2**20 + '"}', "PAYLOAD_TOO_LARGE"),
+        ("hostile.any", '{"value":' + "[" * 100 + "]" * 100 + "}", "JSON_NOT_INTEROPERABLE"),
+        ("hostile.order", '{"lines":[{"item":"a","amount":10}]}', "INPUT_SCHEMA_VIOLATION"),
+        ("hostile.echo", '{"text":', "MALFORMED_JSON"),
+    ],
+)
+async def test_what_may_not_be_executed_may_not_be_submitted(
+    server: Served, client: Client, capability: str, input_json: str, reason: str
+) -> None:
+    request = submission(queue="hostile")
+    request.invocation.capability, request.invocation.input_json = capability, input_json
+    request.invocation.options.idempotency_key = "never"
+    async with server.unharmed():
+        assert reason == (await refusal(client.call("Submit", request))).reason
 
 
 async def test_the_largest_labels_make_shorter_pages_that_default_clients_can_take(

@@ -8,8 +8,9 @@ from typing import Any
 import grpc
 import pytest
 
-from placet.v1 import action_pb2
+from placet.v1 import action_pb2, operations_service_pb2
 from placet.v1 import catalog_service_pb2 as catalog
+from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as pb
 from placet_server.rpc.page import page_token
 from tests.hostile.served import Client, Served
@@ -126,6 +127,7 @@ async def test_a_page_token_serves_its_own_request_and_tenant_alone(
             (client, "ListActions", other_filter),
             (client, "ListManifests", catalog.ListManifestsRequest(page_token=token)),
             (client, "ListCapabilities", catalog.ListCapabilitiesRequest(page_token=token)),
+            (client, "ListDeadLetters", recovery.ListDeadLettersRequest(page_token=token)),
             (client, "ListActions", pb.ListActionsRequest(page_token=token[:-2])),
             (client, "ListActions", pb.ListActionsRequest(page_token=token + "A")),
             (client, "ListActions", pb.ListActionsRequest(page_token="A" * 512)),
@@ -145,6 +147,8 @@ async def test_a_page_token_made_by_hand_gets_no_further_than_its_check(
             ("ListActions", pb.ListActionsRequest(), "nonsense"),
             ("ListActions", pb.ListActionsRequest(), "\x00"),
             ("ListActions", pb.ListActionsRequest(), "%"),
+            ("ListDeadLetters", recovery.ListDeadLettersRequest(), "nonsense"),
+            ("ListDeadLetters", recovery.ListDeadLettersRequest(), "\x00"),
             ("ListManifests", catalog.ListManifestsRequest(), "a\x00"),
             ("ListCapabilities", catalog.ListCapabilitiesRequest(), "a\n\x00"),
         ):
@@ -177,3 +181,104 @@ async def test_a_cursor_of_another_action_or_of_nowhere_is_refused(
             request = pb.WatchActionRequest(action_id=action_id, after_cursor=cursor)
             refused = await refusal(caller.call("WatchAction", request))
             assert refused.reason in ("MALFORMED_REQUEST", "CURSOR_EXPIRED"), cursor
+
+
+def submission(key: str, delay_seconds: int = 3600) -> pb.SubmitRequest:
+    """Of what waits long enough for nobody to begin it meanwhile."""
+    options = action_pb2.InvocationOptions(idempotency_key=key)
+    request = pb.SubmitRequest(
+        invocation=action_pb2.Invocation(capability="hostile.order", input_json=LINES, options=options),
+        queue="acme_secret",
+    )
+    request.delay.seconds = delay_seconds
+    return request
+
+
+def selected(*action_ids: str, **members: Any) -> recovery.RedriveRequest:
+    return recovery.RedriveRequest(selection=recovery.EndedSelection(action_ids=action_ids), **members)
+
+
+EVERYTHING = recovery.EndedSelection(filter=recovery.DeadLetterFilter())
+
+
+@pytest.fixture
+async def cancelled(client: Client) -> action_pb2.Action:
+    """Of acme, ended without effect, so that it may be redriven."""
+    waiting = (await client.call("Submit", submission(str(uuid.uuid4())))).action
+    await client.call("CancelAction", pb.CancelActionRequest(action_id=waiting.action_id))
+    asked = pb.WaitActionRequest(action_id=waiting.action_id)
+    ended: action_pb2.Action = (await client.call("WaitAction", asked)).action
+    assert action_pb2.ACTION_STATE_CANCELLED == ended.state
+    return ended
+
+
+async def test_what_waits_is_of_the_own_tenant_alone(
+    server: Served, client: Client, stranger: Client
+) -> None:
+    own = (await client.call("Submit", submission(str(uuid.uuid4())))).action
+    async with server.unharmed():
+        theirs = await stranger.call("ListQueues", operations_service_pb2.ListQueuesRequest())
+        assert "acme_secret" not in [queue.name for queue in theirs.queues]
+        for rpc, request in by_id(own.action_id).items():
+            assert "NOT_FOUND" == (await refusal(stranger.call(rpc, request))).reason
+        ours = await client.call("ListQueues", operations_service_pb2.ListQueuesRequest(tenant="acme"))
+        assert "acme_secret" in [queue.name for queue in ours.queues]
+
+
+@pytest.mark.parametrize("tenant", ["-", "acme", "nobody"])
+async def test_another_tenant_is_named_by_operators_alone(
+    server: Served, stranger: Client, tenant: str
+) -> None:
+    async with server.unharmed():
+        for rpc, request in (
+            ("ListQueues", operations_service_pb2.ListQueuesRequest(tenant=tenant)),
+            ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant=tenant)),
+            ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant=tenant, page_token="AAAA")),
+        ):
+            refused = await refusal(stranger.call(rpc, request))
+            assert (grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING") == (refused.code, refused.reason)
+            assert "operator" == refused.infos[0].metadata["scope"]
+
+
+async def test_another_tenants_action_is_redriven_by_nobody_else(
+    server: Served, stranger: Client, cancelled: action_pb2.Action
+) -> None:
+    nowhere = str(uuid.uuid4())
+    async with server.unharmed():
+        for attempts in (0, 100):
+            asked = selected(cancelled.action_id, nowhere, attempts=attempts, idempotency_key="mine")
+            theirs, none = (await stranger.call("Redrive", asked)).results
+            assert (cancelled.action_id, nowhere) == (theirs.action_id, none.action_id)
+            theirs.action_id = none.action_id = ""
+            assert (none, "not_found") == (theirs, theirs.refused_rule)
+        assert [] == list(
+            (await stranger.call("Redrive", recovery.RedriveRequest(selection=EVERYTHING))).results
+        )
+
+
+async def test_an_operator_looks_everywhere_and_redrives_at_home(
+    server: Served, cancelled: action_pb2.Action
+) -> None:
+    scopes = "actions.execute actions.read operations.read recovery.read recovery.write operator"
+    async with grpc.aio.insecure_channel(server.target) as channel, server.unharmed():
+        operator = Client(channel, server.token("globex", "olga", scope=scopes))
+        for rpc, request in (
+            ("ListQueues", operations_service_pb2.ListQueuesRequest(tenant="-")),
+            ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant="acme")),
+        ):
+            await operator.call(rpc, request)
+        (told,) = (await operator.call("Redrive", selected(cancelled.action_id))).results
+        assert "not_found" == told.refused_rule
+
+
+async def test_a_key_of_a_redrive_is_the_callers_own(
+    client: Client, server: Served, cancelled: action_pb2.Action
+) -> None:
+    """Under the same key a colleague's redrive is one more, and meets the action as it stands by then."""
+    request = selected(cancelled.action_id, idempotency_key="again")
+    (done,) = (await client.call("Redrive", request)).results
+    assert (True, "") == (done.changed, done.refused_rule)
+    async with server.client("acme", "mallory") as colleague:
+        (told,) = (await colleague.call("Redrive", request)).results
+    assert not told.changed
+    assert told.refused_rule in ("not_terminal", "effect_done")

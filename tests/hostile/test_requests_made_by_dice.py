@@ -13,8 +13,9 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from placet.v1 import action_pb2, capability_pb2
+from placet.v1 import action_pb2, capability_pb2, operations_service_pb2
 from placet.v1 import catalog_service_pb2 as catalog
+from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as pb
 from tests.hostile.served import Served
 from tests.rpc.support import ACTION_ID, SERVICES, Refusal, bearer
@@ -44,6 +45,7 @@ CAPABILITY = capability_pb2.Capability(
 GOOD: dict[str, Message] = {
     "Execute": pb.ExecuteRequest(invocation=INVOCATION),
     "ExecuteStream": pb.ExecuteStreamRequest(invocation=INVOCATION),
+    "Submit": pb.SubmitRequest(invocation=INVOCATION, queue="dice", priority=1),
     "GetAction": pb.GetActionRequest(key=pb.KeyRef(capability="hostile.echo", idempotency_key="k")),
     "ListActions": pb.ListActionsRequest(page_size=5, filter=pb.ActionFilter(requester="dora")),
     "WaitAction": pb.WaitActionRequest(action_id=ACTION_ID),
@@ -54,6 +56,13 @@ GOOD: dict[str, Message] = {
         validate_only=True,
     ),
     "GetCapability": catalog.GetCapabilityRequest(name="hostile.echo", version="1"),
+    "ListQueues": operations_service_pb2.ListQueuesRequest(tenant="dice"),
+    "ListDeadLetters": recovery.ListDeadLettersRequest(
+        page_size=5, filter=recovery.DeadLetterFilter(queue="dice")
+    ),
+    "Redrive": recovery.RedriveRequest(
+        selection=recovery.EndedSelection(filter=recovery.DeadLetterFilter(queue="dice")), reason="r"
+    ),
 }
 
 TEXTS = st.one_of(

@@ -8,7 +8,7 @@ from protovalidate import Validator
 
 from placet.v1 import action_pb2
 from placet.v1 import runtime_service_pb2 as pb
-from placet_server.rpc.plain_request import is_plain
+from placet_server.rpc.plain_request import is_plain, is_plain_submission
 
 VALIDATOR = Validator()
 
@@ -57,6 +57,22 @@ def requests(draw: st.DrawFn) -> pb.ExecuteRequest:
     return request
 
 
+QUEUES = ["", "default", "a", "a-b_9", "9a", "A", "a b", "a\n", "é", "-", "a" * 64, "a" * 65]
+
+
+@st.composite
+def submissions(draw: st.DrawFn) -> pb.SubmitRequest:
+    request = pb.SubmitRequest(invocation=draw(requests()).invocation, queue=draw(st.sampled_from(QUEUES)))
+    if draw(st.booleans()):
+        request.priority = draw(st.integers(min_value=-1, max_value=10) | NUMBERS)
+    match draw(st.integers(min_value=0, max_value=3)):
+        case 0:
+            request.delay.seconds = draw(st.integers(min_value=-1, max_value=31536001))
+        case 1:
+            request.ready_time.seconds = draw(st.sampled_from([0, 253402300799, 253402300800]))
+    return request
+
+
 @settings(max_examples=1500, deadline=None)
 @given(requests())
 def test_a_plain_request_breaks_no_rule(request: pb.ExecuteRequest) -> None:
@@ -64,11 +80,20 @@ def test_a_plain_request_breaks_no_rule(request: pb.ExecuteRequest) -> None:
         assert [] == VALIDATOR.collect_violations(request)
 
 
+@settings(max_examples=1500, deadline=None)
+@given(submissions())
+def test_a_plain_submission_breaks_no_rule(request: pb.SubmitRequest) -> None:
+    if is_plain_submission(request):
+        assert [] == VALIDATOR.collect_violations(request)
+
+
 def test_an_ordinary_request_is_plain() -> None:
     options = action_pb2.InvocationOptions(idempotency_key="order-17 refund")
     invocation = action_pb2.Invocation(capability="orders.refund", input_json="{}", options=options)
     assert is_plain(pb.ExecuteRequest(invocation=invocation))
+    assert is_plain_submission(pb.SubmitRequest(invocation=invocation, queue="nightly", priority=9))
 
 
 def test_a_request_without_invocation_is_not_plain() -> None:
     assert not is_plain(pb.ExecuteRequest())
+    assert not is_plain_submission(pb.SubmitRequest())

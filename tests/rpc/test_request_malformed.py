@@ -9,8 +9,10 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
-from placet.v1 import action_pb2, catalog_service_pb2
+from placet.v1 import action_pb2, catalog_service_pb2, operations_service_pb2
+from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as pb
 from placet_server.rpc.call import Rpc
 from tests.rpc.support import ACTION_ID, ALL_PATHS, Setup, bearer, refusal, send_bytes, serving
@@ -112,6 +114,70 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
         pb.WaitActionRequest(action_id=ACTION_ID, timeout=Duration(seconds=61)).SerializeToString(),
         "timeout",
     ),
+}
+
+
+SUBMIT = "/placet.v1.RuntimeService/Submit"
+REDRIVE = "/placet.v1.RecoveryService/Redrive"
+DEAD_LETTERS = "/placet.v1.RecoveryService/ListDeadLetters"
+
+
+def submit(**members: Any) -> bytes:
+    invocation = action_pb2.Invocation(capability="a", input_json="{}")
+    return pb.SubmitRequest(invocation=invocation, **members).SerializeToString()
+
+
+def redrive(selection: recovery.EndedSelection | None = None, **members: Any) -> bytes:
+    one = recovery.EndedSelection(action_ids=[ACTION_ID])
+    return recovery.RedriveRequest(selection=selection or one, **members).SerializeToString()
+
+
+BOTH = recovery.EndedSelection(action_ids=[ACTION_ID], filter=recovery.DeadLetterFilter())
+MANY = [f"0199b0c0-0000-7000-8000-{number:012}" for number in range(1001)]
+BROKEN |= {
+    "nothing submitted": (SUBMIT, b"", "invocation"),
+    "queue of no shape": (SUBMIT, submit(queue="Nightly"), "queue"),
+    "queue too long": (SUBMIT, submit(queue="q" * 65), "queue"),
+    "priority above": (SUBMIT, submit(priority=10), "priority"),
+    "priority below": (SUBMIT, submit(priority=-1), "priority"),
+    "delay into the past": (SUBMIT, submit(delay=Duration(seconds=-1)), "delay"),
+    "delay of more than a year": (SUBMIT, submit(delay=Duration(seconds=31536001)), "delay"),
+    "ready in the year 10000": (SUBMIT, submit(ready_time=Timestamp(seconds=253402300800)), "ready_time"),
+    "tenant of no shape": (
+        "/placet.v1.OperationsService/ListQueues",
+        operations_service_pb2.ListQueuesRequest(tenant="--").SerializeToString(),
+        "tenant",
+    ),
+    "too many dead letters": (
+        DEAD_LETTERS,
+        recovery.ListDeadLettersRequest(page_size=1001).SerializeToString(),
+        "page_size",
+    ),
+    "too many capabilities": (
+        DEAD_LETTERS,
+        recovery.ListDeadLettersRequest(
+            filter=recovery.DeadLetterFilter(capabilities=["a"] * 33)
+        ).SerializeToString(),
+        "filter.capabilities",
+    ),
+    "nothing selected": (REDRIVE, b"", "selection"),
+    "neither ids nor filter": (REDRIVE, b"\x0a\x00", "selection"),
+    "ids and filter": (REDRIVE, redrive(BOTH), "selection"),
+    "the same id twice": (
+        REDRIVE,
+        redrive(recovery.EndedSelection(action_ids=[ACTION_ID] * 2)),
+        "selection.action_ids",
+    ),
+    "too many ids": (REDRIVE, redrive(recovery.EndedSelection(action_ids=MANY)), "selection.action_ids"),
+    "no uuid among ids": (
+        REDRIVE,
+        redrive(recovery.EndedSelection(action_ids=["x"])),
+        "selection.action_ids[0]",
+    ),
+    "too many attempts": (REDRIVE, redrive(attempts=101), "attempts"),
+    "less than no attempts": (REDRIVE, redrive(attempts=-1), "attempts"),
+    "blank key of a redrive": (REDRIVE, redrive(idempotency_key=" "), "idempotency_key"),
+    "reason too long": (REDRIVE, redrive(reason="r" * 513), "reason"),
 }
 
 

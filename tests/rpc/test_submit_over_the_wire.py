@@ -78,6 +78,41 @@ async def test_submit_answers_with_the_waiting_action_and_names_it_in_trailers(c
     assert stored == action
 
 
+async def ended(client: Client, action_id: str) -> action_pb2.Action:
+    asked = pb.WaitActionRequest(action_id=action_id)
+    return (await client.runtime.WaitAction(asked, metadata=client.metadata, timeout=20)).action
+
+
+async def test_what_was_submitted_is_run_by_the_server_and_a_resend_meets_its_end(client: Client) -> None:
+    waiting = (await submit(client, request("k"))).action
+    done = await ended(client, waiting.action_id)
+    assert (action_pb2.ACTION_STATE_SUCCEEDED, "3", 1) == (done.state, done.output_json, done.attempt)
+    again = await submit(client, request("k"))
+    assert (True, action_pb2.ACTION_STATE_SUCCEEDED) == (again.attached, again.action.state)
+    executed = await client.execute("shop.count", {"to": 3}, "k")
+    assert (True, waiting.action_id) == (executed.attached, executed.action.action_id)
+
+
+async def test_what_failed_with_nobody_waiting_is_a_dead_letter_until_it_is_redriven(client: Client) -> None:
+    failing = pb.SubmitRequest(invocation=invocation("shop.fail", {}, "f"))
+    action_id = (await submit(client, failing)).action.action_id
+    for generation in (1, 2):
+        failed = await ended(client, action_id)
+        assert (action_pb2.ACTION_STATE_FAILED, "sold_out", generation) == (
+            failed.state,
+            failed.outcome.failure_code,
+            failed.generation,
+        )
+        assert [action_id] == await dead_letters(client)
+        if generation == 1:
+            selection = recovery_service_pb2.EndedSelection(action_ids=[action_id])
+            (redriven,) = (await redrive(client, selection=selection)).results
+            assert redriven.changed
+    refused = await refusal(client.execute("shop.fail", {}, "f"))
+    assert "HANDLER_FAILED" == refused.reason
+    assert action_id == refused.trailers["placet-action-id"]
+
+
 async def test_what_is_not_said_is_the_default(client: Client) -> None:
     action = (await submit(client, request("k", delay=LATER))).action
     assert ("default", 5) == (action.queue, action.priority)

@@ -43,12 +43,12 @@ def is_plain(request: Any) -> bool:
 
 
 def is_plain_submission(request: Any) -> bool:
-    """A `ready_time` has no rule that could be broken."""
+    """For a SubmitRequest that is to run at once."""
     return (
         is_plain(request)
         and 0 <= request.priority <= PRIORITY_MAX
         and QUEUE.fullmatch(request.queue) is not None
-        and not request.HasField("delay")
+        and request.WhichOneof("start") is None
     )
 
 

@@ -25,6 +25,9 @@ ADMIT = {
 }
 
 
+SELECTED = {"selection": {"action_ids": [NOBODY]}}
+
+
 def invoke(capability: str = "desk.echo", input_json: str = '{"text": "a"}', **more: Any) -> dict[str, Any]:
     return {"invocation": {"capability": capability, "input_json": input_json, **more}}
 
@@ -85,7 +88,40 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     ),
 }
 
-INVOKING = ("Execute", "ExecuteStream")
+REFUSALS |= {
+    "submitted against the schema": (
+        "Submit",
+        invoke(input_json='{"text":1}'),
+        "INVALID_ARGUMENT",
+        "INPUT_SCHEMA_VIOLATION",
+    ),
+    "submitted to nobody": ("Submit", invoke("desk.none"), "NOT_FOUND", "CAPABILITY_NOT_FOUND"),
+    "submitted without key": (
+        "Submit",
+        invoke("desk.pay", '{"amount":"1"}'),
+        "INVALID_ARGUMENT",
+        "IDEMPOTENCY_KEY_REQUIRED",
+    ),
+    "queue of no shape": ("Submit", invoke() | {"queue": "Q"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+    "priority of nowhere": ("Submit", invoke() | {"priority": 10}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+    "delay into the past": ("Submit", invoke() | {"delay": "-1s"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+    "tenant of no shape": ("ListQueues", {"tenant": "--"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+    "somebody's dead letters": (
+        "ListDeadLetters",
+        {"page_token": "AAAA"},
+        "INVALID_ARGUMENT",
+        "MALFORMED_REQUEST",
+    ),
+    "nothing to redrive": ("Redrive", {}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+    "too much to redrive": (
+        "Redrive",
+        SELECTED | {"attempts": 101},
+        "INVALID_ARGUMENT",
+        "MALFORMED_REQUEST",
+    ),
+}
+
+INVOKING = ("Execute", "ExecuteStream", "Submit")
 REFUSED = outcome_pb2.OUTCOME_KIND_REFUSED
 
 
@@ -119,7 +155,19 @@ def test_what_no_stub_would_send_is_refused_with_one_reason(
     assert (code, reason) == (answer.code, answer.reason)
 
 
-@pytest.mark.parametrize("rpc", ["Execute", "ExecuteStream", "GetCaller", "WatchAction", "GetCapability"])
+@pytest.mark.parametrize(
+    "rpc",
+    [
+        "Execute",
+        "ExecuteStream",
+        "Submit",
+        "GetCaller",
+        "WatchAction",
+        "GetCapability",
+        "ListQueues",
+        "Redrive",
+    ],
+)
 @pytest.mark.parametrize(
     "authorization", ["", "Bearer", "Bearer wrong", "Basic eA==", "Bearer " + "x" * 7000]
 )

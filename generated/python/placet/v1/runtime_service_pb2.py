@@ -29,7 +29,7 @@ from placet.v1 import action_pb2 as placet_dot_v1_dot_action__pb2
 from placet.v1 import event_pb2 as placet_dot_v1_dot_event__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fplacet/v1/runtime_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x15placet/v1/event.proto\"O\n\x0e\x45xecuteRequest\x12=\n\ninvocation\x18\x01 \x01(\x0b\x32\x15.placet.v1.InvocationB\x06\xbaH\x03\xc8\x01\x01R\ninvocation\"X\n\x0f\x45xecuteResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\x12\x1a\n\x08\x61ttached\x18\x02 \x01(\x08R\x08\x61ttached\"U\n\x14\x45xecuteStreamRequest\x12=\n\ninvocation\x18\x01 \x01(\x0b\x32\x15.placet.v1.InvocationB\x06\xbaH\x03\xc8\x01\x01R\ninvocation\"E\n\x15\x45xecuteStreamResponse\x12,\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.placet.v1.ActionEventR\x05\x65vent\"\xca\x02\n\rSubmitRequest\x12=\n\ninvocation\x18\x01 \x01(\x0b\x32\x15.placet.v1.InvocationB\x06\xbaH\x03\xc8\x01\x01R\ninvocation\x12\x37\n\x05queue\x18\x02 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^([a-z][a-z0-9_-]{0,63})?$R\x05queue\x12*\n\x08priority\x18\x03 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\t(\x00H\x01R\x08priority\x88\x01\x01\x12;\n\nready_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00R\treadyTime\x12\x42\n\x05\x64\x65lay\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0f\xbaH\x0c\xaa\x01\t\"\x05\x08\x80\xe7\x84\x0f\x32\x00H\x00R\x05\x64\x65layB\x07\n\x05startB\x0b\n\t_priority\"W\n\x0eSubmitResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\x12\x1a\n\x08\x61ttached\x18\x02 \x01(\x08R\x08\x61ttached\"\xa5\x01\n\x10GetActionRequest\x12\'\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01H\x00R\x08\x61\x63tionId\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x11.placet.v1.KeyRefH\x00R\x03key\x12\x33\n\x04view\x18\x03 \x01(\x0e\x32\x15.placet.v1.ActionViewB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x04viewB\x0c\n\x03ref\x12\x05\xbaH\x02\x08\x01\"i\n\x06KeyRef\x12*\n\ncapability\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01R\ncapability\x12\x33\n\x0fidempotency_key\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x02R\x0eidempotencyKey\">\n\x11GetActionResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\"\x97\x01\n\x12ListActionsRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08pageSize\x12\'\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12/\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x17.placet.v1.ActionFilterR\x06\x66ilter\"\x8c\x04\n\x0c\x41\x63tionFilter\x12\x33\n\x0c\x63\x61pabilities\x18\x01 \x03(\tB\x0f\xbaH\x0c\x92\x01\t\x10 \"\x05r\x03\x18\x80\x01R\x0c\x63\x61pabilities\x12\x41\n\x06states\x18\x02 \x03(\x0e\x32\x16.placet.v1.ActionStateB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07\x82\x01\x04\x10\x01 \x00R\x06states\x12&\n\trequester\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\trequester\x12R\n\x06labels\x18\x07 \x03(\x0b\x32#.placet.v1.ActionFilter.LabelsEntryB\x15\xbaH\x12\x9a\x01\x0f\x10\x10\"\x04r\x02\x18?*\x05r\x03\x18\xff\x01R\x06labels\x12\x42\n\x0f\x63reate_time_min\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rcreateTimeMin\x12\x42\n\x0f\x63reate_time_max\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rcreateTimeMax\x12\x45\n\x10\x61\x63tion_id_prefix\x18\n \x01(\tB\x1b\xbaH\x18r\x16\x32\x14^([0-9a-f-]{4,36})?$R\x0e\x61\x63tionIdPrefix\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"t\n\x13ListActionsResponse\x12+\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32\x11.placet.v1.ActionR\x07\x61\x63tions\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"}\n\x11WaitActionRequest\x12%\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\x08\x61\x63tionId\x12\x41\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0c\xbaH\t\xaa\x01\x06\"\x02\x08<2\x00R\x07timeout\"?\n\x12WaitActionResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\"h\n\x12WatchActionRequest\x12%\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\x08\x61\x63tionId\x12+\n\x0c\x61\x66ter_cursor\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x0b\x61\x66terCursor\"C\n\x13WatchActionResponse\x12,\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.placet.v1.ActionEventR\x05\x65vent\"^\n\x13\x43\x61ncelActionRequest\x12%\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\x08\x61\x63tionId\x12 \n\x06reason\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\"A\n\x14\x43\x61ncelActionResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\"\x12\n\x10GetCallerRequest\"\xa2\x01\n\x11GetCallerResponse\x12)\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x11.placet.v1.CallerR\x06\x63\x61ller\x12\x30\n\x0epermitted_rpcs\x18\x02 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\rpermittedRpcs\x12\x30\n\x0fidentity_source\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18 R\x0eidentitySource\"\x16\n\x14GetServerInfoRequest\"\x9c\x03\n\x15GetServerInfoResponse\x12!\n\x07version\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x07version\x12\x44\n\ndurability\x18\x02 \x01(\x0e\x32\x1a.placet.v1.DurabilityClassB\x08\xbaH\x05\x82\x01\x02\x10\x01R\ndurability\x12\x33\n\x11message_bytes_max\x18\x03 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x0fmessageBytesMax\x12\x39\n\nstore_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tstoreTime\x12,\n\rstore_version\x18\x06 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x0cstoreVersion\x12)\n\x0breplication\x18\x07 \x01(\tB\x07\xbaH\x04r\x02\x18\x10R\x0breplication\x12 \n\x07\x62oot_id\x18\x08 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x06\x62ootId\x12/\n\x05lease\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease2\x85\x06\n\x0eRuntimeService\x12@\n\x07\x45xecute\x12\x19.placet.v1.ExecuteRequest\x1a\x1a.placet.v1.ExecuteResponse\x12T\n\rExecuteStream\x12\x1f.placet.v1.ExecuteStreamRequest\x1a .placet.v1.ExecuteStreamResponse0\x01\x12=\n\x06Submit\x12\x18.placet.v1.SubmitRequest\x1a\x19.placet.v1.SubmitResponse\x12\x46\n\tGetAction\x12\x1b.placet.v1.GetActionRequest\x1a\x1c.placet.v1.GetActionResponse\x12L\n\x0bListActions\x12\x1d.placet.v1.ListActionsRequest\x1a\x1e.placet.v1.ListActionsResponse\x12I\n\nWaitAction\x12\x1c.placet.v1.WaitActionRequest\x1a\x1d.placet.v1.WaitActionResponse\x12N\n\x0bWatchAction\x12\x1d.placet.v1.WatchActionRequest\x1a\x1e.placet.v1.WatchActionResponse0\x01\x12O\n\x0c\x43\x61ncelAction\x12\x1e.placet.v1.CancelActionRequest\x1a\x1f.placet.v1.CancelActionResponse\x12\x46\n\tGetCaller\x12\x1b.placet.v1.GetCallerRequest\x1a\x1c.placet.v1.GetCallerResponse\x12R\n\rGetServerInfo\x12\x1f.placet.v1.GetServerInfoRequest\x1a .placet.v1.GetServerInfoResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fplacet/v1/runtime_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x15placet/v1/event.proto\"O\n\x0e\x45xecuteRequest\x12=\n\ninvocation\x18\x01 \x01(\x0b\x32\x15.placet.v1.InvocationB\x06\xbaH\x03\xc8\x01\x01R\ninvocation\"X\n\x0f\x45xecuteResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\x12\x1a\n\x08\x61ttached\x18\x02 \x01(\x08R\x08\x61ttached\"U\n\x14\x45xecuteStreamRequest\x12=\n\ninvocation\x18\x01 \x01(\x0b\x32\x15.placet.v1.InvocationB\x06\xbaH\x03\xc8\x01\x01R\ninvocation\"E\n\x15\x45xecuteStreamResponse\x12,\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.placet.v1.ActionEventR\x05\x65vent\"\xdb\x02\n\rSubmitRequest\x12=\n\ninvocation\x18\x01 \x01(\x0b\x32\x15.placet.v1.InvocationB\x06\xbaH\x03\xc8\x01\x01R\ninvocation\x12\x37\n\x05queue\x18\x02 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^([a-z][a-z0-9_-]{0,63})?$R\x05queue\x12*\n\x08priority\x18\x03 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\t(\x00H\x01R\x08priority\x88\x01\x01\x12L\n\nready_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x0f\xbaH\x0c\xb2\x01\t\"\x07\x08\xff\x82\xd1\xff\xaf\x07H\x00R\treadyTime\x12\x42\n\x05\x64\x65lay\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0f\xbaH\x0c\xaa\x01\t\"\x05\x08\x80\xe7\x84\x0f\x32\x00H\x00R\x05\x64\x65layB\x07\n\x05startB\x0b\n\t_priority\"W\n\x0eSubmitResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\x12\x1a\n\x08\x61ttached\x18\x02 \x01(\x08R\x08\x61ttached\"\xa5\x01\n\x10GetActionRequest\x12\'\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01H\x00R\x08\x61\x63tionId\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x11.placet.v1.KeyRefH\x00R\x03key\x12\x33\n\x04view\x18\x03 \x01(\x0e\x32\x15.placet.v1.ActionViewB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x04viewB\x0c\n\x03ref\x12\x05\xbaH\x02\x08\x01\"i\n\x06KeyRef\x12*\n\ncapability\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01R\ncapability\x12\x33\n\x0fidempotency_key\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x02R\x0eidempotencyKey\">\n\x11GetActionResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\"\x97\x01\n\x12ListActionsRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08pageSize\x12\'\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12/\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x17.placet.v1.ActionFilterR\x06\x66ilter\"\x8c\x04\n\x0c\x41\x63tionFilter\x12\x33\n\x0c\x63\x61pabilities\x18\x01 \x03(\tB\x0f\xbaH\x0c\x92\x01\t\x10 \"\x05r\x03\x18\x80\x01R\x0c\x63\x61pabilities\x12\x41\n\x06states\x18\x02 \x03(\x0e\x32\x16.placet.v1.ActionStateB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07\x82\x01\x04\x10\x01 \x00R\x06states\x12&\n\trequester\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\trequester\x12R\n\x06labels\x18\x07 \x03(\x0b\x32#.placet.v1.ActionFilter.LabelsEntryB\x15\xbaH\x12\x9a\x01\x0f\x10\x10\"\x04r\x02\x18?*\x05r\x03\x18\xff\x01R\x06labels\x12\x42\n\x0f\x63reate_time_min\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rcreateTimeMin\x12\x42\n\x0f\x63reate_time_max\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rcreateTimeMax\x12\x45\n\x10\x61\x63tion_id_prefix\x18\n \x01(\tB\x1b\xbaH\x18r\x16\x32\x14^([0-9a-f-]{4,36})?$R\x0e\x61\x63tionIdPrefix\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"t\n\x13ListActionsResponse\x12+\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32\x11.placet.v1.ActionR\x07\x61\x63tions\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"}\n\x11WaitActionRequest\x12%\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\x08\x61\x63tionId\x12\x41\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0c\xbaH\t\xaa\x01\x06\"\x02\x08<2\x00R\x07timeout\"?\n\x12WaitActionResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\"h\n\x12WatchActionRequest\x12%\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\x08\x61\x63tionId\x12+\n\x0c\x61\x66ter_cursor\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x0b\x61\x66terCursor\"C\n\x13WatchActionResponse\x12,\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.placet.v1.ActionEventR\x05\x65vent\"^\n\x13\x43\x61ncelActionRequest\x12%\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\x08\x61\x63tionId\x12 \n\x06reason\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\"A\n\x14\x43\x61ncelActionResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\"\x12\n\x10GetCallerRequest\"\xa2\x01\n\x11GetCallerResponse\x12)\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x11.placet.v1.CallerR\x06\x63\x61ller\x12\x30\n\x0epermitted_rpcs\x18\x02 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\rpermittedRpcs\x12\x30\n\x0fidentity_source\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18 R\x0eidentitySource\"\x16\n\x14GetServerInfoRequest\"\x9c\x03\n\x15GetServerInfoResponse\x12!\n\x07version\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x07version\x12\x44\n\ndurability\x18\x02 \x01(\x0e\x32\x1a.placet.v1.DurabilityClassB\x08\xbaH\x05\x82\x01\x02\x10\x01R\ndurability\x12\x33\n\x11message_bytes_max\x18\x03 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x0fmessageBytesMax\x12\x39\n\nstore_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tstoreTime\x12,\n\rstore_version\x18\x06 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x0cstoreVersion\x12)\n\x0breplication\x18\x07 \x01(\tB\x07\xbaH\x04r\x02\x18\x10R\x0breplication\x12 \n\x07\x62oot_id\x18\x08 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x06\x62ootId\x12/\n\x05lease\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease2\x85\x06\n\x0eRuntimeService\x12@\n\x07\x45xecute\x12\x19.placet.v1.ExecuteRequest\x1a\x1a.placet.v1.ExecuteResponse\x12T\n\rExecuteStream\x12\x1f.placet.v1.ExecuteStreamRequest\x1a .placet.v1.ExecuteStreamResponse0\x01\x12=\n\x06Submit\x12\x18.placet.v1.SubmitRequest\x1a\x19.placet.v1.SubmitResponse\x12\x46\n\tGetAction\x12\x1b.placet.v1.GetActionRequest\x1a\x1c.placet.v1.GetActionResponse\x12L\n\x0bListActions\x12\x1d.placet.v1.ListActionsRequest\x1a\x1e.placet.v1.ListActionsResponse\x12I\n\nWaitAction\x12\x1c.placet.v1.WaitActionRequest\x1a\x1d.placet.v1.WaitActionResponse\x12N\n\x0bWatchAction\x12\x1d.placet.v1.WatchActionRequest\x1a\x1e.placet.v1.WatchActionResponse0\x01\x12O\n\x0c\x43\x61ncelAction\x12\x1e.placet.v1.CancelActionRequest\x1a\x1f.placet.v1.CancelActionResponse\x12\x46\n\tGetCaller\x12\x1b.placet.v1.GetCallerRequest\x1a\x1c.placet.v1.GetCallerResponse\x12R\n\rGetServerInfo\x12\x1f.placet.v1.GetServerInfoRequest\x1a .placet.v1.GetServerInfoResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,6 +47,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBMITREQUEST'].fields_by_name['queue']._serialized_options = b'\272H\036r\0342\032^([a-z][a-z0-9_-]{0,63})?$'
   _globals['_SUBMITREQUEST'].fields_by_name['priority']._loaded_options = None
   _globals['_SUBMITREQUEST'].fields_by_name['priority']._serialized_options = b'\272H\006\032\004\030\t(\000'
+  _globals['_SUBMITREQUEST'].fields_by_name['ready_time']._loaded_options = None
+  _globals['_SUBMITREQUEST'].fields_by_name['ready_time']._serialized_options = b'\272H\014\262\001\t\"\007\010\377\202\321\377\257\007'
   _globals['_SUBMITREQUEST'].fields_by_name['delay']._loaded_options = None
   _globals['_SUBMITREQUEST'].fields_by_name['delay']._serialized_options = b'\272H\014\252\001\t\"\005\010\200\347\204\0172\000'
   _globals['_GETACTIONREQUEST'].oneofs_by_name['ref']._loaded_options = None
@@ -114,43 +116,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXECUTESTREAMRESPONSE']._serialized_start=445
   _globals['_EXECUTESTREAMRESPONSE']._serialized_end=514
   _globals['_SUBMITREQUEST']._serialized_start=517
-  _globals['_SUBMITREQUEST']._serialized_end=847
-  _globals['_SUBMITRESPONSE']._serialized_start=849
-  _globals['_SUBMITRESPONSE']._serialized_end=936
-  _globals['_GETACTIONREQUEST']._serialized_start=939
-  _globals['_GETACTIONREQUEST']._serialized_end=1104
-  _globals['_KEYREF']._serialized_start=1106
-  _globals['_KEYREF']._serialized_end=1211
-  _globals['_GETACTIONRESPONSE']._serialized_start=1213
-  _globals['_GETACTIONRESPONSE']._serialized_end=1275
-  _globals['_LISTACTIONSREQUEST']._serialized_start=1278
-  _globals['_LISTACTIONSREQUEST']._serialized_end=1429
-  _globals['_ACTIONFILTER']._serialized_start=1432
-  _globals['_ACTIONFILTER']._serialized_end=1956
-  _globals['_ACTIONFILTER_LABELSENTRY']._serialized_start=1899
-  _globals['_ACTIONFILTER_LABELSENTRY']._serialized_end=1956
-  _globals['_LISTACTIONSRESPONSE']._serialized_start=1958
-  _globals['_LISTACTIONSRESPONSE']._serialized_end=2074
-  _globals['_WAITACTIONREQUEST']._serialized_start=2076
-  _globals['_WAITACTIONREQUEST']._serialized_end=2201
-  _globals['_WAITACTIONRESPONSE']._serialized_start=2203
-  _globals['_WAITACTIONRESPONSE']._serialized_end=2266
-  _globals['_WATCHACTIONREQUEST']._serialized_start=2268
-  _globals['_WATCHACTIONREQUEST']._serialized_end=2372
-  _globals['_WATCHACTIONRESPONSE']._serialized_start=2374
-  _globals['_WATCHACTIONRESPONSE']._serialized_end=2441
-  _globals['_CANCELACTIONREQUEST']._serialized_start=2443
-  _globals['_CANCELACTIONREQUEST']._serialized_end=2537
-  _globals['_CANCELACTIONRESPONSE']._serialized_start=2539
-  _globals['_CANCELACTIONRESPONSE']._serialized_end=2604
-  _globals['_GETCALLERREQUEST']._serialized_start=2606
-  _globals['_GETCALLERREQUEST']._serialized_end=2624
-  _globals['_GETCALLERRESPONSE']._serialized_start=2627
-  _globals['_GETCALLERRESPONSE']._serialized_end=2789
-  _globals['_GETSERVERINFOREQUEST']._serialized_start=2791
-  _globals['_GETSERVERINFOREQUEST']._serialized_end=2813
-  _globals['_GETSERVERINFORESPONSE']._serialized_start=2816
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=3228
-  _globals['_RUNTIMESERVICE']._serialized_start=3231
-  _globals['_RUNTIMESERVICE']._serialized_end=4004
+  _globals['_SUBMITREQUEST']._serialized_end=864
+  _globals['_SUBMITRESPONSE']._serialized_start=866
+  _globals['_SUBMITRESPONSE']._serialized_end=953
+  _globals['_GETACTIONREQUEST']._serialized_start=956
+  _globals['_GETACTIONREQUEST']._serialized_end=1121
+  _globals['_KEYREF']._serialized_start=1123
+  _globals['_KEYREF']._serialized_end=1228
+  _globals['_GETACTIONRESPONSE']._serialized_start=1230
+  _globals['_GETACTIONRESPONSE']._serialized_end=1292
+  _globals['_LISTACTIONSREQUEST']._serialized_start=1295
+  _globals['_LISTACTIONSREQUEST']._serialized_end=1446
+  _globals['_ACTIONFILTER']._serialized_start=1449
+  _globals['_ACTIONFILTER']._serialized_end=1973
+  _globals['_ACTIONFILTER_LABELSENTRY']._serialized_start=1916
+  _globals['_ACTIONFILTER_LABELSENTRY']._serialized_end=1973
+  _globals['_LISTACTIONSRESPONSE']._serialized_start=1975
+  _globals['_LISTACTIONSRESPONSE']._serialized_end=2091
+  _globals['_WAITACTIONREQUEST']._serialized_start=2093
+  _globals['_WAITACTIONREQUEST']._serialized_end=2218
+  _globals['_WAITACTIONRESPONSE']._serialized_start=2220
+  _globals['_WAITACTIONRESPONSE']._serialized_end=2283
+  _globals['_WATCHACTIONREQUEST']._serialized_start=2285
+  _globals['_WATCHACTIONREQUEST']._serialized_end=2389
+  _globals['_WATCHACTIONRESPONSE']._serialized_start=2391
+  _globals['_WATCHACTIONRESPONSE']._serialized_end=2458
+  _globals['_CANCELACTIONREQUEST']._serialized_start=2460
+  _globals['_CANCELACTIONREQUEST']._serialized_end=2554
+  _globals['_CANCELACTIONRESPONSE']._serialized_start=2556
+  _globals['_CANCELACTIONRESPONSE']._serialized_end=2621
+  _globals['_GETCALLERREQUEST']._serialized_start=2623
+  _globals['_GETCALLERREQUEST']._serialized_end=2641
+  _globals['_GETCALLERRESPONSE']._serialized_start=2644
+  _globals['_GETCALLERRESPONSE']._serialized_end=2806
+  _globals['_GETSERVERINFOREQUEST']._serialized_start=2808
+  _globals['_GETSERVERINFOREQUEST']._serialized_end=2830
+  _globals['_GETSERVERINFORESPONSE']._serialized_start=2833
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=3245
+  _globals['_RUNTIMESERVICE']._serialized_start=3248
+  _globals['_RUNTIMESERVICE']._serialized_end=4021
 # @@protoc_insertion_point(module_scope)
