@@ -58,6 +58,17 @@ async def decline(effect: str = "not_done", category: str = "permanent") -> None
     raise placet.Failure("card_declined", "no", effect=effect, category=category)  # type: ignore[arg-type]
 
 
+@app.tool("desk.post", "idempotent", effect_marked=True, attempts_max=2, retry_delay=0.01)
+def post(context: placet.SyncContext, text: str) -> str:
+    """Fails for the moment, until a file `open` is there."""
+    mark("knock")
+    if not Path(os.environ[FOLDER_VARIABLE], "open").exists():
+        raise placet.Failure("closed", "come again", category="temporary", effect="not_done")
+    context.effect()
+    mark("post")
+    return text
+
+
 @app.tool("desk.wait", "idempotent", effect_marked=True)
 @app.tool("desk.linger", "read")
 async def wait(context: placet.Context) -> None:

@@ -12,7 +12,16 @@ import typer
 
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
-from placet_server.cli.option import Json, Labels, Target, bytes_of_file, labels_of, seconds_of
+from placet_server.cli.option import (
+    CapabilityName,
+    Input,
+    Json,
+    Labels,
+    Target,
+    labels_of,
+    payload_of,
+    seconds_of,
+)
 from placet_server.cli.output import pretty_json, print_document, say, warn
 
 if TYPE_CHECKING:
@@ -23,12 +32,8 @@ SILENT_SECONDS = 3.0
 
 
 def call(
-    capability: Annotated[
-        str, typer.Argument(metavar="CAPABILITY", help="Its name, for example orders.lookup.")
-    ],
-    input_text: Annotated[
-        str, typer.Argument(metavar="JSON|@FILE|-", help="The input: JSON text, a file, or stdin.")
-    ] = "{}",
+    capability: CapabilityName,
+    input_text: Input = "{}",
     key: Annotated[
         str | None,
         typer.Option(help="Idempotency key: the same key again has the effect once. Default: a fresh one."),
@@ -59,7 +64,7 @@ def call(
 
     if detach and stream:
         raise Complaint("--detach and --stream exclude each other; `placet watch` shows a detached action")
-    payload = _payload(input_text)
+    payload = payload_of(input_text)
     seconds = seconds_of(timeout, "--timeout")
     # Without --key the SDK makes one, and leaves it out for capabilities that take none.
     options: CallArguments = {"version": version, "labels": labels_of(label), "key": key}
@@ -131,18 +136,3 @@ def _detached(
     say(action_id)
     warn(f"stored, and goes on without you: placet watch {action_id}")
     return ExitCode.SUCCEEDED
-
-
-def _payload(text: str) -> bytes:
-    """JSON text as given: the server judges it. Raises Complaint for what is not even text."""
-    if text == "-":
-        payload = sys.stdin.buffer.read()
-    elif text.startswith("@"):
-        payload = bytes_of_file(text[1:], "the input")
-    else:
-        payload = text.encode("utf-8", "surrogateescape")
-    try:
-        payload.decode()
-    except UnicodeDecodeError as error:
-        raise Complaint(f"the input is not UTF-8 (byte {error.start})", ExitCode.REFUSED) from None
-    return payload

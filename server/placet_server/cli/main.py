@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from placet_server.cli import action, app, call, capability, health, migrate, serve, version, watch, whoami
+from placet_server.cli import (
+    action,
+    app,
+    call,
+    capability,
+    dead_letter,
+    health,
+    migrate,
+    queue,
+    serve,
+    submit,
+    version,
+    watch,
+    whoami,
+)
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.demo import command as demo
 from placet_server.cli.exit_code import ExitCode, code_of_error
@@ -50,11 +64,15 @@ for command in (
     serve.serve,
     migrate.migrate,
     call.call,
+    submit.submit,
     capability.capabilities,
     action.ls,
     action.show,
     watch.watch,
     action.cancel,
+    queue.queues,
+    dead_letter.dead,
+    dead_letter.redrive,
     whoami.whoami,
     health.health,
     version.version,
@@ -90,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.BROKEN_PIPE
     except Exception as error:
-        return _unexpected(error, is_json, is_call=arguments[0] == "call")
+        return _unexpected(error, is_json, is_call=arguments[0] in ("call", "submit"))
     if ended == ExitCode.INTERRUPTED and not isinstance(ended, ExitCode):
         # Typer's own answer to Ctrl-C, which says nothing.
         warn("interrupted")

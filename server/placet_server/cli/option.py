@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 
 from placet_server.cli.complaint import Complaint
+from placet_server.cli.exit_code import ExitCode
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")]
 Target = Annotated[
@@ -23,6 +25,13 @@ Target = Annotated[
 ActionId = Annotated[str, typer.Argument(metavar="ID", help="Action id, or a unique beginning of it.")]
 AppReference = Annotated[
     str, typer.Option("--app", metavar="MODULE:OBJECT", help="The app, or the name of its entry point.")
+]
+CapabilityName = Annotated[
+    str, typer.Argument(metavar="CAPABILITY", help="Its name, for example orders.lookup.")
+]
+Input = Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="The input: JSON text, a file, or stdin.")]
+AllTenants = Annotated[
+    bool, typer.Option("--all-tenants", help="Of all tenants together; needs the scope operator.")
 ]
 Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="K=V", help="A label; may be given again.")
@@ -45,12 +54,15 @@ def moment_of(text: str, option: str) -> datetime:
     """A span before now, or a time such as 2030-01-31T12:00:00Z; without a zone it is local time."""
     if _SPAN.fullmatch(text.strip()):
         return datetime.now(UTC) - timedelta(seconds=seconds_of(text, option))
+    return time_of(text, option, "a span such as 2h, or a time")
+
+
+def time_of(text: str, option: str, wanted: str = "a time") -> datetime:
+    """A time such as 2030-01-31T12:00:00Z; without a zone it is local time."""
     try:
         return datetime.fromisoformat(text.strip()).astimezone(UTC)
-    except ValueError:
-        raise Complaint(
-            f"{option} is {text!r}; say a span such as 2h, or a time such as 2030-01-31T12:00:00Z"
-        ) from None
+    except (ValueError, OverflowError):
+        raise Complaint(f"{option} is {text!r}; say {wanted} such as 2030-01-31T12:00:00Z") from None
 
 
 def labels_of(texts: list[str] | None) -> dict[str, str]:
@@ -63,6 +75,21 @@ def labels_of(texts: list[str] | None) -> dict[str, str]:
         if labels.setdefault(name, value) != value:
             raise Complaint(f"--label {name} is given twice, with two values")
     return labels
+
+
+def payload_of(text: str) -> bytes:
+    """JSON text as given: the server judges it. Raises Complaint for what is not even text."""
+    if text == "-":
+        payload = sys.stdin.buffer.read()
+    elif text.startswith("@"):
+        payload = bytes_of_file(text[1:], "the input")
+    else:
+        payload = text.encode("utf-8", "surrogateescape")
+    try:
+        payload.decode()
+    except UnicodeDecodeError as error:
+        raise Complaint(f"the input is not UTF-8 (byte {error.start})", ExitCode.REFUSED) from None
+    return payload
 
 
 def bytes_of_file(path: str, what: str) -> bytes:

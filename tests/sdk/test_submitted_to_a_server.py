@@ -1,0 +1,141 @@
+"""Both clients against a server that runs what nobody waits for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from placet import errors
+from placet.status import error_of_action
+from placet.testing import Server, server
+from placet.v1.action_pb2 import ActionState
+from tests.sdk import desk
+from tests.sdk.conftest import Both
+
+Connect = Callable[[str], Both]
+UNKNOWN_ID = "0199b0c0-0000-7000-8000-000000000009"
+
+
+@pytest.fixture
+async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
+    monkeypatch.setenv(desk.FOLDER_VARIABLE, str(tmp_path))
+    async with server(desk.app) as started:
+        yield started
+
+
+@pytest.fixture
+def both(connect: Connect, running: Server) -> Both:
+    made = connect(running.target)
+    made.client._token = running.token
+    return made
+
+
+def _state(number: ActionState.ValueType) -> str:
+    return ActionState.Name(number).removeprefix("ACTION_STATE_")
+
+
+async def test_what_is_submitted_runs_once_under_its_key_and_can_be_waited_for(
+    both: Both, tmp_path: Path
+) -> None:
+    first = await both.ask("submit", "desk.pay", {"amount": "1.00"}, key="k", queue="till", priority=3)
+    action = await both.ask("wait", first.action_id, timeout=30.0)
+    again = await both.ask("submit", "desk.pay", {"amount": "1.00"}, key="k")
+    called = await both.ask("call", "desk.pay", {"amount": "1.00"}, key="k")
+    assert ("SUCCEEDED", "till", 3, 1) == (
+        _state(action.state),
+        action.queue,
+        action.priority,
+        action.attempt,
+    )
+    assert (False, True, True) == (first.attached, again.attached, called.attached)
+    assert {first.action_id} == {again.action_id, called.action_id, action.action_id}
+    assert ("SUCCEEDED", 1) == (_state(again.action.state), desk.marks(tmp_path, "pay"))
+    with pytest.raises(errors.ConflictError):
+        await both.ask("submit", "desk.pay", {"amount": "2.00"}, key="k")
+
+
+async def test_what_a_gate_refuses_is_refused_at_once(both: Both) -> None:
+    with pytest.raises(errors.InvalidRequestError) as caught:
+        await both.ask("submit", "desk.pay", {"amount": 1})
+    assert "INPUT_SCHEMA_VIOLATION" == caught.value.reason
+    with pytest.raises(errors.InvalidRequestError):
+        await both.ask("submit", "desk.pay", {"amount": "1.00"}, queue="Not a name")
+    assert [] == list(await both.ask("queues"))
+
+
+async def test_a_capability_that_takes_no_key_is_submitted_all_the_same(both: Both) -> None:
+    submitted = await both.ask("submit", "desk.add", {"a": 1, "b": 2})
+    action = await both.ask("wait", submitted.action_id, timeout=30.0)
+    assert ("", "3") == (action.idempotency_key, action.output_json)
+
+
+async def test_delayed_work_waits_for_its_time_and_is_counted_meanwhile(both: Both, running: Server) -> None:
+    submitted = await both.ask("submit", "desk.pay", {"amount": "1.00"}, queue="later", delay=3600)
+    waited = await both.ask("wait", submitted.action_id, timeout=1.0)
+    queues = await both.ask("queues")
+    assert ("QUEUED", 0) == (_state(waited.state), waited.attempt)
+    assert [("later", 0, 1, False)] == [(q.name, q.ready, q.delayed, q.HasField("oldest")) for q in queues]
+    running.clock.advance(3601)
+    action = await both.ask("wait", submitted.action_id, timeout=30.0)
+    assert "SUCCEEDED" == _state(action.state)
+
+
+async def test_waiting_work_is_cancelled_at_once(both: Both) -> None:
+    submitted = await both.ask("submit", "desk.pay", {"amount": "1.00"}, delay=3600)
+    action = await both.ask("cancel", submitted.action_id, "not needed")
+    action = await both.ask("wait", action.action_id, timeout=30.0)
+    assert ("CANCELLED", 0) == (_state(action.state), action.attempt)
+    assert [] == list(await both.ask("queues"))
+
+
+async def test_a_spent_budget_keeps_the_last_failure_and_is_redriven_once_it_can_succeed(
+    both: Both, tmp_path: Path
+) -> None:
+    submitted = await both.ask("submit", "desk.post", {"text": "hello"}, key="letter")
+    action = await both.ask("wait", submitted.action_id, timeout=30.0)
+    error = error_of_action(action)
+    assert isinstance(error, errors.ExhaustedError)
+    assert ("RETRY_BUDGET", "closed", "NOT_DONE") == (error.reason, error.failure_code, error.effect)
+    assert 2 == desk.marks(tmp_path, "knock")
+    dead = await both.pages("dead_letters", capabilities=["desk.post"], reason="RETRY_BUDGET")
+    assert [submitted.action_id] == [letter.action_id for letter in dead]
+
+    (looked,) = await both.ask("redrive", capabilities=["desk.post"], validate_only=True)
+    assert (True, "EXHAUSTED") == (looked.changed, _state(looked.state))
+    (tmp_path / "open").touch()
+    (done,) = await both.ask("redrive", capabilities=["desk.post"], reason="they opened")
+    assert (True, submitted.action_id) == (done.changed, done.action_id)
+    action = await both.ask("wait", submitted.action_id, timeout=30.0)
+    assert ("SUCCEEDED", 2, "letter", 3) == (
+        _state(action.state),
+        action.generation,
+        action.idempotency_key,
+        action.attempt,
+    )
+    assert (1, []) == (desk.marks(tmp_path, "post"), await both.pages("dead_letters"))
+
+    events, stream, error = await both.events("watch", submitted.action_id)
+    kinds = [event.WhichOneof("event") for event in events]
+    assert (2, 1, None, "hello") == (kinds.count("settled"), kinds.count("redriven"), error, stream.output)
+    redriven = events[kinds.index("redriven")].redriven
+    assert (2, "they opened") == (redriven.generation, redriven.reason)
+
+
+async def test_what_succeeded_or_does_not_exist_is_not_redriven_and_says_why(both: Both) -> None:
+    result = await both.ask("call", "desk.pay", {"amount": "1.00"})
+    results = await both.ask("redrive", [result.action_id, UNKNOWN_ID])
+    assert [(False, "effect_done"), (False, "not_found")] == [
+        (each.changed, each.refused_rule) for each in results
+    ]
+
+
+async def test_a_stream_of_a_submitted_action_shows_its_attempts(both: Both, tmp_path: Path) -> None:
+    (tmp_path / "open").touch()
+    submitted = await both.ask("submit", "desk.post", {"text": "hello"}, key="letter")
+    events, stream, error = await both.events("stream", "desk.post", {"text": "hello"}, key="letter")
+    kinds = [event.WhichOneof("event") for event in events]
+    assert (None, submitted.action_id, "hello") == (error, stream.action_id, stream.output)
+    assert ["admitted", "attempt_started", "effect_started", "settled"] == kinds
+    assert ("default", 1) == (events[0].admitted.queue, desk.marks(tmp_path, "post"))
