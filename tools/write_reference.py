@@ -96,7 +96,7 @@ ADVICE = {
     "SHUTDOWN": Advice(
         READ_OR, "NEW_KEY", "Ask again with a new key. A READ without a key ends so after a crash."
     ),
-    "RETRY_BUDGET": Advice(READ_OR, "NEW_KEY", "Find out why attempts are lost before you ask again."),
+    "RETRY_BUDGET": Advice(READ_OR, "NEW_KEY", "Find out why before you ask again, or redrive it."),
     "QUEUE_DELAY": Advice(
         READ_OR, "NEW_KEY", "Start more servers or slots for the queue, or allow a longer `queue_delay_max`."
     ),

@@ -232,7 +232,7 @@ class AsyncClient:
         reason: str = "",
         validate_only: bool = False,
         key: str | None = None,
-        timeout: float = READ_SECONDS,
+        timeout: float = CALL_SECONDS,
     ) -> Sequence[recovery_service_pb2.SelectionResult]:
         """Try ended actions again, under their ids and keys: these, or the dead letters that match, oldest first, at
         most `count_max` of them (100 unless said).

@@ -4,7 +4,8 @@ PlacetError
 ├── RefusedError             a gate said no: nothing ran, nothing was stored
 │   ├── InvalidRequestError  change the request; `violations` say where
 │   ├── UnauthenticatedError, PermissionDeniedError, NotFoundError
-│   ├── ConflictError        the key is bound to another input, or known and duplicates were refused
+│   ├── ConflictError        the key is bound to another input, or known and duplicates were refused; or what was
+│   │                        to be changed does not stand as was expected
 │   └── CursorExpiredError, UnsupportedError
 ├── UnavailableError         nothing is recorded: the same request with its key may be sent again at any time
 ├── FailedError              the handler says that the work did not succeed

@@ -74,7 +74,11 @@ _EFFECTS = {
     "DONE": "it has certainly happened",
     "UNKNOWN": "it may have happened; nobody knows yet",
 }
+_AGAIN = "find out why first; then a new --key, or an operator's `placet redrive`, tries it again"
 _REASONS = {
+    "RETRY_BUDGET": _AGAIN,
+    "QUEUE_DELAY": _AGAIN,
+    "STATE_CONFLICT": "`placet show` tells how it stands",
     "CAPABILITY_NOT_FOUND": "`placet capabilities` lists what can be called",
     "UNAUTHENTICATED": "set $PLACET_TOKEN, or $PLACET_TOKEN_FILE to the token file of `placet dev`",
 }
