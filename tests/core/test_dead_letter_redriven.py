@@ -185,6 +185,20 @@ async def test_a_watcher_sees_both_lives_and_ends_with_the_newest(database: Data
         assert [] == await watched(kernel, action_id, seen[-1].cursor)
 
 
+async def test_a_slow_watcher_hears_of_a_redrive_that_came_while_it_read_the_end(database: Database) -> None:
+    shop = declining(Workshop())
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+        action_id = await give_up(kernel)
+        items = watch_action(kernel.journal, ALICE, action_id, "")
+        first = [await anext(items) for _ in range(3)]
+        await again(kernel, action_id)
+        repair(shop)
+        await work_off(kernel)
+        events_ = [item async for item in items]
+    seen = [item.type.value for item in (*first, *events_) if isinstance(item, Event)]
+    assert ["admitted", "attempt_started", "settled", "redriven", "attempt_started", "settled"] == seen
+
+
 async def test_a_live_action_keeps_its_key_and_is_left_alone(database: Database) -> None:
     shop = Workshop()
     async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:

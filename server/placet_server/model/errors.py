@@ -398,7 +398,7 @@ class RetryBudgetExhausted(PlacetError):
     attempts: int
 
     def text(self) -> str:
-        return f"All {self.attempts} attempts that the contract allows were made."
+        return f"Its retry budget is spent; attempts made: {self.attempts}."
 
 
 @dataclass(kw_only=True, eq=False)

@@ -72,7 +72,7 @@ async def watch_action(
             if more:
                 continue
             replaying = False
-            if last_round or (was_settled and position.sequence == known_sequence):
+            if last_round or (not batch and was_settled and position.sequence == known_sequence):
                 return
             if loop.time() - spoke >= journal.idle_checkpoint_seconds:
                 spoke = loop.time()
