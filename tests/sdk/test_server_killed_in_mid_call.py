@@ -12,6 +12,7 @@ import pytest
 from placet import errors
 from placet.result import Result
 from placet.testing import Process, process
+from placet.v1.action_pb2 import ACTION_STATE_SUCCEEDED
 from tests.sdk import desk
 
 # The lease of the dead boot must end before its work is anybody's; one second is the least that is allowed.
@@ -68,6 +69,37 @@ async def test_an_unsafe_effect_that_had_not_begun_is_done_once_or_known_not_to_
     else:
         assert isinstance(ending, errors.ExhaustedError)
         assert ("NOT_DONE", 0) == (ending.effect, desk.marks(tmp_path, "tell"))
+
+
+@pytest.mark.parametrize(
+    ("boundary", "stored"), [("before_intent_persistence", False), ("intent_persisted", True)]
+)
+async def test_a_submission_whose_server_dies_is_stored_once_and_run_once(
+    mortal: Process, tmp_path: Path, boundary: str, stored: bool
+) -> None:
+    await mortal.start(kill_at=f"{boundary}:desk.tell")
+    submitting = asyncio.ensure_future(mortal.client().submit("desk.tell", {"text": "hello"}, timeout=40))
+    assert -signal.SIGKILL == await mortal.ended()
+    await mortal.start()
+    submitted = await submitting
+    action = await mortal.client().wait(submitted.action_id, timeout=40)
+    assert (stored, ACTION_STATE_SUCCEEDED, 1) == (submitted.attached, action.state, action.attempt)
+    assert [action.action_id] == [found.action_id async for found in mortal.client().list()]
+    assert 1 == desk.marks(tmp_path, "tell")
+
+
+async def test_who_waits_for_submitted_work_waits_on_over_the_death_of_the_server(
+    mortal: Process, tmp_path: Path
+) -> None:
+    await mortal.start(kill_at="before_provider_call:desk.pay")
+    client = mortal.client()
+    submitted = await client.submit("desk.pay", {"amount": "1.00"}, delay=0.5)
+    waiting = asyncio.ensure_future(client.wait(submitted.action_id, timeout=40))
+    assert -signal.SIGKILL == await mortal.ended()
+    await mortal.start()
+    action = await waiting
+    assert (ACTION_STATE_SUCCEEDED, 2) == (action.state, action.attempt)
+    assert desk.marks(tmp_path, "pay") in (1, 2)
 
 
 async def test_a_stream_goes_on_over_the_death_of_its_server(mortal: Process, tmp_path: Path) -> None:
