@@ -20,6 +20,7 @@ from placet_server.core.execution.judgement import (
 )
 from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action, OnCallerGone, Requester
+from placet_server.model.contract import Backoff
 from placet_server.model.lifecycle import ActionState, check_transition
 from placet_server.model.outcome import TEMPORARY_CATEGORIES, EffectState, FailureCategory
 
@@ -195,6 +196,26 @@ def test_nothing_is_repeated_beyond_its_attempts_but_for_faults_that_are_not_its
         and not (isinstance(case[1], Stopped) and case[1].cause in blameless)
     ]
     assert [] == wrong
+
+
+def test_nothing_is_repeated_beyond_its_elapsed_budget_whatever_ended_it() -> None:
+    over = {"backoff": Backoff(elapsed_seconds_max=1.0), "budget_time_us": NOW_US - 1_000_000}
+    situations = [(a.changed(**over), e, s) for a, e, s in every_situation() if a.is_submitted]
+    judged = [(a, e, s, judge(a, e, now_us=NOW_US, stop=s)) for a, e, s in situations]
+    states = {case[3].state for case in judged}
+    assert ActionState.QUEUED not in states
+    assert {ActionState.EXHAUSTED, ActionState.AMBIGUOUS} <= states
+    wrong = [case for case in judged if may_have_happened(*case[:2]) and case[3].state in CLEAN]
+    assert [] == wrong
+
+
+def test_an_answer_about_the_effect_ends_what_was_given_up() -> None:
+    for action, ending, stop in every_situation():
+        if action.effect_class == "READ" or not action.effect_begun:
+            continue
+        verdict = judge(action.changed(state=ActionState.AMBIGUOUS), ending, now_us=NOW_US, stop=stop)
+        if answer(action, ending) is not None:
+            check_transition(ActionState.AMBIGUOUS, verdict.state)
 
 
 def test_nothing_executed_without_a_key_is_made_ready_when_nothing_happened(judged: Judged) -> None:

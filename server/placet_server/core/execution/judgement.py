@@ -102,7 +102,7 @@ Ending = Returned | ReturnedBadly | Failed | Raised | Stopped
 UNWANTED = frozenset({StopCause.CANCELLED_BY_CALLER, StopCause.DEADLINE_EXCEEDED})
 # What a provider, or the SDK before it, says of a request without looking at earlier ones.
 SILENT = TEMPORARY_CATEGORIES | {FailureCategory.INVALID, FailureCategory.FORBIDDEN}
-# A shutdown or a lost reply is no fault of the action and costs no attempt.
+# A shutdown or a lost reply is no fault of the action, so it is never what ends it.
 BLAMELESS = frozenset({StopCause.SHUTDOWN, StopCause.NEVER_STARTED})
 
 
@@ -336,7 +336,7 @@ def _has_budget(action: Action, now_us: int, delay_seconds: float, blameless: bo
     if not blameless and action.attempt >= action.attempts_max:
         return False
     end = budget_end_us(action)
-    return end is None or now_us + int(delay_seconds * 1_000_000) <= end
+    return end is None or now_us + int(delay_seconds * 1_000_000) < end
 
 
 def _pause_seconds(action: Action, asked_seconds: float | None, blameless: bool) -> float:
