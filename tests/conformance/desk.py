@@ -42,6 +42,16 @@ async def stumble(context: placet.Context) -> None:
     raise placet.Failure("bank_busy", "later", category="temporary", effect="not_done", retry_delay=2.5)
 
 
+@app.tool("desk.stumble_once", "idempotent", effect_marked=True, attempts_max=1)
+async def stumble_once(context: placet.Context) -> None:
+    raise placet.Failure("bank_busy", "later", category="temporary", effect="not_done")
+
+
+@app.tool("desk.hurried", "idempotent", queue_delay_max=0.05)
+async def hurried() -> None:
+    return None
+
+
 @app.tool("desk.crash", "unsafe")
 async def crash() -> None:
     raise RuntimeError(f"cannot reach {SECRET}")
