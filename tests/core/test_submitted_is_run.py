@@ -36,6 +36,7 @@ from tests.core.kernels import (
     QUEUE,
     call_of,
     dispatch,
+    only_action,
     open_kernel,
     output,
     places,
@@ -251,15 +252,19 @@ async def test_a_credential_that_expired_in_the_queue_is_not_used(database: Data
         tenant="acme",
         subject="alice",
         scopes=frozenset({"*"}),
-        credential=Credential(
-            handle="vault/1", expire_time_us=int(datetime.now(UTC).timestamp() * 1e6) + 300_000
-        ),
+        credential=Credential(handle="vault/1", expire_time_us=2**52),
     )
     async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
         await put(kernel, "work.unsafe", {}, "k", caller=caller)
-        await asyncio.sleep(0.35)
+        async with kernel.journal.pool.connection() as connection:
+            await connection.execute(f"update actions set caller = replace(caller, '{2**52}', '1')")
         await work_off(kernel)
-        assert ["FAILED"] == await states(kernel)
+        failed = await only_action(kernel)
+        assert ("credential_expired", "FORBIDDEN", "NOT_DONE") == (
+            failed.failure_code,
+            failed.failure_category,
+            failed.effect,
+        )
         assert [] == shop.attempts
 
 

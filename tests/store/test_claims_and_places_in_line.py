@@ -214,7 +214,8 @@ async def test_delayed_actions_do_not_hide_a_ready_one_and_come_in_time(database
     assert seconds is not None
     assert 50 < seconds <= 60
     assert {} == await queue.promote(connection, 100, None)
-    await connection.execute("update queue_delayed set ready_time = now() where action_id < $1", id_of(41))
+    for table in ("actions", "queue_delayed"):
+        await connection.execute(f"update {table} set ready_time = now() where action_id < $1", id_of(41))
     assert {LINE: 30} == await queue.promote(connection, 30, None)
     assert {LINE: 10} == await queue.promote(connection, 30, None)
     assert list(range(1, 41)) == claimed(await claim(connection, boot_id, 100))

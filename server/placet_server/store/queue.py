@@ -138,8 +138,15 @@ async def set_expiry(connection: Connection, tenant: str, action_id: str, expire
 async def drop_orphans(connection: Connection, items: Sequence[tuple[str, str]]) -> int:
     """Of these tenants and action ids, the places whose actions are not QUEUED. How many there were."""
     query = SQL["drop_orphans"]
-    document = [{"tenant": tenant, "action_id": action_id} for tenant, action_id in items]
-    count: int = await connection.fetchval(query.sql, *query.arguments(items=orjson.dumps(document).decode()))
+    count: int = await connection.fetchval(query.sql, *query.arguments(items=_items(items)))
+    return count
+
+
+async def set_back(connection: Connection, items: Sequence[tuple[str, str]], now: datetime | None) -> int:
+    """Of these tenants and action ids, the places that stand before their actions' time. How many there were."""
+    query = SQL["set_back"]
+    arguments = query.arguments(items=_items(items), now=now)
+    count: int = await connection.fetchval(query.sql, *arguments)
     return count
 
 
@@ -158,3 +165,8 @@ async def summarize(connection: Connection, tenant: str | None, now: datetime | 
         )
         for r in await connection.fetch(query.sql, *arguments)
     ]
+
+
+def _items(items: Sequence[tuple[str, str]]) -> str:
+    document = [{"tenant": tenant, "action_id": action_id} for tenant, action_id in items]
+    return orjson.dumps(document).decode()

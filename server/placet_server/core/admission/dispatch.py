@@ -268,10 +268,12 @@ class Dispatcher:
         self._engine.journal.doorbell.ring()
 
     async def _put_right(self, stale: Sequence[tuple[str, str]]) -> int:
-        """Places of what may not be begun any more, which is closed, and of what does not wait, which are forgotten."""
+        """Places of what may not be begun any more, which is closed; of what does not wait, which are forgotten; and of
+        what is not due, which are set back.
+        """
         journal = self._engine.journal
         now, righted = await now_us(journal), 0
-        orphans = []
+        orphans, early = [], []
         for tenant, action_id in stale:
             async with journal.pool.connection() as connection:
                 action = await actions.get(connection, tenant, action_id, full=False)
@@ -279,9 +281,13 @@ class Dispatcher:
                 orphans.append((tenant, action_id))
             elif (verdict := close_verdict(action, now)) is not None:
                 righted += await close_queued(journal, action, verdict)
-        if orphans:
-            async with journal.pool.connection() as connection:
+            else:
+                early.append((tenant, action_id))
+        async with journal.pool.connection() as connection:
+            if orphans:
                 righted += await queue.drop_orphans(connection, orphans)
+            if early:
+                righted += await queue.set_back(connection, early, journal.clock.now())
         return righted
 
 

@@ -83,6 +83,7 @@ claimed as (
       and a.tenant = p.tenant
       and a.action_id = p.action_id
       and (a.state || '') = 'QUEUED'
+      and a.ready_time <= c.at
       and a.cancel_requested_time is null
       and (p.expire_time is null or p.expire_time > c.at)
       and not (a.effect_unknown and a.effect_key_expire_time <= c.at)
@@ -181,11 +182,45 @@ where tenant = :tenant and action_id = :action_id
 
 -- name: drop_orphans
 -- Forget places in line of actions that do not wait any more. Cross-tenant: for those that a claim or the sweep found and could not use.
-with orphan as materialized (
+--
+-- There are some: a statement that takes an action out of line does not see its place in the table into which a sweep moves it at that moment. Then
+-- the action may be made ready again while its old place is forgotten, and would be left without any. So its row is locked and looked at as it is
+-- now: whoever makes it ready is either seen here, or waits, and then finds the old place gone and makes a new one.
+with item as materialized (
     select r.tenant, r.action_id
     from json_to_recordset(:items::json) as r(tenant text, action_id uuid)
     where num_nonnulls(r.tenant, r.action_id) = 2
-      and (select a.state from actions as a where a.tenant = r.tenant and a.action_id = r.action_id) is distinct from 'QUEUED'
+),
+ready_place as materialized (
+    select q.tenant, q.action_id
+    from item as r
+    join queue_ready as q on q.tenant = r.tenant and q.action_id = r.action_id
+    where num_nonnulls(r.tenant, r.action_id) = 2
+    order by q.action_id
+    for update of q
+),
+delayed_place as materialized (
+    select q.tenant, q.action_id
+    from item as r
+    join queue_delayed as q on q.tenant = r.tenant and q.action_id = r.action_id
+    where num_nonnulls(r.tenant, r.action_id) = 2 and (select count(*) from ready_place) >= 0
+    order by q.action_id
+    for update of q
+),
+ended as materialized (
+    select a.tenant, a.action_id
+    from item as r
+    join actions as a on a.tenant = r.tenant and a.action_id = r.action_id
+    where num_nonnulls(r.tenant, r.action_id) = 2 and (a.state || '') <> 'QUEUED' and (select count(*) from delayed_place) >= 0
+    order by a.action_id
+    for share of a
+),
+orphan as materialized (
+    select tenant, action_id from ended
+    union all
+    select r.tenant, r.action_id
+    from item as r
+    where not exists (select from actions as a where a.tenant = r.tenant and a.action_id = r.action_id)
 ),
 ready as (
     delete from queue_ready as q
@@ -200,6 +235,28 @@ delayed as (
     returning q.action_id
 )
 select (select count(*) from ready) + (select count(*) from delayed)
+
+-- name: set_back
+-- Let places of actions that are not due stand behind those that are: old ones, found when the action was made ready again. Cross-tenant: as above.
+with item as materialized (
+    select r.tenant, r.action_id
+    from json_to_recordset(:items::json) as r(tenant text, action_id uuid)
+    where num_nonnulls(r.tenant, r.action_id) = 2
+),
+moved as (
+    update queue_ready as q
+    set ready_time = a.ready_time
+    from item as r
+    join actions as a on a.tenant = r.tenant and a.action_id = r.action_id
+    where num_nonnulls(r.tenant, r.action_id) = 2
+      and q.tenant = r.tenant
+      and q.action_id = r.action_id
+      and (a.state || '') = 'QUEUED'
+      and a.ready_time > coalesce(:now::timestamptz, statement_timestamp())
+      and q.ready_time < a.ready_time
+    returning q.action_id
+)
+select count(*) from moved
 
 -- name: summarize
 -- How deep queues are, counted to a bound, and since when the longest-waiting head of a line is due; tenant NULL is every tenant's, the operator's.
