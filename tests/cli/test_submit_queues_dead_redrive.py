@@ -29,7 +29,7 @@ def test_the_id_is_on_stdout_and_watching_it_ends_with_the_outcome(cli: CommandL
     assert f"stored in queue first; a server runs it, key first-1: placet watch {action_id}" in ended.err
     watched = cli("watch", action_id)
     assert 0 == watched.code
-    assert "in queue first" in watched.out
+    assert "in queue first\n" in watched.out
     assert "  first, priority 2" in cli("show", action_id).out
 
 
@@ -85,6 +85,7 @@ def test_queues_show_what_waits_until_nothing_does(cli: CommandLine) -> None:
     (found,) = [queue for queue in cli("queues", "--json").document["queues"] if queue["name"] == "nightly"]
     assert {"name": "nightly", "ready": 0, "delayed": 1, "oldest": None} == found
     assert "nightly  0      1" in cli("queues").out
+    assert "in queue nightly, not before 2035-01-31T02:00:00" in cli("show", action_id, "--events").out
     cli("cancel", action_id)
     assert 5 == cli("watch", action_id).code
     assert "nightly" not in cli("queues").out
@@ -122,7 +123,7 @@ def test_a_redriven_action_begins_and_ends_again(cli: CommandLine) -> None:
     watched = cli("watch", action_id, "--json")
     kinds = [line["type"].rpartition(".")[2] for line in watched.lines]
     assert (4, 2, 1) == (watched.code, kinds.count("settled"), kinds.count("redriven"))
-    assert "generation 2, up to 2 attempts" in cli("watch", action_id).out
+    assert "generation 2, 2 attempts at most, by developer: it was found" in cli("watch", action_id).out
     assert "it was found" in cli("show", action_id, "--events").out
     assert 2 == _shown(cli, action_id)["generation"]
 

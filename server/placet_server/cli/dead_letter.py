@@ -70,7 +70,7 @@ def dead(
 def redrive(
     action_ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="These; dead letters or not.", show_default=False),
+        typer.Argument(metavar="ID", help="These; dead letters or not.", show_default=False),
     ] = None,
     capability: Capabilities = None,
     queue: Queue = "",

@@ -16,6 +16,8 @@ def line_of(event: ActionEvent) -> str:
     name = kind or event.type.removeprefix("placet.action.")
     number = f"#{event.sequence}" if event.sequence else ""
     said = _SAY[kind](document[kind]) if kind in _SAY else ""
+    if kind == "admitted":
+        said += _place(document["admitted"], document["create_time"])
     return f"{(document['create_time'] or '')[:23]:<23}  {number:<4} {name:<19} {said}".rstrip()
 
 
@@ -42,12 +44,12 @@ def _progress(progress: dict[str, Any]) -> str:
     return str(progress["message"]) + ("" if fraction is None else f" ({fraction:.0%})")
 
 
-def _admission(admitted: dict[str, Any]) -> str:
-    text = f"{admitted['capability']} {admitted['version']}, kept {admitted['durability']}"
+def _place(admitted: dict[str, Any], create_time: str | None) -> str:
     if not admitted["queue"]:
-        return text
-    ready = f", not before {admitted['ready_time'][:23]}" if admitted["ready_time"] else ""
-    return f"{text}, in queue {admitted['queue']}{ready}"
+        return ""
+    ready_time = admitted["ready_time"]
+    is_delayed = bool(ready_time) and ready_time != create_time
+    return f", in queue {admitted['queue']}" + (f", not before {ready_time[:23]}" if is_delayed else "")
 
 
 def _requeued(requeued: dict[str, Any]) -> str:
@@ -56,12 +58,13 @@ def _requeued(requeued: dict[str, Any]) -> str:
 
 
 def _redriven(redriven: dict[str, Any]) -> str:
-    text = f"generation {redriven['generation']}, up to {redriven['attempts']} attempts, by {redriven['requester']}"
+    more = "1 attempt" if redriven["attempts"] == 1 else f"{redriven['attempts']} attempts"
+    text = f"generation {redriven['generation']}, {more} at most, by {redriven['requester']}"
     return f"{text}: {redriven['reason']}" if redriven["reason"] else text
 
 
 _SAY = {
-    "admitted": _admission,
+    "admitted": lambda it: f"{it['capability']} {it['version']}, kept {it['durability']}",
     "attempt_started": lambda it: f"attempt {it['attempt']}; output of earlier ones is void",
     "requeued": _requeued,
     "redriven": _redriven,
