@@ -164,6 +164,22 @@ async def test_a_page_token_made_by_hand_gets_no_further_than_its_check(
             assert b"" == (await client.call(rpc, request)).SerializeToString()
 
 
+async def test_a_page_of_dead_letters_is_turned_by_its_own_tenant_alone(
+    server: Served, client: Client, stranger: Client, action: action_pb2.Action
+) -> None:
+    for named in ("", "acme", "-"):
+        request = recovery.ListDeadLettersRequest(tenant=named)
+        request.page_token = page_token(request, "acme", action.action_id)
+        async with server.unharmed():
+            reason = (await refusal(stranger.call("ListDeadLetters", request))).reason
+        assert ("SCOPE_MISSING" if named else "MALFORMED_REQUEST") == reason
+    # Whoever continues after an action of somebody else stays within its own.
+    request = recovery.ListDeadLettersRequest()
+    request.page_token = page_token(request, "globex", action.action_id)
+    page = await stranger.call("ListDeadLetters", request)
+    assert {"globex"} >= {each.requester.tenant for each in page.actions}
+
+
 async def test_a_cursor_of_another_action_or_of_nowhere_is_refused(
     server: Served, client: Client, stranger: Client, action: action_pb2.Action
 ) -> None:

@@ -157,6 +157,14 @@ async def test_the_gates_refuse_as_for_execute_and_nothing_is_stored(client: Cli
     assert [] == list(listed.actions)
 
 
+async def test_a_server_that_leaves_takes_nothing_more_in(client: Client) -> None:
+    client.server.kernel.start_draining()
+    refused = await refusal(submit(client, request("k")))
+    assert (grpc.StatusCode.UNAVAILABLE, "DRAINING") == (refused.code, refused.reason)
+    listed = await client.runtime.ListActions(pb.ListActionsRequest(), metadata=client.metadata)
+    assert [] == list(listed.actions)
+
+
 async def test_a_waiting_action_is_cancelled_at_once_and_its_watcher_sees_the_end(client: Client) -> None:
     action = (await submit(client, request("k", queue="nightly", delay=LATER))).action
     cancel = pb.CancelActionRequest(action_id=action.action_id, reason="no more")
