@@ -30,7 +30,7 @@ HOT: dict[str, tuple[str, ...]] = {
         "close_queued",
     ),
     "event": ("read", "insert_lane_items", "list_receipts"),
-    "queue": ("claim_batch", "promote", "set_expiry", "drop_orphans"),
+    "queue": ("claim_batch", "promote", "set_expiry", "drop_orphans", "set_back"),
     "dead_letter": ("redrive",),
 }
 # Found by an index made for them, over the few rows that it holds.

@@ -5,6 +5,7 @@ handlers    which handler serves which capability
 runs        what runs in this process, and who still waits for it
 run         one attempt: invoke, judge, settle
 invoke      entering the handler: inline, or in a thread that cannot be stopped
+fairness    whose work is taken from the queues next: pure
 threads     slots for plain handlers
 timers      deadlines by the thousand
 context     what the handler is given
