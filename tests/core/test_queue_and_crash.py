@@ -208,7 +208,10 @@ async def test_a_resend_that_has_not_heard_of_its_loss_does_not_stand_in_the_way
         await dispatch(kernel)
         assert ["RUNNING"] == await states(kernel)
         assert [] == shop.attempts
+        # Nor is it forgotten by a server that leaves just then.
+        draining = asyncio.create_task(kernel.drain(5.0))
         answered.set()
+        assert await draining
         assert {"order": "3"} == output((await resending).action)
         assert [1] == shop.attempts
         await until(lambda: kernel.dispatcher is not None and not kernel.dispatcher.running)

@@ -76,11 +76,11 @@ class Kernel:
 
     def _is_busy(self) -> bool:
         """Something runs here, or is claimed and about to."""
-        return len(self.engine.runs) > 0 or (self.dispatcher is not None and self.dispatcher.is_claiming)
+        return len(self.engine.runs) > 0 or (self.dispatcher is not None and self.dispatcher.is_busy)
 
     async def _wait_for_runs(self, seconds: float) -> None:
         tasks = [run.task for run in self.engine.runs if run.task is not None]
-        if self.dispatcher is not None and self.dispatcher.is_claiming:
+        if self.dispatcher is not None and self.dispatcher.is_busy:
             seconds = min(seconds, CLAIM_POLL_SECONDS)
         if tasks:
             await asyncio.wait(tasks, timeout=max(0.0, seconds))

@@ -100,6 +100,11 @@ class Dispatcher:
             return False
         return await self._claim(routes)
 
+    @property
+    def is_busy(self) -> bool:
+        """Something is claimed, or about to be, that has not ended here."""
+        return self.is_claiming or self.running > 0
+
     def look_seconds(self) -> float:
         """Until lines are looked for again, whether the doorbell rings or not."""
         return max(0.0, self._look_at - time.monotonic())
