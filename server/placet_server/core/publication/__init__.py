@@ -6,6 +6,7 @@ boundary  where tests kill the process
 lease     fresh ids
 doorbell  the wake-up of whoever takes work from queues
 line      an action's place in line
+promote   delayed actions whose time has come
 settle    a verdict becomes the row's state and its event, under the lease
 close     the same for a ready row, which has no lease
 outcome   what a row means to its caller
