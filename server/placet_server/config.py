@@ -168,6 +168,10 @@ class Config(BaseSettings):
         le=60,
         description="How late work that another process put into a queue is seen, at most.",
     )
+    notify: bool = Field(
+        True,
+        description="Processes wake each other by NOTIFY of Postgres; off: each only looks by itself, now and then.",
+    )
     threads_max: int = Field(32, ge=1, le=1024, description="Plain (not async) handlers running at once.")
 
     # Life.

@@ -26,7 +26,10 @@ from placet_server.core.execution.supervisor import Supervisor
 from placet_server.core.execution.threads import HandlerThreads
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.boundary import Boundary, Hook
+from placet_server.core.publication.doorbell import Doorbell
+from placet_server.core.publication.hub import Hub
 from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.relay import Relay
 from placet_server.embedded.error import EmbeddedError
 from placet_server.embedded.server import EmbeddedPostgres
 from placet_server.loops.cancel_deliverer import CancelDeliverer
@@ -35,6 +38,7 @@ from placet_server.loops.lease_rescuer import LeaseRescuer
 from placet_server.loops.ownership_checker import OwnershipChecker
 from placet_server.loops.postgres_watcher import PostgresWatcher
 from placet_server.loops.queue_runner import QueueRunner
+from placet_server.loops.wake_listener import WakeListener
 from placet_server.loops.wake_sweeper import WakeSweeper
 from placet_server.model.durability import Durability, DurabilityClass
 from placet_server.model.errors import ManifestRefused
@@ -109,7 +113,9 @@ async def open_kernel(
     _start_writer(stack, opened)
     if config.admit_apps:
         await _admit_apps(kernel.catalog, options.apps)
-    _start_loops(stack, kernel, heartbeat, config)
+    deliverer = _start_loops(stack, kernel, heartbeat, config)
+    if config.notify:
+        _start_wake_listener(stack, kernel, deliverer, options, store.dsn)
     if config.queue_slots:
         await _start_queue_runner(stack, kernel, config, store.dsn)
     if store.postgres is not None:
@@ -166,12 +172,16 @@ def _kernel(
         clock=options.clock,
         observe=options.observer.flushed,
     )
+    relay = Relay()
     journal = Journal(
         pool=pool,
         writer=writer,
         clock=options.clock,
         boot_id=boot_id,
         durability=durability.class_,
+        relay=relay,
+        hub=Hub(relay),
+        doorbell=Doorbell(relay),
         boundary=Boundary(options.boundary_hook or kill_hook(os.environ)),
         reattach_grace_seconds=settings.reattach_grace_seconds,
     )
@@ -183,6 +193,7 @@ def _kernel(
         threads=HandlerThreads(settings.handler_threads_max),
         observer=options.observer,
     )
+    relay.is_here = lambda action_id: engine.runs.get(action_id) is not None
     catalog = Catalog(pool, handlers=handlers.claims(), clock=options.clock)
     return Kernel(catalog=catalog, engine=engine, durability=durability, lease_seconds=config.lease_seconds)
 
@@ -231,15 +242,33 @@ def _start_writer(stack: AsyncExitStack, opened: OpenKernel) -> None:
     stack.push_async_callback(stop)
 
 
-def _start_loops(stack: AsyncExitStack, kernel: Kernel, heartbeat: InstanceHeartbeat, config: Config) -> None:
+def _start_loops(
+    stack: AsyncExitStack, kernel: Kernel, heartbeat: InstanceHeartbeat, config: Config
+) -> CancelDeliverer:
     lease_seconds = config.lease_seconds
     supervisor = Supervisor()
     stack.push_async_callback(supervisor.cancel_all)
     rescuer = LeaseRescuer(kernel.journal, store_ok_for=heartbeat.store_ok_for, lease_seconds=lease_seconds)
     supervisor.start(rescuer.run())
-    supervisor.start(CancelDeliverer(kernel.engine).run())
+    deliverer = CancelDeliverer(kernel.engine)
+    supervisor.start(deliverer.run())
     supervisor.start(OwnershipChecker(kernel.engine, lease_seconds=lease_seconds).run())
     supervisor.start(WakeSweeper(kernel.journal, poll_seconds=config.queue_poll_seconds).run())
+    return deliverer
+
+
+def _start_wake_listener(
+    stack: AsyncExitStack, kernel: Kernel, deliverer: CancelDeliverer, options: KernelOptions, dsn: str
+) -> None:
+    listener = WakeListener(
+        kernel.journal,
+        connect=partial(connect, dsn, SessionOptions(application_name="placet wake")),
+        on_cancel=deliverer.hurry,
+        observe=options.observer.notified,
+    )
+    supervisor = Supervisor()
+    stack.push_async_callback(supervisor.cancel_all)
+    supervisor.start(listener.run())
 
 
 async def _start_queue_runner(stack: AsyncExitStack, kernel: Kernel, config: Config, dsn: str) -> None:

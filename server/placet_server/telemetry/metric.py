@@ -109,6 +109,11 @@ class Metrics:
         self.refusals = CounterFamily(
             name="placet_refusals_total", help="Refusals of the gates by reason.", labels=("reason",)
         )
+        self.notifications = CounterFamily(
+            name="placet_notifications_total",
+            help="Wake-ups between processes, sent or heard.",
+            labels=("direction",),
+        )
         self.gauges: list[Gauge] = []
 
     @property
@@ -125,7 +130,7 @@ class Metrics:
 
     @property
     def counters(self) -> tuple[CounterFamily, ...]:
-        return (self.refusals,)
+        return (self.refusals, self.notifications)
 
     def add_gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         self.gauges.append(Gauge(name=name, help=help_text, read=read))

@@ -28,6 +28,9 @@ class CountingObserver:
         named = (queue,) in series or len(series) < QUEUES_MAX
         self._metrics.queue_wait.of(queue if named else "other").observe(wait_seconds)
 
+    def notified(self, direction: str) -> None:
+        self._metrics.notifications.add(direction)
+
     def flushed(self, items: int, seconds: float) -> None:
         self._metrics.flush_items.of().observe(items)
         self._metrics.flush_seconds.of().observe(seconds)

@@ -33,8 +33,9 @@ async def cancel_action(engine: Engine, caller: Caller, action_id: str, reason: 
         if verdict is not None:
             await close_queued(journal, action, verdict)
         action = await get_action(journal, caller, action_id, full=True)
-    if action.cancel_requested_time_us is not None:
-        deliver_cancel(engine, action_id)
+    is_asked = action.cancel_requested_time_us is not None
+    if is_asked and not deliver_cancel(engine, action_id) and action.state is ActionState.RUNNING:
+        journal.relay.cancelled(action_id)
     journal.hub.publish(action_id)
     return action
 

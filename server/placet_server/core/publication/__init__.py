@@ -5,6 +5,7 @@ hub       wake-ups within this process
 boundary  where tests kill the process
 lease     fresh ids
 doorbell  the wake-up of whoever takes work from queues
+relay     what other processes are told; notice: how it is written
 line      an action's place in line
 promote   delayed actions whose time has come
 settle    a verdict becomes the row's state and its event, under the lease

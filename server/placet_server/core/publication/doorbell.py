@@ -1,9 +1,11 @@
-"""The wake-up of whoever takes work from queues in this process. A ring says only that there may be work."""
+"""The wake-up of whoever takes work from queues, in this process and, through the relay, in others. A ring says only
+that there may be work."""
 
 from __future__ import annotations
 
 import asyncio
 
+from placet_server.core.publication.relay import Relay
 from placet_server.model.line import Line
 
 LINES_MAX = 256
@@ -12,12 +14,19 @@ LINES_MAX = 256
 class Doorbell:
     """Belongs to one event loop, and has one waiter. Rings while nobody waits are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, relay: Relay | None = None) -> None:
+        self._relay = relay or Relay()
         self._lines: set[Line] = set()
         self._rung = asyncio.Event()
 
     def ring(self, line: Line | None = None) -> None:
-        """None: somewhere, or a slot is free."""
+        """None: somewhere, or a slot is free here."""
+        self.wake(line)
+        if line is not None:
+            self._relay.line(line)
+
+    def wake(self, line: Line | None = None) -> None:
+        """Here."""
         if line is not None and len(self._lines) < LINES_MAX:
             self._lines.add(line)
         self._rung.set()

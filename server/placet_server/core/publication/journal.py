@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from placet_server.core.publication.boundary import Boundary
 from placet_server.core.publication.doorbell import Doorbell
 from placet_server.core.publication.hub import Hub
+from placet_server.core.publication.relay import Relay
 from placet_server.model.durability import DurabilityClass
 from placet_server.store.batch import BatchWriter
 from placet_server.store.clock import Clock
@@ -16,6 +17,7 @@ from placet_server.store.pool import Pool
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
     """`poll_seconds`: how soon news of another process's making are seen, at the latest.
+    `relay`: what is told to other processes; `hub` and `doorbell` tell through it.
     `reattach_grace_seconds`: how long an executed action that is ready again is left to its caller."""
 
     pool: Pool
@@ -23,6 +25,7 @@ class Journal:
     clock: Clock
     boot_id: str
     durability: DurabilityClass
+    relay: Relay = field(default_factory=Relay)
     hub: Hub = field(default_factory=Hub)
     doorbell: Doorbell = field(default_factory=Doorbell)
     boundary: Boundary = field(default_factory=Boundary)
