@@ -1,4 +1,4 @@
-"""Whoever follows the README or the tutorial gets what they promise."""
+"""Whoever follows the README, the tutorial or a guide gets what they promise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def desk() -> Iterator[Desk]:
             desk.close()
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/first-tool.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/first-tool.md", "docs/queues.md"])
 def test_every_command_prints_what_the_document_says(desk: Desk, document: str) -> None:
     desk.follow(document)
 
