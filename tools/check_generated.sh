@@ -11,7 +11,7 @@ languages=(python)
 compared=(python/placet python/buf)
 if [[ ${PLACET_REQUIRE_TOOLCHAINS:-} == 1 ]] || { command -v go && command -v npm; } >/dev/null; then
   languages+=(clients)
-  compared+=(typescript/placet go/placet)
+  compared+=(typescript/placet typescript/google go/placet)
 else
   echo "skipped: the TypeScript and Go stubs, since go or npm is missing"
 fi

@@ -40,7 +40,7 @@ generate_python() {
 generate_clients() {
   install_client_generators
   buf generate --template buf.gen.clients.yaml --output "$fresh"
-  replace typescript/placet go/placet
+  replace typescript/placet typescript/google go/placet
 }
 
 # Old stubs leave only once new ones stand beside them.

@@ -58,6 +58,29 @@ async def test_queues_are_told_by_depth_and_age(client: Client) -> None:
     assert {} == await queues(client, tenant="nobody")
 
 
+async def test_queues_are_paused_and_resumed_for_a_tenant_or_for_all(client: Client) -> None:
+    asked = operations_service_pb2.PauseQueueRequest(tenant="acme", queue="slow", reason="the bank is down")
+    paused = (await client.operations.PauseQueue(asked, metadata=client.metadata)).queue
+    assert ("slow", 1, True, "the bank is down") == (
+        paused.name,
+        paused.ready,
+        paused.paused,
+        paused.paused_reason,
+    )
+    assert paused.HasField("pause_time")
+    listed = await client.operations.ListQueues(QUEUES(tenant="acme"), metadata=client.metadata)
+    assert {"default": False, "slow": True} == {queue.name: queue.paused for queue in listed.queues}
+    asked = operations_service_pb2.PauseQueueRequest(tenant="-", queue="empty")
+    paused = (await client.operations.PauseQueue(asked, metadata=client.metadata)).queue
+    assert ("empty", 0, True, "") == (paused.name, paused.ready, paused.paused, paused.paused_reason)
+    assert {"default": (1, 0, True), "empty": (0, 0, False)} == await queues(client)
+    for tenant, queue in (("acme", "slow"), ("-", "empty"), ("-", "empty")):
+        again = operations_service_pb2.ResumeQueueRequest(tenant=tenant, queue=queue)
+        resumed = (await client.operations.ResumeQueue(again, metadata=client.metadata)).queue
+        assert (queue, False, False) == (resumed.name, resumed.paused, resumed.HasField("pause_time"))
+    assert {"default": (1, 0, True)} == await queues(client)
+
+
 async def test_dead_letters_come_newest_first_and_as_the_filter_says(client: Client) -> None:
     assert [] == await dead(client, DEAD())
     for tenant in ("-", "acme"):

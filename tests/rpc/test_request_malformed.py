@@ -148,6 +148,27 @@ BROKEN |= {
         operations_service_pb2.ListQueuesRequest(tenant="--").SerializeToString(),
         "tenant",
     ),
+    "paused by no name": (
+        "/placet.v1.OperationsService/PauseQueue",
+        operations_service_pb2.PauseQueueRequest(queue="").SerializeToString(),
+        "queue",
+    ),
+    "paused for too long a reason": (
+        "/placet.v1.OperationsService/PauseQueue",
+        operations_service_pb2.PauseQueueRequest(queue="q", reason="r" * 513).SerializeToString(),
+        "reason",
+    ),
+    "resumed for no tenant": (
+        "/placet.v1.OperationsService/ResumeQueue",
+        operations_service_pb2.ResumeQueueRequest(queue="q", tenant="A").SerializeToString(),
+        "tenant",
+    ),
+    "empty batch": ("/placet.v1.RuntimeService/SubmitBatch", b"", "items"),
+    "batch too large": (
+        "/placet.v1.RuntimeService/SubmitBatch",
+        pb.SubmitBatchRequest(items=[pb.SubmitRequest()] * 501).SerializeToString(),
+        "items",
+    ),
     "too many dead letters": (
         DEAD_LETTERS,
         recovery.ListDeadLettersRequest(page_size=1001).SerializeToString(),

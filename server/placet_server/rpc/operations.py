@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from placet.v1 import operations_service_pb2 as pb
+from placet_server.core.execution.pause import pause_queue, resume_queue
 from placet_server.core.kernel import Kernel
 from placet_server.core.recovery.redrive import list_queues
 from placet_server.rpc.call import Rpc
@@ -20,3 +21,16 @@ class OperationsServicer:
         tenant = tenant_of(rpc.caller, rpc.request.tenant)
         depths = await list_queues(self._kernel.journal, tenant=tenant)
         return pb.ListQueuesResponse(queues=map(queue_message, depths))
+
+    async def pause_queue(self, rpc: Rpc[pb.PauseQueueRequest]) -> pb.PauseQueueResponse:
+        request = rpc.request
+        tenant = tenant_of(rpc.caller, request.tenant)
+        depth = await pause_queue(
+            self._kernel.journal, rpc.caller, request.queue, tenant=tenant, reason=request.reason
+        )
+        return pb.PauseQueueResponse(queue=queue_message(depth))
+
+    async def resume_queue(self, rpc: Rpc[pb.ResumeQueueRequest]) -> pb.ResumeQueueResponse:
+        tenant = tenant_of(rpc.caller, rpc.request.tenant)
+        depth = await resume_queue(self._kernel.journal, rpc.request.queue, tenant=tenant)
+        return pb.ResumeQueueResponse(queue=queue_message(depth))

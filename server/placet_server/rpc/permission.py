@@ -17,6 +17,7 @@ SCOPES: dict[str, str | None] = {
     "/placet.v1.RuntimeService/Execute": "actions.execute",
     "/placet.v1.RuntimeService/ExecuteStream": "actions.execute",
     "/placet.v1.RuntimeService/Submit": "actions.execute",
+    "/placet.v1.RuntimeService/SubmitBatch": "actions.execute",
     "/placet.v1.RuntimeService/GetAction": "actions.read",
     "/placet.v1.RuntimeService/ListActions": "actions.read",
     "/placet.v1.RuntimeService/WaitAction": "actions.read",
@@ -30,6 +31,8 @@ SCOPES: dict[str, str | None] = {
     "/placet.v1.CatalogService/GetCapability": "catalog.read",
     "/placet.v1.CatalogService/ListCapabilities": "catalog.read",
     "/placet.v1.OperationsService/ListQueues": "operations.read",
+    "/placet.v1.OperationsService/PauseQueue": "operations.write",
+    "/placet.v1.OperationsService/ResumeQueue": "operations.write",
     "/placet.v1.RecoveryService/ListDeadLetters": "recovery.read",
     "/placet.v1.RecoveryService/Redrive": "recovery.write",
 }

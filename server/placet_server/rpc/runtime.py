@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
@@ -12,27 +13,30 @@ from placet.v1 import runtime_service_pb2 as pb
 from placet_server.core.admission.execute import execute, execute_stream
 from placet_server.core.admission.key import key_digest
 from placet_server.core.admission.pipeline import Call
-from placet_server.core.admission.submit import submit
+from placet_server.core.admission.submit import Submitted, submit
+from placet_server.core.admission.submit_batch import CHECKS_AT_A_TIME, submit_batch
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.execution.watched import watch_attached
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication import read
+from placet_server.core.publication.cursor import cursor_of
 from placet_server.core.publication.outcome import outcome_of
-from placet_server.model.action import Action
+from placet_server.model.action import Action, Submission
 from placet_server.model.caller import Caller
-from placet_server.model.errors import DeadlineExceeded
+from placet_server.model.errors import DeadlineExceeded, PlacetError
 from placet_server.model.outcome import OutcomeKind
 from placet_server.rpc.announcement import Announcer
 from placet_server.rpc.call import Rpc, closing
 from placet_server.rpc.convert.action import action_message, fill_succeeded, query_of
 from placet_server.rpc.convert.caller import caller_message
-from placet_server.rpc.convert.enumeration import DURABILITY
+from placet_server.rpc.convert.enumeration import ACTION_STATE, DURABILITY
 from placet_server.rpc.convert.event import event_message
 from placet_server.rpc.convert.invocation import invocation_of, submission_of
 from placet_server.rpc.convert.time import duration, seconds, timestamp
 from placet_server.rpc.page import fitting, page_position, page_token
 from placet_server.rpc.permission import permitted_rpcs
-from placet_server.rpc.status import ACTION_ID_TRAILER, outcome_trailers
+from placet_server.rpc.status import ACTION_ID_TRAILER, outcome_trailers, status_message
+from placet_server.rpc.validation import Validation
 
 WAIT_SECONDS_DEFAULT = 30.0
 _SUCCEEDED = OutcomeKind.SUCCEEDED.value
@@ -56,6 +60,7 @@ class RuntimeServicer:
         self._kernel = kernel
         self._announcer = announcer
         self._facts = facts
+        self._check_item = Validation().item_check_of(pb.SubmitRequest)
 
     async def execute(self, rpc: Rpc[pb.ExecuteRequest]) -> pb.ExecuteResponse:
         call = Call(
@@ -101,6 +106,23 @@ class RuntimeServicer:
         kind = outcome_of(done.action).kind.value
         rpc.context.set_trailing_metadata(outcome_trailers(kind, rpc.action_id))
         return pb.SubmitResponse(action=message, attached=done.attached)
+
+    async def submit_batch(self, rpc: Rpc[pb.SubmitBatchRequest]) -> pb.SubmitBatchResponse:
+        time_left = _time_left(rpc)
+        results: dict[int, Submitted | PlacetError] = {}
+        calls: dict[int, tuple[Call, Submission]] = {}
+        for index, item in enumerate(rpc.request.items):
+            if index % CHECKS_AT_A_TIME == 0:
+                await asyncio.sleep(0)
+            try:
+                self._check_item(item)
+                invocation = invocation_of(item.invocation)
+                calls[index] = (Call(rpc.caller, invocation, time_left), submission_of(item))
+            except PlacetError as error:
+                results[index] = error
+        answers = await submit_batch(self._kernel, list(calls.values()))
+        results |= zip(calls, answers, strict=True)
+        return pb.SubmitBatchResponse(results=[_batch_result(results[index]) for index in sorted(results)])
 
     async def get_action(self, rpc: Rpc[pb.GetActionRequest]) -> pb.GetActionResponse:
         request = rpc.request
@@ -186,3 +208,17 @@ async def _name(rpc: Rpc[Any], action_id: str) -> None:
     """The first message of a stream is preceded by the id."""
     rpc.action_id = action_id
     await rpc.context.send_initial_metadata(((ACTION_ID_TRAILER, action_id),))
+
+
+def _batch_result(result: Submitted | PlacetError) -> pb.SubmitBatchResult:
+    if isinstance(result, PlacetError):
+        return pb.SubmitBatchResult(error=status_message(result))
+    action = result.action
+    return pb.SubmitBatchResult(
+        submitted=pb.SubmittedAction(
+            action_id=action.action_id,
+            state=ACTION_STATE[action.state],
+            attached=result.attached,
+            cursor=cursor_of(action),
+        )
+    )

@@ -29,6 +29,7 @@ OUTCOME_MESSAGE_CHARACTERS_MAX = 512
 ACTION_ID_TRAILER = "placet-action-id"
 OUTCOME_TRAILER = "placet-outcome"
 REASON_TRAILER = "placet-reason"
+_DETAILS_TRAILER = "grpc-status-details-bin"
 _PUSHBACK = ("grpc-retry-pushback-ms", "-1")
 
 # Both mean that no outcome is recorded, so a client's own retry policy may act on them.
@@ -81,6 +82,13 @@ def wire_status(error: PlacetError) -> WireStatus:
     return status
 
 
+def status_message(error: PlacetError) -> status_pb2.Status:
+    """The same as a message, for an answer about many."""
+    details = dict(wire_status(error).trailers)[_DETAILS_TRAILER]
+    assert isinstance(details, bytes)
+    return status_pb2.Status.FromString(details)
+
+
 def outcome_trailers(outcome_kind: str, action_id: str) -> Trailers:
     """What an OK answer about an action carries."""
     return ((ACTION_ID_TRAILER, action_id), (OUTCOME_TRAILER, outcome_kind))
@@ -104,7 +112,7 @@ def _build(error: PlacetError, code: grpc.StatusCode, text: str, limits: _Cut) -
     return WireStatus(
         code=code,
         message=message,
-        trailers=(*_ascii_trailers(error, code), ("grpc-status-details-bin", status.SerializeToString())),
+        trailers=(*_ascii_trailers(error, code), (_DETAILS_TRAILER, status.SerializeToString())),
     )
 
 

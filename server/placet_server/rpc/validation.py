@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError, Message
 from protovalidate import Validator, Violation
 
 from buf.validate import validate_pb2
+from placet.v1.runtime_service_pb2 import SubmitBatchRequest
 from placet_server.model.errors import FieldViolation, MalformedRequest
 from placet_server.rpc.call import Method, Rpc
 from placet_server.rpc.plain_request import PLAIN
@@ -18,6 +19,8 @@ from placet_server.rpc.plain_request import PLAIN
 _VIOLATIONS_KEPT = 256
 # Postgres cannot keep it in a text, and no name, key or JSON has a use for it.
 _NUL = b"\x00"
+# What is wrong with one item of these refuses that item alone, so their handlers check each.
+ITEM_BY_ITEM = frozenset({SubmitBatchRequest.DESCRIPTOR.full_name})
 _NUL_TOLD = "a text has no NUL character"
 
 
@@ -31,9 +34,8 @@ class Validation:
         """What sets `rpc.request` for calls of the method. It raises MalformedRequest."""
         parse = method.request_type.FromString
         name = method.request_type.DESCRIPTOR.full_name
-        collect = self._validator.collect_violations
-        ruled = has_rules(method.request_type.DESCRIPTOR, set())
-        is_plain = PLAIN.get(name, _never)
+        check_rules = self._rules_of(method.request_type)
+        is_whole = name not in ITEM_BY_ITEM
 
         def check(rpc: Rpc[Any], raw: bytes) -> None:
             try:
@@ -42,14 +44,38 @@ class Validation:
                 raise MalformedRequest(
                     detail=f"the bytes are no {name}, or a text in it is not UTF-8"
                 ) from None
-            if _NUL in raw and (path := nul_path(request)):
-                raise MalformedRequest(
-                    violations=(FieldViolation(field=path, rule="nul", description=_NUL_TOLD),)
-                )
-            if ruled and not is_plain(request) and (violations := collect(request)):
+            if is_whole and _NUL in raw:
+                _refuse_nul(request)
+            check_rules(request)
+
+        return check
+
+    def item_check_of(self, item_type: type[Message]) -> Callable[[Any], None]:
+        """The same for messages within a request of ITEM_BY_ITEM."""
+        check_rules = self._rules_of(item_type)
+
+        def check(item: Any) -> None:
+            _refuse_nul(item)
+            check_rules(item)
+
+        return check
+
+    def _rules_of(self, message_type: type[Message]) -> Callable[[Any], None]:
+        """Raises MalformedRequest."""
+        collect = self._validator.collect_violations
+        ruled = has_rules(message_type.DESCRIPTOR, set())
+        is_plain = PLAIN.get(message_type.DESCRIPTOR.full_name, _never)
+
+        def check(message: Any) -> None:
+            if ruled and not is_plain(message) and (violations := collect(message)):
                 raise MalformedRequest(violations=tuple(_told(v) for v in violations[:_VIOLATIONS_KEPT]))
 
         return check
+
+
+def _refuse_nul(message: Message) -> None:
+    if path := nul_path(message):
+        raise MalformedRequest(violations=(FieldViolation(field=path, rule="nul", description=_NUL_TOLD),))
 
 
 def nul_path(message: Message) -> str:

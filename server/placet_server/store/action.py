@@ -65,6 +65,13 @@ async def get_by_key_digests(connection: Connection, key_digests: Sequence[bytes
     ]
 
 
+async def map_by_key_digests(connection: Connection, key_digests: Sequence[bytes]) -> dict[bytes, Action]:
+    """Whoever holds them; a key that nobody holds is not in it."""
+    query = SQL["get_by_keys"]
+    records = await connection.fetch(query.sql, *query.arguments(key_digests=list(key_digests)))
+    return {bytes(r["key_digest"]): read_action(r) for r in records}
+
+
 async def list_page(
     connection: Connection,
     tenant: str,

@@ -48,18 +48,25 @@ class Picked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDepth:
-    """`oldest_seconds`: how long the longest-waiting head of a line has been due; None when nothing is."""
+    """`oldest_seconds`: how long the longest-waiting head of a line has been due; None when nothing is.
+
+    `pause_time_us`: since when it is paused, for the tenant or for all; None if it is not.
+    """
 
     name: str
     ready: int
     delayed: int
     oldest_seconds: float | None
+    pause_time_us: int | None = None
+    paused_reason: str = ""
 
 
 async def list_lines(
     connection: Connection | RawConnection, *, after: Line | None, count_max: int
 ) -> list[ReadyLine]:
-    """In the order of their names, from the one after `after` on; fewer than `count_max`: these were the last."""
+    """Those not paused, in the order of their names, from the one after `after` on. Fewer than `count_max`: these were the
+    last.
+    """
     query = SQL["list_lines"]
     arguments = query.arguments(**(after or _FIRST)._asdict(), count_max=count_max)
     return [
@@ -150,11 +157,16 @@ async def set_back(connection: Connection, items: Sequence[tuple[str, str]], now
     return count
 
 
-async def summarize(connection: Connection, tenant: str | None, now: datetime | None) -> list[QueueDepth]:
-    """By name, at most QUEUES_MAX of those in which something waits. None: over all tenants."""
+async def summarize(
+    connection: Connection, tenant: str | None, now: datetime | None, *, name: str | None = None
+) -> list[QueueDepth]:
+    """By name, at most QUEUES_MAX of those in which something waits, and of paused ones. Tenant None: over all.
+
+    `name`: only that queue.
+    """
     query = SQL["summarize"]
     arguments = query.arguments(
-        **_FIRST._asdict(), owner=tenant, count_max=COUNT_MAX, queues_max=QUEUES_MAX, now=now
+        **_FIRST._asdict(), owner=tenant, name=name, count_max=COUNT_MAX, queues_max=QUEUES_MAX, now=now
     )
     return [
         QueueDepth(
@@ -162,6 +174,8 @@ async def summarize(connection: Connection, tenant: str | None, now: datetime | 
             ready=r["ready"],
             delayed=r["delayed"],
             oldest_seconds=None if r["oldest_seconds"] is None else max(0.0, r["oldest_seconds"]),
+            pause_time_us=r["pause_time_us"],
+            paused_reason=r["paused_reason"] or "",
         )
         for r in await connection.fetch(query.sql, *arguments)
     ]

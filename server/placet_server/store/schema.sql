@@ -324,6 +324,14 @@ CREATE TABLE public.queue_delayed (
 )
 WITH (autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
 
+CREATE TABLE public.queue_pauses (
+    queue text NOT NULL,
+    tenant text NOT NULL,
+    pause_time timestamp with time zone NOT NULL,
+    paused_by text NOT NULL,
+    reason text NOT NULL
+);
+
 CREATE TABLE public.queue_ready (
     tenant text NOT NULL,
     action_id uuid NOT NULL,
@@ -375,6 +383,9 @@ ALTER TABLE ONLY public.manifests
 
 ALTER TABLE ONLY public.queue_delayed
     ADD CONSTRAINT queue_delayed_pkey PRIMARY KEY (tenant, action_id);
+
+ALTER TABLE ONLY public.queue_pauses
+    ADD CONSTRAINT queue_pauses_pkey PRIMARY KEY (queue, tenant);
 
 ALTER TABLE ONLY public.queue_ready
     ADD CONSTRAINT queue_ready_pkey PRIMARY KEY (tenant, action_id);

@@ -12,6 +12,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -73,7 +74,7 @@ func (x *ListQueuesRequest) GetTenant() string {
 // Response of ListQueues.
 type ListQueuesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Those in which something waits, by name; at most 1000.
+	// Those in which something waits, and paused ones, by name; at most 1000.
 	Queues        []*Queue `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -116,7 +117,218 @@ func (x *ListQueuesResponse) GetQueues() []*Queue {
 	return nil
 }
 
-// A queue, as it stands. A queue exists while something waits in it.
+// Request of PauseQueue.
+type PauseQueueRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: the caller's; "-": all tenants, at once.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Lower-case name; nothing need wait in it.
+	Queue string `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Shown with the queue.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseQueueRequest) Reset() {
+	*x = PauseQueueRequest{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseQueueRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseQueueRequest) ProtoMessage() {}
+
+func (x *PauseQueueRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseQueueRequest.ProtoReflect.Descriptor instead.
+func (*PauseQueueRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PauseQueueRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *PauseQueueRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *PauseQueueRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// Response of PauseQueue.
+type PauseQueueResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it stands now.
+	Queue         *Queue `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseQueueResponse) Reset() {
+	*x = PauseQueueResponse{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseQueueResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseQueueResponse) ProtoMessage() {}
+
+func (x *PauseQueueResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseQueueResponse.ProtoReflect.Descriptor instead.
+func (*PauseQueueResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PauseQueueResponse) GetQueue() *Queue {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+// Request of ResumeQueue.
+type ResumeQueueRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose pause: empty, the caller's; "-", that of all tenants.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Lower-case name.
+	Queue         string `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeQueueRequest) Reset() {
+	*x = ResumeQueueRequest{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeQueueRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeQueueRequest) ProtoMessage() {}
+
+func (x *ResumeQueueRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeQueueRequest.ProtoReflect.Descriptor instead.
+func (*ResumeQueueRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ResumeQueueRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *ResumeQueueRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+// Response of ResumeQueue.
+type ResumeQueueResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it stands now: still paused, if it is so for all tenants.
+	Queue         *Queue `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeQueueResponse) Reset() {
+	*x = ResumeQueueResponse{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeQueueResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeQueueResponse) ProtoMessage() {}
+
+func (x *ResumeQueueResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeQueueResponse.ProtoReflect.Descriptor instead.
+func (*ResumeQueueResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ResumeQueueResponse) GetQueue() *Queue {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+// A queue, as it stands. A queue exists while something waits in it, or while it is paused.
 type Queue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Lower-case name.
@@ -126,14 +338,20 @@ type Queue struct {
 	// Waiting for their time; 100001 says more than 100000.
 	Delayed int64 `protobuf:"varint,3,opt,name=delayed,proto3" json:"delayed,omitempty"`
 	// How long the longest-waiting head of a line has been due; unset when nothing is.
-	Oldest        *durationpb.Duration `protobuf:"bytes,4,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	Oldest *durationpb.Duration `protobuf:"bytes,4,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	// Nothing of it begins, for the tenant that was asked for or for all; what pauses one tenant is not seen by who asks for all.
+	Paused bool `protobuf:"varint,6,opt,name=paused,proto3" json:"paused,omitempty"`
+	// As given with the pause; if there are two, with that of all tenants.
+	PausedReason string `protobuf:"bytes,7,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
+	// Since when; unset unless paused.
+	PauseTime     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=pause_time,json=pauseTime,proto3" json:"pause_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_placet_v1_operations_service_proto_msgTypes[2]
+	mi := &file_placet_v1_operations_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -145,7 +363,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_operations_service_proto_msgTypes[2]
+	mi := &file_placet_v1_operations_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -158,7 +376,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{2}
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Queue) GetName() string {
@@ -189,23 +407,62 @@ func (x *Queue) GetOldest() *durationpb.Duration {
 	return nil
 }
 
+func (x *Queue) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *Queue) GetPausedReason() string {
+	if x != nil {
+		return x.PausedReason
+	}
+	return ""
+}
+
+func (x *Queue) GetPauseTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.PauseTime
+	}
+	return nil
+}
+
 var File_placet_v1_operations_service_proto protoreflect.FileDescriptor
 
 const file_placet_v1_operations_service_proto_rawDesc = "" +
 	"\n" +
-	"\"placet/v1/operations_service.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\"+\n" +
+	"\"placet/v1/operations_service.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"+\n" +
 	"\x11ListQueuesRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\">\n" +
 	"\x12ListQueuesResponse\x12(\n" +
-	"\x06queues\x18\x01 \x03(\v2\x10.placet.v1.QueueR\x06queues\"~\n" +
+	"\x06queues\x18\x01 \x03(\v2\x10.placet.v1.QueueR\x06queues\"Y\n" +
+	"\x11PauseQueueRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"<\n" +
+	"\x12PauseQueueResponse\x12&\n" +
+	"\x05queue\x18\x01 \x01(\v2\x10.placet.v1.QueueR\x05queue\"B\n" +
+	"\x12ResumeQueueRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\"=\n" +
+	"\x13ResumeQueueResponse\x12&\n" +
+	"\x05queue\x18\x01 \x01(\v2\x10.placet.v1.QueueR\x05queue\"\xf6\x01\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x03R\x05ready\x12\x18\n" +
 	"\adelayed\x18\x03 \x01(\x03R\adelayed\x121\n" +
-	"\x06oldest\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06oldest2^\n" +
+	"\x06oldest\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06oldest\x12\x16\n" +
+	"\x06paused\x18\x06 \x01(\bR\x06paused\x12#\n" +
+	"\rpaused_reason\x18\a \x01(\tR\fpausedReason\x129\n" +
+	"\n" +
+	"pause_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tpauseTime2\xf7\x01\n" +
 	"\x11OperationsService\x12I\n" +
 	"\n" +
-	"ListQueues\x12\x1c.placet.v1.ListQueuesRequest\x1a\x1d.placet.v1.ListQueuesResponseB4\n" +
+	"ListQueues\x12\x1c.placet.v1.ListQueuesRequest\x1a\x1d.placet.v1.ListQueuesResponse\x12I\n" +
+	"\n" +
+	"PauseQueue\x12\x1c.placet.v1.PauseQueueRequest\x1a\x1d.placet.v1.PauseQueueResponse\x12L\n" +
+	"\vResumeQueue\x12\x1d.placet.v1.ResumeQueueRequest\x1a\x1e.placet.v1.ResumeQueueResponseB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -220,23 +477,35 @@ func file_placet_v1_operations_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_operations_service_proto_rawDescData
 }
 
-var file_placet_v1_operations_service_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_placet_v1_operations_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_placet_v1_operations_service_proto_goTypes = []any{
-	(*ListQueuesRequest)(nil),   // 0: placet.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),  // 1: placet.v1.ListQueuesResponse
-	(*Queue)(nil),               // 2: placet.v1.Queue
-	(*durationpb.Duration)(nil), // 3: google.protobuf.Duration
+	(*ListQueuesRequest)(nil),     // 0: placet.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),    // 1: placet.v1.ListQueuesResponse
+	(*PauseQueueRequest)(nil),     // 2: placet.v1.PauseQueueRequest
+	(*PauseQueueResponse)(nil),    // 3: placet.v1.PauseQueueResponse
+	(*ResumeQueueRequest)(nil),    // 4: placet.v1.ResumeQueueRequest
+	(*ResumeQueueResponse)(nil),   // 5: placet.v1.ResumeQueueResponse
+	(*Queue)(nil),                 // 6: placet.v1.Queue
+	(*durationpb.Duration)(nil),   // 7: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
 }
 var file_placet_v1_operations_service_proto_depIdxs = []int32{
-	2, // 0: placet.v1.ListQueuesResponse.queues:type_name -> placet.v1.Queue
-	3, // 1: placet.v1.Queue.oldest:type_name -> google.protobuf.Duration
-	0, // 2: placet.v1.OperationsService.ListQueues:input_type -> placet.v1.ListQueuesRequest
-	1, // 3: placet.v1.OperationsService.ListQueues:output_type -> placet.v1.ListQueuesResponse
-	3, // [3:4] is the sub-list for method output_type
-	2, // [2:3] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	6, // 0: placet.v1.ListQueuesResponse.queues:type_name -> placet.v1.Queue
+	6, // 1: placet.v1.PauseQueueResponse.queue:type_name -> placet.v1.Queue
+	6, // 2: placet.v1.ResumeQueueResponse.queue:type_name -> placet.v1.Queue
+	7, // 3: placet.v1.Queue.oldest:type_name -> google.protobuf.Duration
+	8, // 4: placet.v1.Queue.pause_time:type_name -> google.protobuf.Timestamp
+	0, // 5: placet.v1.OperationsService.ListQueues:input_type -> placet.v1.ListQueuesRequest
+	2, // 6: placet.v1.OperationsService.PauseQueue:input_type -> placet.v1.PauseQueueRequest
+	4, // 7: placet.v1.OperationsService.ResumeQueue:input_type -> placet.v1.ResumeQueueRequest
+	1, // 8: placet.v1.OperationsService.ListQueues:output_type -> placet.v1.ListQueuesResponse
+	3, // 9: placet.v1.OperationsService.PauseQueue:output_type -> placet.v1.PauseQueueResponse
+	5, // 10: placet.v1.OperationsService.ResumeQueue:output_type -> placet.v1.ResumeQueueResponse
+	8, // [8:11] is the sub-list for method output_type
+	5, // [5:8] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_operations_service_proto_init() }
@@ -250,7 +519,7 @@ func file_placet_v1_operations_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_operations_service_proto_rawDesc), len(file_placet_v1_operations_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

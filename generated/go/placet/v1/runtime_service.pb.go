@@ -9,6 +9,7 @@
 package placetv1
 
 import (
+	status "google.golang.org/genproto/googleapis/rpc/status"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -387,6 +388,258 @@ func (x *SubmitResponse) GetAttached() bool {
 	return false
 }
 
+// Request of SubmitBatch.
+type SubmitBatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Together within the message limit. Each is held to the bounds of SubmitRequest by itself: one that breaks them is refused alone.
+	Items         []*SubmitRequest `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitBatchRequest) Reset() {
+	*x = SubmitBatchRequest{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitBatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitBatchRequest) ProtoMessage() {}
+
+func (x *SubmitBatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitBatchRequest.ProtoReflect.Descriptor instead.
+func (*SubmitBatchRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SubmitBatchRequest) GetItems() []*SubmitRequest {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+// Response of SubmitBatch.
+type SubmitBatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the items.
+	Results       []*SubmitBatchResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitBatchResponse) Reset() {
+	*x = SubmitBatchResponse{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitBatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitBatchResponse) ProtoMessage() {}
+
+func (x *SubmitBatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitBatchResponse.ProtoReflect.Descriptor instead.
+func (*SubmitBatchResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SubmitBatchResponse) GetResults() []*SubmitBatchResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+// What became of one item.
+type SubmitBatchResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Stored or not.
+	//
+	// Types that are valid to be assigned to Result:
+	//
+	//	*SubmitBatchResult_Submitted
+	//	*SubmitBatchResult_Error
+	Result        isSubmitBatchResult_Result `protobuf_oneof:"result"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitBatchResult) Reset() {
+	*x = SubmitBatchResult{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitBatchResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitBatchResult) ProtoMessage() {}
+
+func (x *SubmitBatchResult) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitBatchResult.ProtoReflect.Descriptor instead.
+func (*SubmitBatchResult) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SubmitBatchResult) GetResult() isSubmitBatchResult_Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *SubmitBatchResult) GetSubmitted() *SubmittedAction {
+	if x != nil {
+		if x, ok := x.Result.(*SubmitBatchResult_Submitted); ok {
+			return x.Submitted
+		}
+	}
+	return nil
+}
+
+func (x *SubmitBatchResult) GetError() *status.Status {
+	if x != nil {
+		if x, ok := x.Result.(*SubmitBatchResult_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
+type isSubmitBatchResult_Result interface {
+	isSubmitBatchResult_Result()
+}
+
+type SubmitBatchResult_Submitted struct {
+	// Stored, or known by its key.
+	Submitted *SubmittedAction `protobuf:"bytes,1,opt,name=submitted,proto3,oneof"`
+}
+
+type SubmitBatchResult_Error struct {
+	// As the status of Submit would have been, with its details.
+	Error *status.Status `protobuf:"bytes,2,opt,name=error,proto3,oneof"`
+}
+
+func (*SubmitBatchResult_Submitted) isSubmitBatchResult_Result() {}
+
+func (*SubmitBatchResult_Error) isSubmitBatchResult_Result() {}
+
+// An action as a batch tells it; the rest is in GetAction.
+type SubmittedAction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	ActionId string `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	// As stored, or as the key's holder stands.
+	State ActionState `protobuf:"varint,2,opt,name=state,proto3,enum=placet.v1.ActionState" json:"state,omitempty"`
+	// The key was known, or an earlier item had it.
+	Attached bool `protobuf:"varint,3,opt,name=attached,proto3" json:"attached,omitempty"`
+	// Of its last event: WatchAction after it misses nothing.
+	Cursor        string `protobuf:"bytes,4,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmittedAction) Reset() {
+	*x = SubmittedAction{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmittedAction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmittedAction) ProtoMessage() {}
+
+func (x *SubmittedAction) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmittedAction.ProtoReflect.Descriptor instead.
+func (*SubmittedAction) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SubmittedAction) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+func (x *SubmittedAction) GetState() ActionState {
+	if x != nil {
+		return x.State
+	}
+	return ActionState_ACTION_STATE_UNSPECIFIED
+}
+
+func (x *SubmittedAction) GetAttached() bool {
+	if x != nil {
+		return x.Attached
+	}
+	return false
+}
+
+func (x *SubmittedAction) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
 // Request of GetAction.
 type GetActionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -405,7 +658,7 @@ type GetActionRequest struct {
 
 func (x *GetActionRequest) Reset() {
 	*x = GetActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -417,7 +670,7 @@ func (x *GetActionRequest) String() string {
 func (*GetActionRequest) ProtoMessage() {}
 
 func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -430,7 +683,7 @@ func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionRequest.ProtoReflect.Descriptor instead.
 func (*GetActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{6}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetActionRequest) GetRef() isGetActionRequest_Ref {
@@ -496,7 +749,7 @@ type KeyRef struct {
 
 func (x *KeyRef) Reset() {
 	*x = KeyRef{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -508,7 +761,7 @@ func (x *KeyRef) String() string {
 func (*KeyRef) ProtoMessage() {}
 
 func (x *KeyRef) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -521,7 +774,7 @@ func (x *KeyRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRef.ProtoReflect.Descriptor instead.
 func (*KeyRef) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{7}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *KeyRef) GetCapability() string {
@@ -549,7 +802,7 @@ type GetActionResponse struct {
 
 func (x *GetActionResponse) Reset() {
 	*x = GetActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +814,7 @@ func (x *GetActionResponse) String() string {
 func (*GetActionResponse) ProtoMessage() {}
 
 func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +827,7 @@ func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionResponse.ProtoReflect.Descriptor instead.
 func (*GetActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{8}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetActionResponse) GetAction() *Action {
@@ -599,7 +852,7 @@ type ListActionsRequest struct {
 
 func (x *ListActionsRequest) Reset() {
 	*x = ListActionsRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +864,7 @@ func (x *ListActionsRequest) String() string {
 func (*ListActionsRequest) ProtoMessage() {}
 
 func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +877,7 @@ func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsRequest.ProtoReflect.Descriptor instead.
 func (*ListActionsRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{9}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListActionsRequest) GetPageSize() int32 {
@@ -671,7 +924,7 @@ type ActionFilter struct {
 
 func (x *ActionFilter) Reset() {
 	*x = ActionFilter{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +936,7 @@ func (x *ActionFilter) String() string {
 func (*ActionFilter) ProtoMessage() {}
 
 func (x *ActionFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +949,7 @@ func (x *ActionFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionFilter.ProtoReflect.Descriptor instead.
 func (*ActionFilter) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{10}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ActionFilter) GetCapabilities() []string {
@@ -761,7 +1014,7 @@ type ListActionsResponse struct {
 
 func (x *ListActionsResponse) Reset() {
 	*x = ListActionsResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +1026,7 @@ func (x *ListActionsResponse) String() string {
 func (*ListActionsResponse) ProtoMessage() {}
 
 func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +1039,7 @@ func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsResponse.ProtoReflect.Descriptor instead.
 func (*ListActionsResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{11}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListActionsResponse) GetActions() []*Action {
@@ -816,7 +1069,7 @@ type WaitActionRequest struct {
 
 func (x *WaitActionRequest) Reset() {
 	*x = WaitActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +1081,7 @@ func (x *WaitActionRequest) String() string {
 func (*WaitActionRequest) ProtoMessage() {}
 
 func (x *WaitActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +1094,7 @@ func (x *WaitActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitActionRequest.ProtoReflect.Descriptor instead.
 func (*WaitActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{12}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WaitActionRequest) GetActionId() string {
@@ -869,7 +1122,7 @@ type WaitActionResponse struct {
 
 func (x *WaitActionResponse) Reset() {
 	*x = WaitActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -881,7 +1134,7 @@ func (x *WaitActionResponse) String() string {
 func (*WaitActionResponse) ProtoMessage() {}
 
 func (x *WaitActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -894,7 +1147,7 @@ func (x *WaitActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitActionResponse.ProtoReflect.Descriptor instead.
 func (*WaitActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{13}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WaitActionResponse) GetAction() *Action {
@@ -917,7 +1170,7 @@ type WatchActionRequest struct {
 
 func (x *WatchActionRequest) Reset() {
 	*x = WatchActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +1182,7 @@ func (x *WatchActionRequest) String() string {
 func (*WatchActionRequest) ProtoMessage() {}
 
 func (x *WatchActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1195,7 @@ func (x *WatchActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionRequest.ProtoReflect.Descriptor instead.
 func (*WatchActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{14}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchActionRequest) GetActionId() string {
@@ -970,7 +1223,7 @@ type WatchActionResponse struct {
 
 func (x *WatchActionResponse) Reset() {
 	*x = WatchActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1235,7 @@ func (x *WatchActionResponse) String() string {
 func (*WatchActionResponse) ProtoMessage() {}
 
 func (x *WatchActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1248,7 @@ func (x *WatchActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionResponse.ProtoReflect.Descriptor instead.
 func (*WatchActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{15}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchActionResponse) GetEvent() *ActionEvent {
@@ -1018,7 +1271,7 @@ type CancelActionRequest struct {
 
 func (x *CancelActionRequest) Reset() {
 	*x = CancelActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1283,7 @@ func (x *CancelActionRequest) String() string {
 func (*CancelActionRequest) ProtoMessage() {}
 
 func (x *CancelActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1296,7 @@ func (x *CancelActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionRequest.ProtoReflect.Descriptor instead.
 func (*CancelActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{16}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CancelActionRequest) GetActionId() string {
@@ -1071,7 +1324,7 @@ type CancelActionResponse struct {
 
 func (x *CancelActionResponse) Reset() {
 	*x = CancelActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1336,7 @@ func (x *CancelActionResponse) String() string {
 func (*CancelActionResponse) ProtoMessage() {}
 
 func (x *CancelActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1349,7 @@ func (x *CancelActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionResponse.ProtoReflect.Descriptor instead.
 func (*CancelActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{17}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CancelActionResponse) GetAction() *Action {
@@ -1115,7 +1368,7 @@ type GetCallerRequest struct {
 
 func (x *GetCallerRequest) Reset() {
 	*x = GetCallerRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1380,7 @@ func (x *GetCallerRequest) String() string {
 func (*GetCallerRequest) ProtoMessage() {}
 
 func (x *GetCallerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1393,7 @@ func (x *GetCallerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallerRequest.ProtoReflect.Descriptor instead.
 func (*GetCallerRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{18}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{22}
 }
 
 // Response of GetCaller.
@@ -1158,7 +1411,7 @@ type GetCallerResponse struct {
 
 func (x *GetCallerResponse) Reset() {
 	*x = GetCallerResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1423,7 @@ func (x *GetCallerResponse) String() string {
 func (*GetCallerResponse) ProtoMessage() {}
 
 func (x *GetCallerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1436,7 @@ func (x *GetCallerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallerResponse.ProtoReflect.Descriptor instead.
 func (*GetCallerResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{19}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetCallerResponse) GetCaller() *Caller {
@@ -1216,7 +1469,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1481,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1494,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{20}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{24}
 }
 
 // Response of GetServerInfo.
@@ -1269,7 +1522,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1534,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1547,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{21}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -1357,7 +1610,7 @@ var File_placet_v1_runtime_service_proto protoreflect.FileDescriptor
 
 const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1fplacet/v1/runtime_service.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x15placet/v1/event.proto\"G\n" +
+	"\x1fplacet/v1/runtime_service.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x16placet/v1/action.proto\x1a\x15placet/v1/event.proto\"G\n" +
 	"\x0eExecuteRequest\x125\n" +
 	"\n" +
 	"invocation\x18\x01 \x01(\v2\x15.placet.v1.InvocationR\n" +
@@ -1384,7 +1637,20 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\t_priority\"W\n" +
 	"\x0eSubmitResponse\x12)\n" +
 	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action\x12\x1a\n" +
-	"\battached\x18\x02 \x01(\bR\battached\"\x8a\x01\n" +
+	"\battached\x18\x02 \x01(\bR\battached\"D\n" +
+	"\x12SubmitBatchRequest\x12.\n" +
+	"\x05items\x18\x01 \x03(\v2\x18.placet.v1.SubmitRequestR\x05items\"M\n" +
+	"\x13SubmitBatchResponse\x126\n" +
+	"\aresults\x18\x01 \x03(\v2\x1c.placet.v1.SubmitBatchResultR\aresults\"\x85\x01\n" +
+	"\x11SubmitBatchResult\x12:\n" +
+	"\tsubmitted\x18\x01 \x01(\v2\x1a.placet.v1.SubmittedActionH\x00R\tsubmitted\x12*\n" +
+	"\x05error\x18\x02 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
+	"\x06result\"\x90\x01\n" +
+	"\x0fSubmittedAction\x12\x1b\n" +
+	"\taction_id\x18\x01 \x01(\tR\bactionId\x12,\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x16.placet.v1.ActionStateR\x05state\x12\x1a\n" +
+	"\battached\x18\x03 \x01(\bR\battached\x12\x16\n" +
+	"\x06cursor\x18\x04 \x01(\tR\x06cursor\"\x8a\x01\n" +
 	"\x10GetActionRequest\x12\x1d\n" +
 	"\taction_id\x18\x01 \x01(\tH\x00R\bactionId\x12%\n" +
 	"\x03key\x18\x02 \x01(\v2\x11.placet.v1.KeyRefH\x00R\x03key\x12)\n" +
@@ -1449,11 +1715,12 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\rstore_version\x18\x06 \x01(\tR\fstoreVersion\x12 \n" +
 	"\vreplication\x18\a \x01(\tR\vreplication\x12\x17\n" +
 	"\aboot_id\x18\b \x01(\tR\x06bootId\x12/\n" +
-	"\x05lease\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05lease2\x85\x06\n" +
+	"\x05lease\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05lease2\xd3\x06\n" +
 	"\x0eRuntimeService\x12@\n" +
 	"\aExecute\x12\x19.placet.v1.ExecuteRequest\x1a\x1a.placet.v1.ExecuteResponse\x12T\n" +
 	"\rExecuteStream\x12\x1f.placet.v1.ExecuteStreamRequest\x1a .placet.v1.ExecuteStreamResponse0\x01\x12=\n" +
-	"\x06Submit\x12\x18.placet.v1.SubmitRequest\x1a\x19.placet.v1.SubmitResponse\x12F\n" +
+	"\x06Submit\x12\x18.placet.v1.SubmitRequest\x1a\x19.placet.v1.SubmitResponse\x12L\n" +
+	"\vSubmitBatch\x12\x1d.placet.v1.SubmitBatchRequest\x1a\x1e.placet.v1.SubmitBatchResponse\x12F\n" +
 	"\tGetAction\x12\x1b.placet.v1.GetActionRequest\x1a\x1c.placet.v1.GetActionResponse\x12L\n" +
 	"\vListActions\x12\x1d.placet.v1.ListActionsRequest\x1a\x1e.placet.v1.ListActionsResponse\x12I\n" +
 	"\n" +
@@ -1476,7 +1743,7 @@ func file_placet_v1_runtime_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_runtime_service_proto_rawDescData
 }
 
-var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*ExecuteRequest)(nil),        // 0: placet.v1.ExecuteRequest
 	(*ExecuteResponse)(nil),       // 1: placet.v1.ExecuteResponse
@@ -1484,84 +1751,96 @@ var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*ExecuteStreamResponse)(nil), // 3: placet.v1.ExecuteStreamResponse
 	(*SubmitRequest)(nil),         // 4: placet.v1.SubmitRequest
 	(*SubmitResponse)(nil),        // 5: placet.v1.SubmitResponse
-	(*GetActionRequest)(nil),      // 6: placet.v1.GetActionRequest
-	(*KeyRef)(nil),                // 7: placet.v1.KeyRef
-	(*GetActionResponse)(nil),     // 8: placet.v1.GetActionResponse
-	(*ListActionsRequest)(nil),    // 9: placet.v1.ListActionsRequest
-	(*ActionFilter)(nil),          // 10: placet.v1.ActionFilter
-	(*ListActionsResponse)(nil),   // 11: placet.v1.ListActionsResponse
-	(*WaitActionRequest)(nil),     // 12: placet.v1.WaitActionRequest
-	(*WaitActionResponse)(nil),    // 13: placet.v1.WaitActionResponse
-	(*WatchActionRequest)(nil),    // 14: placet.v1.WatchActionRequest
-	(*WatchActionResponse)(nil),   // 15: placet.v1.WatchActionResponse
-	(*CancelActionRequest)(nil),   // 16: placet.v1.CancelActionRequest
-	(*CancelActionResponse)(nil),  // 17: placet.v1.CancelActionResponse
-	(*GetCallerRequest)(nil),      // 18: placet.v1.GetCallerRequest
-	(*GetCallerResponse)(nil),     // 19: placet.v1.GetCallerResponse
-	(*GetServerInfoRequest)(nil),  // 20: placet.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 21: placet.v1.GetServerInfoResponse
-	nil,                           // 22: placet.v1.ActionFilter.LabelsEntry
-	(*Invocation)(nil),            // 23: placet.v1.Invocation
-	(*Action)(nil),                // 24: placet.v1.Action
-	(*ActionEvent)(nil),           // 25: placet.v1.ActionEvent
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
-	(ActionView)(0),               // 28: placet.v1.ActionView
-	(ActionState)(0),              // 29: placet.v1.ActionState
-	(*Caller)(nil),                // 30: placet.v1.Caller
-	(DurabilityClass)(0),          // 31: placet.v1.DurabilityClass
+	(*SubmitBatchRequest)(nil),    // 6: placet.v1.SubmitBatchRequest
+	(*SubmitBatchResponse)(nil),   // 7: placet.v1.SubmitBatchResponse
+	(*SubmitBatchResult)(nil),     // 8: placet.v1.SubmitBatchResult
+	(*SubmittedAction)(nil),       // 9: placet.v1.SubmittedAction
+	(*GetActionRequest)(nil),      // 10: placet.v1.GetActionRequest
+	(*KeyRef)(nil),                // 11: placet.v1.KeyRef
+	(*GetActionResponse)(nil),     // 12: placet.v1.GetActionResponse
+	(*ListActionsRequest)(nil),    // 13: placet.v1.ListActionsRequest
+	(*ActionFilter)(nil),          // 14: placet.v1.ActionFilter
+	(*ListActionsResponse)(nil),   // 15: placet.v1.ListActionsResponse
+	(*WaitActionRequest)(nil),     // 16: placet.v1.WaitActionRequest
+	(*WaitActionResponse)(nil),    // 17: placet.v1.WaitActionResponse
+	(*WatchActionRequest)(nil),    // 18: placet.v1.WatchActionRequest
+	(*WatchActionResponse)(nil),   // 19: placet.v1.WatchActionResponse
+	(*CancelActionRequest)(nil),   // 20: placet.v1.CancelActionRequest
+	(*CancelActionResponse)(nil),  // 21: placet.v1.CancelActionResponse
+	(*GetCallerRequest)(nil),      // 22: placet.v1.GetCallerRequest
+	(*GetCallerResponse)(nil),     // 23: placet.v1.GetCallerResponse
+	(*GetServerInfoRequest)(nil),  // 24: placet.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil), // 25: placet.v1.GetServerInfoResponse
+	nil,                           // 26: placet.v1.ActionFilter.LabelsEntry
+	(*Invocation)(nil),            // 27: placet.v1.Invocation
+	(*Action)(nil),                // 28: placet.v1.Action
+	(*ActionEvent)(nil),           // 29: placet.v1.ActionEvent
+	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(*status.Status)(nil),         // 32: google.rpc.Status
+	(ActionState)(0),              // 33: placet.v1.ActionState
+	(ActionView)(0),               // 34: placet.v1.ActionView
+	(*Caller)(nil),                // 35: placet.v1.Caller
+	(DurabilityClass)(0),          // 36: placet.v1.DurabilityClass
 }
 var file_placet_v1_runtime_service_proto_depIdxs = []int32{
-	23, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
-	24, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
-	23, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
-	25, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
-	23, // 4: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
-	26, // 5: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
-	27, // 6: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
-	24, // 7: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
-	7,  // 8: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
-	28, // 9: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
-	24, // 10: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
-	10, // 11: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	29, // 12: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
-	22, // 13: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
-	26, // 14: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
-	26, // 15: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
-	24, // 16: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
-	27, // 17: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
-	24, // 18: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
-	25, // 19: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
-	24, // 20: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
-	30, // 21: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
-	31, // 22: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
-	26, // 23: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
-	27, // 24: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
-	0,  // 25: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
-	2,  // 26: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
-	4,  // 27: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
-	6,  // 28: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
-	9,  // 29: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
-	12, // 30: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
-	14, // 31: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
-	16, // 32: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
-	18, // 33: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
-	20, // 34: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
-	1,  // 35: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
-	3,  // 36: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
-	5,  // 37: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
-	8,  // 38: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
-	11, // 39: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
-	13, // 40: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
-	15, // 41: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
-	17, // 42: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
-	19, // 43: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
-	21, // 44: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
-	35, // [35:45] is the sub-list for method output_type
-	25, // [25:35] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	27, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
+	28, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
+	27, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
+	29, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
+	27, // 4: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
+	30, // 5: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
+	31, // 6: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
+	28, // 7: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
+	4,  // 8: placet.v1.SubmitBatchRequest.items:type_name -> placet.v1.SubmitRequest
+	8,  // 9: placet.v1.SubmitBatchResponse.results:type_name -> placet.v1.SubmitBatchResult
+	9,  // 10: placet.v1.SubmitBatchResult.submitted:type_name -> placet.v1.SubmittedAction
+	32, // 11: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
+	33, // 12: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
+	11, // 13: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
+	34, // 14: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
+	28, // 15: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
+	14, // 16: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
+	33, // 17: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
+	26, // 18: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
+	30, // 19: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
+	30, // 20: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
+	28, // 21: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
+	31, // 22: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
+	28, // 23: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
+	29, // 24: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
+	28, // 25: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
+	35, // 26: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
+	36, // 27: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
+	30, // 28: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
+	31, // 29: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
+	0,  // 30: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
+	2,  // 31: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
+	4,  // 32: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
+	6,  // 33: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
+	10, // 34: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
+	13, // 35: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
+	16, // 36: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
+	18, // 37: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
+	20, // 38: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
+	22, // 39: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
+	24, // 40: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
+	1,  // 41: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
+	3,  // 42: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
+	5,  // 43: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
+	7,  // 44: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
+	12, // 45: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
+	15, // 46: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
+	17, // 47: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
+	19, // 48: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
+	21, // 49: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
+	23, // 50: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
+	25, // 51: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
+	41, // [41:52] is the sub-list for method output_type
+	30, // [30:41] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_runtime_service_proto_init() }
@@ -1575,7 +1854,11 @@ func file_placet_v1_runtime_service_proto_init() {
 		(*SubmitRequest_ReadyTime)(nil),
 		(*SubmitRequest_Delay)(nil),
 	}
-	file_placet_v1_runtime_service_proto_msgTypes[6].OneofWrappers = []any{
+	file_placet_v1_runtime_service_proto_msgTypes[8].OneofWrappers = []any{
+		(*SubmitBatchResult_Submitted)(nil),
+		(*SubmitBatchResult_Error)(nil),
+	}
+	file_placet_v1_runtime_service_proto_msgTypes[10].OneofWrappers = []any{
 		(*GetActionRequest_ActionId)(nil),
 		(*GetActionRequest_Key)(nil),
 	}
@@ -1585,7 +1868,7 @@ func file_placet_v1_runtime_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_runtime_service_proto_rawDesc), len(file_placet_v1_runtime_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	RuntimeService_Execute_FullMethodName       = "/placet.v1.RuntimeService/Execute"
 	RuntimeService_ExecuteStream_FullMethodName = "/placet.v1.RuntimeService/ExecuteStream"
 	RuntimeService_Submit_FullMethodName        = "/placet.v1.RuntimeService/Submit"
+	RuntimeService_SubmitBatch_FullMethodName   = "/placet.v1.RuntimeService/SubmitBatch"
 	RuntimeService_GetAction_FullMethodName     = "/placet.v1.RuntimeService/GetAction"
 	RuntimeService_ListActions_FullMethodName   = "/placet.v1.RuntimeService/ListActions"
 	RuntimeService_WaitAction_FullMethodName    = "/placet.v1.RuntimeService/WaitAction"
@@ -47,6 +48,8 @@ type RuntimeServiceClient interface {
 	ExecuteStream(ctx context.Context, in *ExecuteStreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteStreamResponse], error)
 	// Stores it and returns: OK if and only if stored. A server runs it from its queue.
 	Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*SubmitResponse, error)
+	// Many at once, each with its own answer: what is wrong with one does not touch the others. OK if the batch as such was understood.
+	SubmitBatch(ctx context.Context, in *SubmitBatchRequest, opts ...grpc.CallOption) (*SubmitBatchResponse, error)
 	// One action, by id or by key.
 	GetAction(ctx context.Context, in *GetActionRequest, opts ...grpc.CallOption) (*GetActionResponse, error)
 	// Newest first.
@@ -104,6 +107,16 @@ func (c *runtimeServiceClient) Submit(ctx context.Context, in *SubmitRequest, op
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SubmitResponse)
 	err := c.cc.Invoke(ctx, RuntimeService_Submit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *runtimeServiceClient) SubmitBatch(ctx context.Context, in *SubmitBatchRequest, opts ...grpc.CallOption) (*SubmitBatchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SubmitBatchResponse)
+	err := c.cc.Invoke(ctx, RuntimeService_SubmitBatch_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -203,6 +216,8 @@ type RuntimeServiceServer interface {
 	ExecuteStream(*ExecuteStreamRequest, grpc.ServerStreamingServer[ExecuteStreamResponse]) error
 	// Stores it and returns: OK if and only if stored. A server runs it from its queue.
 	Submit(context.Context, *SubmitRequest) (*SubmitResponse, error)
+	// Many at once, each with its own answer: what is wrong with one does not touch the others. OK if the batch as such was understood.
+	SubmitBatch(context.Context, *SubmitBatchRequest) (*SubmitBatchResponse, error)
 	// One action, by id or by key.
 	GetAction(context.Context, *GetActionRequest) (*GetActionResponse, error)
 	// Newest first.
@@ -235,6 +250,9 @@ func (UnimplementedRuntimeServiceServer) ExecuteStream(*ExecuteStreamRequest, gr
 }
 func (UnimplementedRuntimeServiceServer) Submit(context.Context, *SubmitRequest) (*SubmitResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Submit not implemented")
+}
+func (UnimplementedRuntimeServiceServer) SubmitBatch(context.Context, *SubmitBatchRequest) (*SubmitBatchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SubmitBatch not implemented")
 }
 func (UnimplementedRuntimeServiceServer) GetAction(context.Context, *GetActionRequest) (*GetActionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetAction not implemented")
@@ -321,6 +339,24 @@ func _RuntimeService_Submit_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(RuntimeServiceServer).Submit(ctx, req.(*SubmitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RuntimeService_SubmitBatch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SubmitBatchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RuntimeServiceServer).SubmitBatch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RuntimeService_SubmitBatch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RuntimeServiceServer).SubmitBatch(ctx, req.(*SubmitBatchRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -458,6 +494,10 @@ var RuntimeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Submit",
 			Handler:    _RuntimeService_Submit_Handler,
+		},
+		{
+			MethodName: "SubmitBatch",
+			Handler:    _RuntimeService_SubmitBatch_Handler,
 		},
 		{
 			MethodName: "GetAction",

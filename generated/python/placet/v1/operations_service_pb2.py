@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"placet/v1/operations_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"S\n\x11ListQueuesRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\"I\n\x12ListQueuesResponse\x12\x33\n\x06queues\x18\x01 \x03(\x0b\x32\x10.placet.v1.QueueB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07R\x06queues\"\x99\x01\n\x05Queue\x12\x1b\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x04name\x12\x1d\n\x05ready\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x05ready\x12!\n\x07\x64\x65layed\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x07\x64\x65layed\x12\x31\n\x06oldest\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\x06oldest2^\n\x11OperationsService\x12I\n\nListQueues\x12\x1c.placet.v1.ListQueuesRequest\x1a\x1d.placet.v1.ListQueuesResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"placet/v1/operations_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"S\n\x11ListQueuesRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\"I\n\x12ListQueuesResponse\x12\x33\n\x06queues\x18\x01 \x03(\x0b\x32\x10.placet.v1.QueueB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07R\x06queues\"\xab\x01\n\x11PauseQueueRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\x12\x34\n\x05queue\x18\x02 \x01(\tB\x1e\xbaH\x1br\x19\x32\x17^[a-z][a-z0-9_-]{0,63}$R\x05queue\x12 \n\x06reason\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\"<\n\x12PauseQueueResponse\x12&\n\x05queue\x18\x01 \x01(\x0b\x32\x10.placet.v1.QueueR\x05queue\"\x8a\x01\n\x12ResumeQueueRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\x12\x34\n\x05queue\x18\x02 \x01(\tB\x1e\xbaH\x1br\x19\x32\x17^[a-z][a-z0-9_-]{0,63}$R\x05queue\"=\n\x13ResumeQueueResponse\x12&\n\x05queue\x18\x01 \x01(\x0b\x32\x10.placet.v1.QueueR\x05queue\"\x9b\x02\n\x05Queue\x12\x1b\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x04name\x12\x1d\n\x05ready\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x05ready\x12!\n\x07\x64\x65layed\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x07\x64\x65layed\x12\x31\n\x06oldest\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\x06oldest\x12\x16\n\x06paused\x18\x06 \x01(\x08R\x06paused\x12-\n\rpaused_reason\x18\x07 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x0cpausedReason\x12\x39\n\npause_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tpauseTime2\xf7\x01\n\x11OperationsService\x12I\n\nListQueues\x12\x1c.placet.v1.ListQueuesRequest\x1a\x1d.placet.v1.ListQueuesResponse\x12I\n\nPauseQueue\x12\x1c.placet.v1.PauseQueueRequest\x1a\x1d.placet.v1.PauseQueueResponse\x12L\n\x0bResumeQueue\x12\x1d.placet.v1.ResumeQueueRequest\x1a\x1e.placet.v1.ResumeQueueResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,18 +39,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTQUEUESREQUEST'].fields_by_name['tenant']._serialized_options = b'\272H#r!2\037^(-|[a-z0-9][a-z0-9_-]{0,63})?$'
   _globals['_LISTQUEUESRESPONSE'].fields_by_name['queues']._loaded_options = None
   _globals['_LISTQUEUESRESPONSE'].fields_by_name['queues']._serialized_options = b'\272H\006\222\001\003\020\350\007'
+  _globals['_PAUSEQUEUEREQUEST'].fields_by_name['tenant']._loaded_options = None
+  _globals['_PAUSEQUEUEREQUEST'].fields_by_name['tenant']._serialized_options = b'\272H#r!2\037^(-|[a-z0-9][a-z0-9_-]{0,63})?$'
+  _globals['_PAUSEQUEUEREQUEST'].fields_by_name['queue']._loaded_options = None
+  _globals['_PAUSEQUEUEREQUEST'].fields_by_name['queue']._serialized_options = b'\272H\033r\0312\027^[a-z][a-z0-9_-]{0,63}$'
+  _globals['_PAUSEQUEUEREQUEST'].fields_by_name['reason']._loaded_options = None
+  _globals['_PAUSEQUEUEREQUEST'].fields_by_name['reason']._serialized_options = b'\272H\005r\003\030\200\004'
+  _globals['_RESUMEQUEUEREQUEST'].fields_by_name['tenant']._loaded_options = None
+  _globals['_RESUMEQUEUEREQUEST'].fields_by_name['tenant']._serialized_options = b'\272H#r!2\037^(-|[a-z0-9][a-z0-9_-]{0,63})?$'
+  _globals['_RESUMEQUEUEREQUEST'].fields_by_name['queue']._loaded_options = None
+  _globals['_RESUMEQUEUEREQUEST'].fields_by_name['queue']._serialized_options = b'\272H\033r\0312\027^[a-z][a-z0-9_-]{0,63}$'
   _globals['_QUEUE'].fields_by_name['name']._loaded_options = None
   _globals['_QUEUE'].fields_by_name['name']._serialized_options = b'\272H\004r\002\030@'
   _globals['_QUEUE'].fields_by_name['ready']._loaded_options = None
   _globals['_QUEUE'].fields_by_name['ready']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_QUEUE'].fields_by_name['delayed']._loaded_options = None
   _globals['_QUEUE'].fields_by_name['delayed']._serialized_options = b'\272H\004\"\002(\000'
-  _globals['_LISTQUEUESREQUEST']._serialized_start=110
-  _globals['_LISTQUEUESREQUEST']._serialized_end=193
-  _globals['_LISTQUEUESRESPONSE']._serialized_start=195
-  _globals['_LISTQUEUESRESPONSE']._serialized_end=268
-  _globals['_QUEUE']._serialized_start=271
-  _globals['_QUEUE']._serialized_end=424
-  _globals['_OPERATIONSSERVICE']._serialized_start=426
-  _globals['_OPERATIONSSERVICE']._serialized_end=520
+  _globals['_QUEUE'].fields_by_name['paused_reason']._loaded_options = None
+  _globals['_QUEUE'].fields_by_name['paused_reason']._serialized_options = b'\272H\005r\003\030\200\004'
+  _globals['_LISTQUEUESREQUEST']._serialized_start=143
+  _globals['_LISTQUEUESREQUEST']._serialized_end=226
+  _globals['_LISTQUEUESRESPONSE']._serialized_start=228
+  _globals['_LISTQUEUESRESPONSE']._serialized_end=301
+  _globals['_PAUSEQUEUEREQUEST']._serialized_start=304
+  _globals['_PAUSEQUEUEREQUEST']._serialized_end=475
+  _globals['_PAUSEQUEUERESPONSE']._serialized_start=477
+  _globals['_PAUSEQUEUERESPONSE']._serialized_end=537
+  _globals['_RESUMEQUEUEREQUEST']._serialized_start=540
+  _globals['_RESUMEQUEUEREQUEST']._serialized_end=678
+  _globals['_RESUMEQUEUERESPONSE']._serialized_start=680
+  _globals['_RESUMEQUEUERESPONSE']._serialized_end=741
+  _globals['_QUEUE']._serialized_start=744
+  _globals['_QUEUE']._serialized_end=1027
+  _globals['_OPERATIONSSERVICE']._serialized_start=1030
+  _globals['_OPERATIONSSERVICE']._serialized_end=1277
 # @@protoc_insertion_point(module_scope)

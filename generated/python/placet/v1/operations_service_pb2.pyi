@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
@@ -50,7 +51,7 @@ class ListQueuesResponse(_message.Message):
     QUEUES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___Queue]:
-        """Those in which something waits, by name; at most 1000."""
+        """Those in which something waits, and paused ones, by name; at most 1000."""
 
     def __init__(
         self,
@@ -66,8 +67,112 @@ class ListQueuesResponse(_message.Message):
 Global___ListQueuesResponse: _TypeAlias = ListQueuesResponse  # noqa: Y015
 
 @_typing.final
+class PauseQueueRequest(_message.Message):
+    """Request of PauseQueue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Empty: the caller's; "-": all tenants, at once."""
+    queue: _builtins.str
+    """Lower-case name; nothing need wait in it."""
+    reason: _builtins.str
+    """Shown with the queue."""
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        queue: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "reason", b"reason", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseQueueRequest: _TypeAlias = PauseQueueRequest  # noqa: Y015
+
+@_typing.final
+class PauseQueueResponse(_message.Message):
+    """Response of PauseQueue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queue(self) -> Global___Queue:
+        """As it stands now."""
+
+    def __init__(
+        self,
+        *,
+        queue: Global___Queue | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseQueueResponse: _TypeAlias = PauseQueueResponse  # noqa: Y015
+
+@_typing.final
+class ResumeQueueRequest(_message.Message):
+    """Request of ResumeQueue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Whose pause: empty, the caller's; "-", that of all tenants."""
+    queue: _builtins.str
+    """Lower-case name."""
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        queue: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeQueueRequest: _TypeAlias = ResumeQueueRequest  # noqa: Y015
+
+@_typing.final
+class ResumeQueueResponse(_message.Message):
+    """Response of ResumeQueue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queue(self) -> Global___Queue:
+        """As it stands now: still paused, if it is so for all tenants."""
+
+    def __init__(
+        self,
+        *,
+        queue: Global___Queue | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeQueueResponse: _TypeAlias = ResumeQueueResponse  # noqa: Y015
+
+@_typing.final
 class Queue(_message.Message):
-    """A queue, as it stands. A queue exists while something waits in it."""
+    """A queue, as it stands. A queue exists while something waits in it, or while it is paused."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -75,15 +180,26 @@ class Queue(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     DELAYED_FIELD_NUMBER: _builtins.int
     OLDEST_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    PAUSED_REASON_FIELD_NUMBER: _builtins.int
+    PAUSE_TIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Lower-case name."""
     ready: _builtins.int
     """Due and waiting for a server; 100001 says more than 100000."""
     delayed: _builtins.int
     """Waiting for their time; 100001 says more than 100000."""
+    paused: _builtins.bool
+    """Nothing of it begins, for the tenant that was asked for or for all; what pauses one tenant is not seen by who asks for all."""
+    paused_reason: _builtins.str
+    """As given with the pause; if there are two, with that of all tenants."""
     @_builtins.property
     def oldest(self) -> _duration_pb2.Duration:
         """How long the longest-waiting head of a line has been due; unset when nothing is."""
+
+    @_builtins.property
+    def pause_time(self) -> _timestamp_pb2.Timestamp:
+        """Since when; unset unless paused."""
 
     def __init__(
         self,
@@ -92,10 +208,13 @@ class Queue(_message.Message):
         ready: _builtins.int = ...,
         delayed: _builtins.int = ...,
         oldest: _duration_pb2.Duration | None = ...,
+        paused: _builtins.bool = ...,
+        paused_reason: _builtins.str = ...,
+        pause_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["oldest", b"oldest"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["oldest", b"oldest", "pause_time", b"pause_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delayed", b"delayed", "name", b"name", "oldest", b"oldest", "ready", b"ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delayed", b"delayed", "name", b"name", "oldest", b"oldest", "pause_time", b"pause_time", "paused", b"paused", "paused_reason", b"paused_reason", "ready", b"ready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

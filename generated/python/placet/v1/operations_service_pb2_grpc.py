@@ -40,6 +40,16 @@ class OperationsServiceStub:
                 request_serializer=placet_dot_v1_dot_operations__service__pb2.ListQueuesRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_operations__service__pb2.ListQueuesResponse.FromString,
                 _registered_method=True)
+        self.PauseQueue = channel.unary_unary(
+                '/placet.v1.OperationsService/PauseQueue',
+                request_serializer=placet_dot_v1_dot_operations__service__pb2.PauseQueueRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_operations__service__pb2.PauseQueueResponse.FromString,
+                _registered_method=True)
+        self.ResumeQueue = channel.unary_unary(
+                '/placet.v1.OperationsService/ResumeQueue',
+                request_serializer=placet_dot_v1_dot_operations__service__pb2.ResumeQueueRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_operations__service__pb2.ResumeQueueResponse.FromString,
+                _registered_method=True)
 
 
 class OperationsServiceServicer:
@@ -53,6 +63,20 @@ class OperationsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PauseQueue(self, request, context):
+        """Nothing more of it begins, new attempts included; what runs goes on, and Submit goes on storing. Again: the reason is replaced.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeQueue(self, request, context):
+        """Takes the pause back that was made for the same tenant; OK if there is none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OperationsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +84,16 @@ def add_OperationsServiceServicer_to_server(servicer, server):
                     servicer.ListQueues,
                     request_deserializer=placet_dot_v1_dot_operations__service__pb2.ListQueuesRequest.FromString,
                     response_serializer=placet_dot_v1_dot_operations__service__pb2.ListQueuesResponse.SerializeToString,
+            ),
+            'PauseQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseQueue,
+                    request_deserializer=placet_dot_v1_dot_operations__service__pb2.PauseQueueRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_operations__service__pb2.PauseQueueResponse.SerializeToString,
+            ),
+            'ResumeQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeQueue,
+                    request_deserializer=placet_dot_v1_dot_operations__service__pb2.ResumeQueueRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_operations__service__pb2.ResumeQueueResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +124,60 @@ class OperationsService:
             '/placet.v1.OperationsService/ListQueues',
             placet_dot_v1_dot_operations__service__pb2.ListQueuesRequest.SerializeToString,
             placet_dot_v1_dot_operations__service__pb2.ListQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.OperationsService/PauseQueue',
+            placet_dot_v1_dot_operations__service__pb2.PauseQueueRequest.SerializeToString,
+            placet_dot_v1_dot_operations__service__pb2.PauseQueueResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.OperationsService/ResumeQueue',
+            placet_dot_v1_dot_operations__service__pb2.ResumeQueueRequest.SerializeToString,
+            placet_dot_v1_dot_operations__service__pb2.ResumeQueueResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,10 @@ class OperationsServiceStub:
     def __new__(cls, channel: _aio.Channel) -> OperationsServiceAsyncStub: ...
     ListQueues: _grpc.UnaryUnaryMultiCallable[_operations_service_pb2.ListQueuesRequest, _operations_service_pb2.ListQueuesResponse]
     """What waits, by queue."""
+    PauseQueue: _grpc.UnaryUnaryMultiCallable[_operations_service_pb2.PauseQueueRequest, _operations_service_pb2.PauseQueueResponse]
+    """Nothing more of it begins, new attempts included; what runs goes on, and Submit goes on storing. Again: the reason is replaced."""
+    ResumeQueue: _grpc.UnaryUnaryMultiCallable[_operations_service_pb2.ResumeQueueRequest, _operations_service_pb2.ResumeQueueResponse]
+    """Takes the pause back that was made for the same tenant; OK if there is none."""
 
 @_typing.type_check_only
 class OperationsServiceAsyncStub(OperationsServiceStub):
@@ -43,6 +47,10 @@ class OperationsServiceAsyncStub(OperationsServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListQueues: _aio.UnaryUnaryMultiCallable[_operations_service_pb2.ListQueuesRequest, _operations_service_pb2.ListQueuesResponse]  # type: ignore[assignment]
     """What waits, by queue."""
+    PauseQueue: _aio.UnaryUnaryMultiCallable[_operations_service_pb2.PauseQueueRequest, _operations_service_pb2.PauseQueueResponse]  # type: ignore[assignment]
+    """Nothing more of it begins, new attempts included; what runs goes on, and Submit goes on storing. Again: the reason is replaced."""
+    ResumeQueue: _aio.UnaryUnaryMultiCallable[_operations_service_pb2.ResumeQueueRequest, _operations_service_pb2.ResumeQueueResponse]  # type: ignore[assignment]
+    """Takes the pause back that was made for the same tenant; OK if there is none."""
 
 class OperationsServiceServicer(metaclass=_abc_1.ABCMeta):
     """For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator."""
@@ -54,5 +62,21 @@ class OperationsServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_operations_service_pb2.ListQueuesResponse, _abc.Awaitable[_operations_service_pb2.ListQueuesResponse]]:
         """What waits, by queue."""
+
+    @_abc_1.abstractmethod
+    def PauseQueue(
+        self,
+        request: _operations_service_pb2.PauseQueueRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_operations_service_pb2.PauseQueueResponse, _abc.Awaitable[_operations_service_pb2.PauseQueueResponse]]:
+        """Nothing more of it begins, new attempts included; what runs goes on, and Submit goes on storing. Again: the reason is replaced."""
+
+    @_abc_1.abstractmethod
+    def ResumeQueue(
+        self,
+        request: _operations_service_pb2.ResumeQueueRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_operations_service_pb2.ResumeQueueResponse, _abc.Awaitable[_operations_service_pb2.ResumeQueueResponse]]:
+        """Takes the pause back that was made for the same tenant; OK if there is none."""
 
 def add_OperationsServiceServicer_to_server(servicer: OperationsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -25,11 +25,12 @@ _sym_db = _symbol_database.Default()
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from placet.v1 import action_pb2 as placet_dot_v1_dot_action__pb2
 from placet.v1 import event_pb2 as placet_dot_v1_dot_event__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fplacet/v1/runtime_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x15placet/v1/event.proto\"O\n\x0e\x45xecuteRequest\x12=\n\ninvocation\x18\x01 \x01(\x0b\x32\x15.placet.v1.InvocationB\x06\xbaH\x03\xc8\x01\x01R\ninvocation\"X\n\x0f\x45xecuteResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\x12\x1a\n\x08\x61ttached\x18\x02 \x01(\x08R\x08\x61ttached\"U\n\x14\x45xecuteStreamRequest\x12=\n\ninvocation\x18\x01 \x01(\x0b\x32\x15.placet.v1.InvocationB\x06\xbaH\x03\xc8\x01\x01R\ninvocation\"E\n\x15\x45xecuteStreamResponse\x12,\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.placet.v1.ActionEventR\x05\x65vent\"\xdb\x02\n\rSubmitRequest\x12=\n\ninvocation\x18\x01 \x01(\x0b\x32\x15.placet.v1.InvocationB\x06\xbaH\x03\xc8\x01\x01R\ninvocation\x12\x37\n\x05queue\x18\x02 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^([a-z][a-z0-9_-]{0,63})?$R\x05queue\x12*\n\x08priority\x18\x03 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\t(\x00H\x01R\x08priority\x88\x01\x01\x12L\n\nready_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x0f\xbaH\x0c\xb2\x01\t\"\x07\x08\xff\x82\xd1\xff\xaf\x07H\x00R\treadyTime\x12\x42\n\x05\x64\x65lay\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0f\xbaH\x0c\xaa\x01\t\"\x05\x08\x80\xe7\x84\x0f\x32\x00H\x00R\x05\x64\x65layB\x07\n\x05startB\x0b\n\t_priority\"W\n\x0eSubmitResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\x12\x1a\n\x08\x61ttached\x18\x02 \x01(\x08R\x08\x61ttached\"\xa5\x01\n\x10GetActionRequest\x12\'\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01H\x00R\x08\x61\x63tionId\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x11.placet.v1.KeyRefH\x00R\x03key\x12\x33\n\x04view\x18\x03 \x01(\x0e\x32\x15.placet.v1.ActionViewB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x04viewB\x0c\n\x03ref\x12\x05\xbaH\x02\x08\x01\"i\n\x06KeyRef\x12*\n\ncapability\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01R\ncapability\x12\x33\n\x0fidempotency_key\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x02R\x0eidempotencyKey\">\n\x11GetActionResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\"\x97\x01\n\x12ListActionsRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08pageSize\x12\'\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12/\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x17.placet.v1.ActionFilterR\x06\x66ilter\"\xae\x04\n\x0c\x41\x63tionFilter\x12\x33\n\x0c\x63\x61pabilities\x18\x01 \x03(\tB\x0f\xbaH\x0c\x92\x01\t\x10 \"\x05r\x03\x18\x80\x01R\x0c\x63\x61pabilities\x12\x41\n\x06states\x18\x02 \x03(\x0e\x32\x16.placet.v1.ActionStateB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07\x82\x01\x04\x10\x01 \x00R\x06states\x12&\n\trequester\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\trequester\x12R\n\x06labels\x18\x07 \x03(\x0b\x32#.placet.v1.ActionFilter.LabelsEntryB\x15\xbaH\x12\x9a\x01\x0f\x10\x10\"\x04r\x02\x18?*\x05r\x03\x18\xff\x01R\x06labels\x12S\n\x0f\x63reate_time_min\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x0f\xbaH\x0c\xb2\x01\t\"\x07\x08\xff\x82\xd1\xff\xaf\x07R\rcreateTimeMin\x12S\n\x0f\x63reate_time_max\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x0f\xbaH\x0c\xb2\x01\t\"\x07\x08\xff\x82\xd1\xff\xaf\x07R\rcreateTimeMax\x12\x45\n\x10\x61\x63tion_id_prefix\x18\n \x01(\tB\x1b\xbaH\x18r\x16\x32\x14^([0-9a-f-]{4,36})?$R\x0e\x61\x63tionIdPrefix\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"t\n\x13ListActionsResponse\x12+\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32\x11.placet.v1.ActionR\x07\x61\x63tions\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"}\n\x11WaitActionRequest\x12%\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\x08\x61\x63tionId\x12\x41\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0c\xbaH\t\xaa\x01\x06\"\x02\x08<2\x00R\x07timeout\"?\n\x12WaitActionResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\"h\n\x12WatchActionRequest\x12%\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\x08\x61\x63tionId\x12+\n\x0c\x61\x66ter_cursor\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x0b\x61\x66terCursor\"C\n\x13WatchActionResponse\x12,\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.placet.v1.ActionEventR\x05\x65vent\"^\n\x13\x43\x61ncelActionRequest\x12%\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\x08\x61\x63tionId\x12 \n\x06reason\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\"A\n\x14\x43\x61ncelActionResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\"\x12\n\x10GetCallerRequest\"\xa2\x01\n\x11GetCallerResponse\x12)\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x11.placet.v1.CallerR\x06\x63\x61ller\x12\x30\n\x0epermitted_rpcs\x18\x02 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\rpermittedRpcs\x12\x30\n\x0fidentity_source\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18 R\x0eidentitySource\"\x16\n\x14GetServerInfoRequest\"\x9c\x03\n\x15GetServerInfoResponse\x12!\n\x07version\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x07version\x12\x44\n\ndurability\x18\x02 \x01(\x0e\x32\x1a.placet.v1.DurabilityClassB\x08\xbaH\x05\x82\x01\x02\x10\x01R\ndurability\x12\x33\n\x11message_bytes_max\x18\x03 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x0fmessageBytesMax\x12\x39\n\nstore_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tstoreTime\x12,\n\rstore_version\x18\x06 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x0cstoreVersion\x12)\n\x0breplication\x18\x07 \x01(\tB\x07\xbaH\x04r\x02\x18\x10R\x0breplication\x12 \n\x07\x62oot_id\x18\x08 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x06\x62ootId\x12/\n\x05lease\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease2\x85\x06\n\x0eRuntimeService\x12@\n\x07\x45xecute\x12\x19.placet.v1.ExecuteRequest\x1a\x1a.placet.v1.ExecuteResponse\x12T\n\rExecuteStream\x12\x1f.placet.v1.ExecuteStreamRequest\x1a .placet.v1.ExecuteStreamResponse0\x01\x12=\n\x06Submit\x12\x18.placet.v1.SubmitRequest\x1a\x19.placet.v1.SubmitResponse\x12\x46\n\tGetAction\x12\x1b.placet.v1.GetActionRequest\x1a\x1c.placet.v1.GetActionResponse\x12L\n\x0bListActions\x12\x1d.placet.v1.ListActionsRequest\x1a\x1e.placet.v1.ListActionsResponse\x12I\n\nWaitAction\x12\x1c.placet.v1.WaitActionRequest\x1a\x1d.placet.v1.WaitActionResponse\x12N\n\x0bWatchAction\x12\x1d.placet.v1.WatchActionRequest\x1a\x1e.placet.v1.WatchActionResponse0\x01\x12O\n\x0c\x43\x61ncelAction\x12\x1e.placet.v1.CancelActionRequest\x1a\x1f.placet.v1.CancelActionResponse\x12\x46\n\tGetCaller\x12\x1b.placet.v1.GetCallerRequest\x1a\x1c.placet.v1.GetCallerResponse\x12R\n\rGetServerInfo\x12\x1f.placet.v1.GetServerInfoRequest\x1a .placet.v1.GetServerInfoResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fplacet/v1/runtime_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x16placet/v1/action.proto\x1a\x15placet/v1/event.proto\"O\n\x0e\x45xecuteRequest\x12=\n\ninvocation\x18\x01 \x01(\x0b\x32\x15.placet.v1.InvocationB\x06\xbaH\x03\xc8\x01\x01R\ninvocation\"X\n\x0f\x45xecuteResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\x12\x1a\n\x08\x61ttached\x18\x02 \x01(\x08R\x08\x61ttached\"U\n\x14\x45xecuteStreamRequest\x12=\n\ninvocation\x18\x01 \x01(\x0b\x32\x15.placet.v1.InvocationB\x06\xbaH\x03\xc8\x01\x01R\ninvocation\"E\n\x15\x45xecuteStreamResponse\x12,\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.placet.v1.ActionEventR\x05\x65vent\"\xdb\x02\n\rSubmitRequest\x12=\n\ninvocation\x18\x01 \x01(\x0b\x32\x15.placet.v1.InvocationB\x06\xbaH\x03\xc8\x01\x01R\ninvocation\x12\x37\n\x05queue\x18\x02 \x01(\tB!\xbaH\x1er\x1c\x32\x1a^([a-z][a-z0-9_-]{0,63})?$R\x05queue\x12*\n\x08priority\x18\x03 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\t(\x00H\x01R\x08priority\x88\x01\x01\x12L\n\nready_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x0f\xbaH\x0c\xb2\x01\t\"\x07\x08\xff\x82\xd1\xff\xaf\x07H\x00R\treadyTime\x12\x42\n\x05\x64\x65lay\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0f\xbaH\x0c\xaa\x01\t\"\x05\x08\x80\xe7\x84\x0f\x32\x00H\x00R\x05\x64\x65layB\x07\n\x05startB\x0b\n\t_priority\"W\n\x0eSubmitResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\x12\x1a\n\x08\x61ttached\x18\x02 \x01(\x08R\x08\x61ttached\"V\n\x12SubmitBatchRequest\x12@\n\x05items\x18\x01 \x03(\x0b\x32\x18.placet.v1.SubmitRequestB\x10\xbaH\r\x92\x01\n\x08\x01\x10\xf4\x03\"\x03\xd8\x01\x03R\x05items\"X\n\x13SubmitBatchResponse\x12\x41\n\x07results\x18\x01 \x03(\x0b\x32\x1c.placet.v1.SubmitBatchResultB\t\xbaH\x06\x92\x01\x03\x10\xf4\x03R\x07results\"\x85\x01\n\x11SubmitBatchResult\x12:\n\tsubmitted\x18\x01 \x01(\x0b\x32\x1a.placet.v1.SubmittedActionH\x00R\tsubmitted\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00R\x05\x65rrorB\x08\n\x06result\"\xad\x01\n\x0fSubmittedAction\x12$\n\taction_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x08\x61\x63tionId\x12\x36\n\x05state\x18\x02 \x01(\x0e\x32\x16.placet.v1.ActionStateB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x05state\x12\x1a\n\x08\x61ttached\x18\x03 \x01(\x08R\x08\x61ttached\x12 \n\x06\x63ursor\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x06\x63ursor\"\xa5\x01\n\x10GetActionRequest\x12\'\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01H\x00R\x08\x61\x63tionId\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x11.placet.v1.KeyRefH\x00R\x03key\x12\x33\n\x04view\x18\x03 \x01(\x0e\x32\x15.placet.v1.ActionViewB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x04viewB\x0c\n\x03ref\x12\x05\xbaH\x02\x08\x01\"i\n\x06KeyRef\x12*\n\ncapability\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01R\ncapability\x12\x33\n\x0fidempotency_key\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x02R\x0eidempotencyKey\">\n\x11GetActionResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\"\x97\x01\n\x12ListActionsRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08pageSize\x12\'\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12/\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x17.placet.v1.ActionFilterR\x06\x66ilter\"\xae\x04\n\x0c\x41\x63tionFilter\x12\x33\n\x0c\x63\x61pabilities\x18\x01 \x03(\tB\x0f\xbaH\x0c\x92\x01\t\x10 \"\x05r\x03\x18\x80\x01R\x0c\x63\x61pabilities\x12\x41\n\x06states\x18\x02 \x03(\x0e\x32\x16.placet.v1.ActionStateB\x11\xbaH\x0e\x92\x01\x0b\x10\x10\"\x07\x82\x01\x04\x10\x01 \x00R\x06states\x12&\n\trequester\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\trequester\x12R\n\x06labels\x18\x07 \x03(\x0b\x32#.placet.v1.ActionFilter.LabelsEntryB\x15\xbaH\x12\x9a\x01\x0f\x10\x10\"\x04r\x02\x18?*\x05r\x03\x18\xff\x01R\x06labels\x12S\n\x0f\x63reate_time_min\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x0f\xbaH\x0c\xb2\x01\t\"\x07\x08\xff\x82\xd1\xff\xaf\x07R\rcreateTimeMin\x12S\n\x0f\x63reate_time_max\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x0f\xbaH\x0c\xb2\x01\t\"\x07\x08\xff\x82\xd1\xff\xaf\x07R\rcreateTimeMax\x12\x45\n\x10\x61\x63tion_id_prefix\x18\n \x01(\tB\x1b\xbaH\x18r\x16\x32\x14^([0-9a-f-]{4,36})?$R\x0e\x61\x63tionIdPrefix\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"t\n\x13ListActionsResponse\x12+\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32\x11.placet.v1.ActionR\x07\x61\x63tions\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"}\n\x11WaitActionRequest\x12%\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\x08\x61\x63tionId\x12\x41\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0c\xbaH\t\xaa\x01\x06\"\x02\x08<2\x00R\x07timeout\"?\n\x12WaitActionResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\"h\n\x12WatchActionRequest\x12%\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\x08\x61\x63tionId\x12+\n\x0c\x61\x66ter_cursor\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x0b\x61\x66terCursor\"C\n\x13WatchActionResponse\x12,\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.placet.v1.ActionEventR\x05\x65vent\"^\n\x13\x43\x61ncelActionRequest\x12%\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\x08\x61\x63tionId\x12 \n\x06reason\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\"A\n\x14\x43\x61ncelActionResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\"\x12\n\x10GetCallerRequest\"\xa2\x01\n\x11GetCallerResponse\x12)\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x11.placet.v1.CallerR\x06\x63\x61ller\x12\x30\n\x0epermitted_rpcs\x18\x02 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\rpermittedRpcs\x12\x30\n\x0fidentity_source\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18 R\x0eidentitySource\"\x16\n\x14GetServerInfoRequest\"\x9c\x03\n\x15GetServerInfoResponse\x12!\n\x07version\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x07version\x12\x44\n\ndurability\x18\x02 \x01(\x0e\x32\x1a.placet.v1.DurabilityClassB\x08\xbaH\x05\x82\x01\x02\x10\x01R\ndurability\x12\x33\n\x11message_bytes_max\x18\x03 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x0fmessageBytesMax\x12\x39\n\nstore_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tstoreTime\x12,\n\rstore_version\x18\x06 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x0cstoreVersion\x12)\n\x0breplication\x18\x07 \x01(\tB\x07\xbaH\x04r\x02\x18\x10R\x0breplication\x12 \n\x07\x62oot_id\x18\x08 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x06\x62ootId\x12/\n\x05lease\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease2\xd3\x06\n\x0eRuntimeService\x12@\n\x07\x45xecute\x12\x19.placet.v1.ExecuteRequest\x1a\x1a.placet.v1.ExecuteResponse\x12T\n\rExecuteStream\x12\x1f.placet.v1.ExecuteStreamRequest\x1a .placet.v1.ExecuteStreamResponse0\x01\x12=\n\x06Submit\x12\x18.placet.v1.SubmitRequest\x1a\x19.placet.v1.SubmitResponse\x12L\n\x0bSubmitBatch\x12\x1d.placet.v1.SubmitBatchRequest\x1a\x1e.placet.v1.SubmitBatchResponse\x12\x46\n\tGetAction\x12\x1b.placet.v1.GetActionRequest\x1a\x1c.placet.v1.GetActionResponse\x12L\n\x0bListActions\x12\x1d.placet.v1.ListActionsRequest\x1a\x1e.placet.v1.ListActionsResponse\x12I\n\nWaitAction\x12\x1c.placet.v1.WaitActionRequest\x1a\x1d.placet.v1.WaitActionResponse\x12N\n\x0bWatchAction\x12\x1d.placet.v1.WatchActionRequest\x1a\x1e.placet.v1.WatchActionResponse0\x01\x12O\n\x0c\x43\x61ncelAction\x12\x1e.placet.v1.CancelActionRequest\x1a\x1f.placet.v1.CancelActionResponse\x12\x46\n\tGetCaller\x12\x1b.placet.v1.GetCallerRequest\x1a\x1c.placet.v1.GetCallerResponse\x12R\n\rGetServerInfo\x12\x1f.placet.v1.GetServerInfoRequest\x1a .placet.v1.GetServerInfoResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,6 +52,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBMITREQUEST'].fields_by_name['ready_time']._serialized_options = b'\272H\014\262\001\t\"\007\010\377\202\321\377\257\007'
   _globals['_SUBMITREQUEST'].fields_by_name['delay']._loaded_options = None
   _globals['_SUBMITREQUEST'].fields_by_name['delay']._serialized_options = b'\272H\014\252\001\t\"\005\010\200\347\204\0172\000'
+  _globals['_SUBMITBATCHREQUEST'].fields_by_name['items']._loaded_options = None
+  _globals['_SUBMITBATCHREQUEST'].fields_by_name['items']._serialized_options = b'\272H\r\222\001\n\010\001\020\364\003\"\003\330\001\003'
+  _globals['_SUBMITBATCHRESPONSE'].fields_by_name['results']._loaded_options = None
+  _globals['_SUBMITBATCHRESPONSE'].fields_by_name['results']._serialized_options = b'\272H\006\222\001\003\020\364\003'
+  _globals['_SUBMITTEDACTION'].fields_by_name['action_id']._loaded_options = None
+  _globals['_SUBMITTEDACTION'].fields_by_name['action_id']._serialized_options = b'\272H\004r\002\030$'
+  _globals['_SUBMITTEDACTION'].fields_by_name['state']._loaded_options = None
+  _globals['_SUBMITTEDACTION'].fields_by_name['state']._serialized_options = b'\272H\005\202\001\002\020\001'
+  _globals['_SUBMITTEDACTION'].fields_by_name['cursor']._loaded_options = None
+  _globals['_SUBMITTEDACTION'].fields_by_name['cursor']._serialized_options = b'\272H\005r\003\030\200\002'
   _globals['_GETACTIONREQUEST'].oneofs_by_name['ref']._loaded_options = None
   _globals['_GETACTIONREQUEST'].oneofs_by_name['ref']._serialized_options = b'\272H\002\010\001'
   _globals['_GETACTIONREQUEST'].fields_by_name['action_id']._loaded_options = None
@@ -111,52 +122,60 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSERVERINFORESPONSE'].fields_by_name['replication']._serialized_options = b'\272H\004r\002\030\020'
   _globals['_GETSERVERINFORESPONSE'].fields_by_name['boot_id']._loaded_options = None
   _globals['_GETSERVERINFORESPONSE'].fields_by_name['boot_id']._serialized_options = b'\272H\004r\002\030$'
-  _globals['_EXECUTEREQUEST']._serialized_start=187
-  _globals['_EXECUTEREQUEST']._serialized_end=266
-  _globals['_EXECUTERESPONSE']._serialized_start=268
-  _globals['_EXECUTERESPONSE']._serialized_end=356
-  _globals['_EXECUTESTREAMREQUEST']._serialized_start=358
-  _globals['_EXECUTESTREAMREQUEST']._serialized_end=443
-  _globals['_EXECUTESTREAMRESPONSE']._serialized_start=445
-  _globals['_EXECUTESTREAMRESPONSE']._serialized_end=514
-  _globals['_SUBMITREQUEST']._serialized_start=517
-  _globals['_SUBMITREQUEST']._serialized_end=864
-  _globals['_SUBMITRESPONSE']._serialized_start=866
-  _globals['_SUBMITRESPONSE']._serialized_end=953
-  _globals['_GETACTIONREQUEST']._serialized_start=956
-  _globals['_GETACTIONREQUEST']._serialized_end=1121
-  _globals['_KEYREF']._serialized_start=1123
-  _globals['_KEYREF']._serialized_end=1228
-  _globals['_GETACTIONRESPONSE']._serialized_start=1230
-  _globals['_GETACTIONRESPONSE']._serialized_end=1292
-  _globals['_LISTACTIONSREQUEST']._serialized_start=1295
-  _globals['_LISTACTIONSREQUEST']._serialized_end=1446
-  _globals['_ACTIONFILTER']._serialized_start=1449
-  _globals['_ACTIONFILTER']._serialized_end=2007
-  _globals['_ACTIONFILTER_LABELSENTRY']._serialized_start=1950
-  _globals['_ACTIONFILTER_LABELSENTRY']._serialized_end=2007
-  _globals['_LISTACTIONSRESPONSE']._serialized_start=2009
-  _globals['_LISTACTIONSRESPONSE']._serialized_end=2125
-  _globals['_WAITACTIONREQUEST']._serialized_start=2127
-  _globals['_WAITACTIONREQUEST']._serialized_end=2252
-  _globals['_WAITACTIONRESPONSE']._serialized_start=2254
-  _globals['_WAITACTIONRESPONSE']._serialized_end=2317
-  _globals['_WATCHACTIONREQUEST']._serialized_start=2319
-  _globals['_WATCHACTIONREQUEST']._serialized_end=2423
-  _globals['_WATCHACTIONRESPONSE']._serialized_start=2425
-  _globals['_WATCHACTIONRESPONSE']._serialized_end=2492
-  _globals['_CANCELACTIONREQUEST']._serialized_start=2494
-  _globals['_CANCELACTIONREQUEST']._serialized_end=2588
-  _globals['_CANCELACTIONRESPONSE']._serialized_start=2590
-  _globals['_CANCELACTIONRESPONSE']._serialized_end=2655
-  _globals['_GETCALLERREQUEST']._serialized_start=2657
-  _globals['_GETCALLERREQUEST']._serialized_end=2675
-  _globals['_GETCALLERRESPONSE']._serialized_start=2678
-  _globals['_GETCALLERRESPONSE']._serialized_end=2840
-  _globals['_GETSERVERINFOREQUEST']._serialized_start=2842
-  _globals['_GETSERVERINFOREQUEST']._serialized_end=2864
-  _globals['_GETSERVERINFORESPONSE']._serialized_start=2867
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=3279
-  _globals['_RUNTIMESERVICE']._serialized_start=3282
-  _globals['_RUNTIMESERVICE']._serialized_end=4055
+  _globals['_EXECUTEREQUEST']._serialized_start=212
+  _globals['_EXECUTEREQUEST']._serialized_end=291
+  _globals['_EXECUTERESPONSE']._serialized_start=293
+  _globals['_EXECUTERESPONSE']._serialized_end=381
+  _globals['_EXECUTESTREAMREQUEST']._serialized_start=383
+  _globals['_EXECUTESTREAMREQUEST']._serialized_end=468
+  _globals['_EXECUTESTREAMRESPONSE']._serialized_start=470
+  _globals['_EXECUTESTREAMRESPONSE']._serialized_end=539
+  _globals['_SUBMITREQUEST']._serialized_start=542
+  _globals['_SUBMITREQUEST']._serialized_end=889
+  _globals['_SUBMITRESPONSE']._serialized_start=891
+  _globals['_SUBMITRESPONSE']._serialized_end=978
+  _globals['_SUBMITBATCHREQUEST']._serialized_start=980
+  _globals['_SUBMITBATCHREQUEST']._serialized_end=1066
+  _globals['_SUBMITBATCHRESPONSE']._serialized_start=1068
+  _globals['_SUBMITBATCHRESPONSE']._serialized_end=1156
+  _globals['_SUBMITBATCHRESULT']._serialized_start=1159
+  _globals['_SUBMITBATCHRESULT']._serialized_end=1292
+  _globals['_SUBMITTEDACTION']._serialized_start=1295
+  _globals['_SUBMITTEDACTION']._serialized_end=1468
+  _globals['_GETACTIONREQUEST']._serialized_start=1471
+  _globals['_GETACTIONREQUEST']._serialized_end=1636
+  _globals['_KEYREF']._serialized_start=1638
+  _globals['_KEYREF']._serialized_end=1743
+  _globals['_GETACTIONRESPONSE']._serialized_start=1745
+  _globals['_GETACTIONRESPONSE']._serialized_end=1807
+  _globals['_LISTACTIONSREQUEST']._serialized_start=1810
+  _globals['_LISTACTIONSREQUEST']._serialized_end=1961
+  _globals['_ACTIONFILTER']._serialized_start=1964
+  _globals['_ACTIONFILTER']._serialized_end=2522
+  _globals['_ACTIONFILTER_LABELSENTRY']._serialized_start=2465
+  _globals['_ACTIONFILTER_LABELSENTRY']._serialized_end=2522
+  _globals['_LISTACTIONSRESPONSE']._serialized_start=2524
+  _globals['_LISTACTIONSRESPONSE']._serialized_end=2640
+  _globals['_WAITACTIONREQUEST']._serialized_start=2642
+  _globals['_WAITACTIONREQUEST']._serialized_end=2767
+  _globals['_WAITACTIONRESPONSE']._serialized_start=2769
+  _globals['_WAITACTIONRESPONSE']._serialized_end=2832
+  _globals['_WATCHACTIONREQUEST']._serialized_start=2834
+  _globals['_WATCHACTIONREQUEST']._serialized_end=2938
+  _globals['_WATCHACTIONRESPONSE']._serialized_start=2940
+  _globals['_WATCHACTIONRESPONSE']._serialized_end=3007
+  _globals['_CANCELACTIONREQUEST']._serialized_start=3009
+  _globals['_CANCELACTIONREQUEST']._serialized_end=3103
+  _globals['_CANCELACTIONRESPONSE']._serialized_start=3105
+  _globals['_CANCELACTIONRESPONSE']._serialized_end=3170
+  _globals['_GETCALLERREQUEST']._serialized_start=3172
+  _globals['_GETCALLERREQUEST']._serialized_end=3190
+  _globals['_GETCALLERRESPONSE']._serialized_start=3193
+  _globals['_GETCALLERRESPONSE']._serialized_end=3355
+  _globals['_GETSERVERINFOREQUEST']._serialized_start=3357
+  _globals['_GETSERVERINFOREQUEST']._serialized_end=3379
+  _globals['_GETSERVERINFORESPONSE']._serialized_start=3382
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=3794
+  _globals['_RUNTIMESERVICE']._serialized_start=3797
+  _globals['_RUNTIMESERVICE']._serialized_end=4648
 # @@protoc_insertion_point(module_scope)

@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.rpc import status_pb2 as _status_pb2
 from placet.v1 import action_pb2 as _action_pb2
 from placet.v1 import event_pb2 as _event_pb2
 import builtins as _builtins
@@ -200,6 +201,120 @@ class SubmitResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitResponse: _TypeAlias = SubmitResponse  # noqa: Y015
+
+@_typing.final
+class SubmitBatchRequest(_message.Message):
+    """Request of SubmitBatch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitRequest]:
+        """Together within the message limit. Each is held to the bounds of SubmitRequest by itself: one that breaks them is refused alone."""
+
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[Global___SubmitRequest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubmitBatchRequest: _TypeAlias = SubmitBatchRequest  # noqa: Y015
+
+@_typing.final
+class SubmitBatchResponse(_message.Message):
+    """Response of SubmitBatch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitBatchResult]:
+        """In the order of the items."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___SubmitBatchResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubmitBatchResponse: _TypeAlias = SubmitBatchResponse  # noqa: Y015
+
+@_typing.final
+class SubmitBatchResult(_message.Message):
+    """What became of one item."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBMITTED_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def submitted(self) -> Global___SubmittedAction:
+        """Stored, or known by its key."""
+
+    @_builtins.property
+    def error(self) -> _status_pb2.Status:
+        """As the status of Submit would have been, with its details."""
+
+    def __init__(
+        self,
+        *,
+        submitted: Global___SubmittedAction | None = ...,
+        error: _status_pb2.Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "result", b"result", "submitted", b"submitted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "result", b"result", "submitted", b"submitted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["submitted", "error"]  # noqa: Y015
+    _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
+
+Global___SubmitBatchResult: _TypeAlias = SubmitBatchResult  # noqa: Y015
+
+@_typing.final
+class SubmittedAction(_message.Message):
+    """An action as a batch tells it; the rest is in GetAction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ATTACHED_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    action_id: _builtins.str
+    """Its id."""
+    state: _action_pb2.ActionState.ValueType
+    """As stored, or as the key's holder stands."""
+    attached: _builtins.bool
+    """The key was known, or an earlier item had it."""
+    cursor: _builtins.str
+    """Of its last event: WatchAction after it misses nothing."""
+    def __init__(
+        self,
+        *,
+        action_id: _builtins.str = ...,
+        state: _action_pb2.ActionState.ValueType = ...,
+        attached: _builtins.bool = ...,
+        cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "attached", b"attached", "cursor", b"cursor", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubmittedAction: _TypeAlias = SubmittedAction  # noqa: Y015
 
 @_typing.final
 class GetActionRequest(_message.Message):

@@ -52,6 +52,11 @@ class RuntimeServiceStub:
                 request_serializer=placet_dot_v1_dot_runtime__service__pb2.SubmitRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_runtime__service__pb2.SubmitResponse.FromString,
                 _registered_method=True)
+        self.SubmitBatch = channel.unary_unary(
+                '/placet.v1.RuntimeService/SubmitBatch',
+                request_serializer=placet_dot_v1_dot_runtime__service__pb2.SubmitBatchRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_runtime__service__pb2.SubmitBatchResponse.FromString,
+                _registered_method=True)
         self.GetAction = channel.unary_unary(
                 '/placet.v1.RuntimeService/GetAction',
                 request_serializer=placet_dot_v1_dot_runtime__service__pb2.GetActionRequest.SerializeToString,
@@ -111,6 +116,13 @@ class RuntimeServiceServicer:
 
     def Submit(self, request, context):
         """Stores it and returns: OK if and only if stored. A server runs it from its queue.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SubmitBatch(self, request, context):
+        """Many at once, each with its own answer: what is wrong with one does not touch the others. OK if the batch as such was understood.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -182,6 +194,11 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     servicer.Submit,
                     request_deserializer=placet_dot_v1_dot_runtime__service__pb2.SubmitRequest.FromString,
                     response_serializer=placet_dot_v1_dot_runtime__service__pb2.SubmitResponse.SerializeToString,
+            ),
+            'SubmitBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.SubmitBatch,
+                    request_deserializer=placet_dot_v1_dot_runtime__service__pb2.SubmitBatchRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_runtime__service__pb2.SubmitBatchResponse.SerializeToString,
             ),
             'GetAction': grpc.unary_unary_rpc_method_handler(
                     servicer.GetAction,
@@ -303,6 +320,33 @@ class RuntimeService:
             '/placet.v1.RuntimeService/Submit',
             placet_dot_v1_dot_runtime__service__pb2.SubmitRequest.SerializeToString,
             placet_dot_v1_dot_runtime__service__pb2.SubmitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubmitBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.RuntimeService/SubmitBatch',
+            placet_dot_v1_dot_runtime__service__pb2.SubmitBatchRequest.SerializeToString,
+            placet_dot_v1_dot_runtime__service__pb2.SubmitBatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

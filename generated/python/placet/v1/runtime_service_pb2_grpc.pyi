@@ -42,6 +42,8 @@ class RuntimeServiceStub:
     """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
     Submit: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.SubmitRequest, _runtime_service_pb2.SubmitResponse]
     """Stores it and returns: OK if and only if stored. A server runs it from its queue."""
+    SubmitBatch: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.SubmitBatchRequest, _runtime_service_pb2.SubmitBatchResponse]
+    """Many at once, each with its own answer: what is wrong with one does not touch the others. OK if the batch as such was understood."""
     GetAction: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.GetActionRequest, _runtime_service_pb2.GetActionResponse]
     """One action, by id or by key."""
     ListActions: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.ListActionsRequest, _runtime_service_pb2.ListActionsResponse]
@@ -71,6 +73,8 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
     Submit: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.SubmitRequest, _runtime_service_pb2.SubmitResponse]  # type: ignore[assignment]
     """Stores it and returns: OK if and only if stored. A server runs it from its queue."""
+    SubmitBatch: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.SubmitBatchRequest, _runtime_service_pb2.SubmitBatchResponse]  # type: ignore[assignment]
+    """Many at once, each with its own answer: what is wrong with one does not touch the others. OK if the batch as such was understood."""
     GetAction: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.GetActionRequest, _runtime_service_pb2.GetActionResponse]  # type: ignore[assignment]
     """One action, by id or by key."""
     ListActions: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.ListActionsRequest, _runtime_service_pb2.ListActionsResponse]  # type: ignore[assignment]
@@ -115,6 +119,14 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_runtime_service_pb2.SubmitResponse, _abc.Awaitable[_runtime_service_pb2.SubmitResponse]]:
         """Stores it and returns: OK if and only if stored. A server runs it from its queue."""
+
+    @_abc_1.abstractmethod
+    def SubmitBatch(
+        self,
+        request: _runtime_service_pb2.SubmitBatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_runtime_service_pb2.SubmitBatchResponse, _abc.Awaitable[_runtime_service_pb2.SubmitBatchResponse]]:
+        """Many at once, each with its own answer: what is wrong with one does not touch the others. OK if the batch as such was understood."""
 
     @_abc_1.abstractmethod
     def GetAction(

@@ -6,7 +6,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Duration } from "@bufbuild/protobuf/wkt";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file placet/v1/operations_service.proto.
@@ -40,7 +40,7 @@ export declare const ListQueuesRequestSchema: GenMessage<ListQueuesRequest>;
  */
 export declare type ListQueuesResponse = Message<"placet.v1.ListQueuesResponse"> & {
   /**
-   * Those in which something waits, by name; at most 1000.
+   * Those in which something waits, and paused ones, by name; at most 1000.
    *
    * @generated from field: repeated placet.v1.Queue queues = 1;
    */
@@ -54,7 +54,108 @@ export declare type ListQueuesResponse = Message<"placet.v1.ListQueuesResponse">
 export declare const ListQueuesResponseSchema: GenMessage<ListQueuesResponse>;
 
 /**
- * A queue, as it stands. A queue exists while something waits in it.
+ * Request of PauseQueue.
+ *
+ * @generated from message placet.v1.PauseQueueRequest
+ */
+export declare type PauseQueueRequest = Message<"placet.v1.PauseQueueRequest"> & {
+  /**
+   * Empty: the caller's; "-": all tenants, at once.
+   *
+   * @generated from field: string tenant = 1;
+   */
+  tenant: string;
+
+  /**
+   * Lower-case name; nothing need wait in it.
+   *
+   * @generated from field: string queue = 2;
+   */
+  queue: string;
+
+  /**
+   * Shown with the queue.
+   *
+   * @generated from field: string reason = 3;
+   */
+  reason: string;
+};
+
+/**
+ * Describes the message placet.v1.PauseQueueRequest.
+ * Use `create(PauseQueueRequestSchema)` to create a new message.
+ */
+export declare const PauseQueueRequestSchema: GenMessage<PauseQueueRequest>;
+
+/**
+ * Response of PauseQueue.
+ *
+ * @generated from message placet.v1.PauseQueueResponse
+ */
+export declare type PauseQueueResponse = Message<"placet.v1.PauseQueueResponse"> & {
+  /**
+   * As it stands now.
+   *
+   * @generated from field: placet.v1.Queue queue = 1;
+   */
+  queue?: Queue | undefined;
+};
+
+/**
+ * Describes the message placet.v1.PauseQueueResponse.
+ * Use `create(PauseQueueResponseSchema)` to create a new message.
+ */
+export declare const PauseQueueResponseSchema: GenMessage<PauseQueueResponse>;
+
+/**
+ * Request of ResumeQueue.
+ *
+ * @generated from message placet.v1.ResumeQueueRequest
+ */
+export declare type ResumeQueueRequest = Message<"placet.v1.ResumeQueueRequest"> & {
+  /**
+   * Whose pause: empty, the caller's; "-", that of all tenants.
+   *
+   * @generated from field: string tenant = 1;
+   */
+  tenant: string;
+
+  /**
+   * Lower-case name.
+   *
+   * @generated from field: string queue = 2;
+   */
+  queue: string;
+};
+
+/**
+ * Describes the message placet.v1.ResumeQueueRequest.
+ * Use `create(ResumeQueueRequestSchema)` to create a new message.
+ */
+export declare const ResumeQueueRequestSchema: GenMessage<ResumeQueueRequest>;
+
+/**
+ * Response of ResumeQueue.
+ *
+ * @generated from message placet.v1.ResumeQueueResponse
+ */
+export declare type ResumeQueueResponse = Message<"placet.v1.ResumeQueueResponse"> & {
+  /**
+   * As it stands now: still paused, if it is so for all tenants.
+   *
+   * @generated from field: placet.v1.Queue queue = 1;
+   */
+  queue?: Queue | undefined;
+};
+
+/**
+ * Describes the message placet.v1.ResumeQueueResponse.
+ * Use `create(ResumeQueueResponseSchema)` to create a new message.
+ */
+export declare const ResumeQueueResponseSchema: GenMessage<ResumeQueueResponse>;
+
+/**
+ * A queue, as it stands. A queue exists while something waits in it, or while it is paused.
  *
  * @generated from message placet.v1.Queue
  */
@@ -86,6 +187,27 @@ export declare type Queue = Message<"placet.v1.Queue"> & {
    * @generated from field: google.protobuf.Duration oldest = 4;
    */
   oldest?: Duration | undefined;
+
+  /**
+   * Nothing of it begins, for the tenant that was asked for or for all; what pauses one tenant is not seen by who asks for all.
+   *
+   * @generated from field: bool paused = 6;
+   */
+  paused: boolean;
+
+  /**
+   * As given with the pause; if there are two, with that of all tenants.
+   *
+   * @generated from field: string paused_reason = 7;
+   */
+  pausedReason: string;
+
+  /**
+   * Since when; unset unless paused.
+   *
+   * @generated from field: google.protobuf.Timestamp pause_time = 8;
+   */
+  pauseTime?: Timestamp | undefined;
 };
 
 /**
@@ -109,6 +231,26 @@ export declare const OperationsService: GenService<{
     methodKind: "unary";
     input: typeof ListQueuesRequestSchema;
     output: typeof ListQueuesResponseSchema;
+  },
+  /**
+   * Nothing more of it begins, new attempts included; what runs goes on, and Submit goes on storing. Again: the reason is replaced.
+   *
+   * @generated from rpc placet.v1.OperationsService.PauseQueue
+   */
+  pauseQueue: {
+    methodKind: "unary";
+    input: typeof PauseQueueRequestSchema;
+    output: typeof PauseQueueResponseSchema;
+  },
+  /**
+   * Takes the pause back that was made for the same tenant; OK if there is none.
+   *
+   * @generated from rpc placet.v1.OperationsService.ResumeQueue
+   */
+  resumeQueue: {
+    methodKind: "unary";
+    input: typeof ResumeQueueRequestSchema;
+    output: typeof ResumeQueueResponseSchema;
   },
 }>;
 

@@ -5,13 +5,13 @@
 // What operators look at and turn.
 
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import { file_google_protobuf_duration } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file placet/v1/operations_service.proto.
  */
 export const file_placet_v1_operations_service = /*@__PURE__*/
-  fileDesc("CiJwbGFjZXQvdjEvb3BlcmF0aW9uc19zZXJ2aWNlLnByb3RvEglwbGFjZXQudjEiIwoRTGlzdFF1ZXVlc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJIjYKEkxpc3RRdWV1ZXNSZXNwb25zZRIgCgZxdWV1ZXMYASADKAsyEC5wbGFjZXQudjEuUXVldWUiYAoFUXVldWUSDAoEbmFtZRgBIAEoCRINCgVyZWFkeRgCIAEoAxIPCgdkZWxheWVkGAMgASgDEikKBm9sZGVzdBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbjJeChFPcGVyYXRpb25zU2VydmljZRJJCgpMaXN0UXVldWVzEhwucGxhY2V0LnYxLkxpc3RRdWV1ZXNSZXF1ZXN0Gh0ucGxhY2V0LnYxLkxpc3RRdWV1ZXNSZXNwb25zZUI0Cg1kZXYucGxhY2V0LnYxUAFaIXBsYWNldC5kZXYvYXBpL3BsYWNldC92MTtwbGFjZXR2MWIGcHJvdG8z", [file_google_protobuf_duration]);
+  fileDesc("CiJwbGFjZXQvdjEvb3BlcmF0aW9uc19zZXJ2aWNlLnByb3RvEglwbGFjZXQudjEiIwoRTGlzdFF1ZXVlc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJIjYKEkxpc3RRdWV1ZXNSZXNwb25zZRIgCgZxdWV1ZXMYASADKAsyEC5wbGFjZXQudjEuUXVldWUiQgoRUGF1c2VRdWV1ZVJlcXVlc3QSDgoGdGVuYW50GAEgASgJEg0KBXF1ZXVlGAIgASgJEg4KBnJlYXNvbhgDIAEoCSI1ChJQYXVzZVF1ZXVlUmVzcG9uc2USHwoFcXVldWUYASABKAsyEC5wbGFjZXQudjEuUXVldWUiMwoSUmVzdW1lUXVldWVSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRINCgVxdWV1ZRgCIAEoCSI2ChNSZXN1bWVRdWV1ZVJlc3BvbnNlEh8KBXF1ZXVlGAEgASgLMhAucGxhY2V0LnYxLlF1ZXVlIrcBCgVRdWV1ZRIMCgRuYW1lGAEgASgJEg0KBXJlYWR5GAIgASgDEg8KB2RlbGF5ZWQYAyABKAMSKQoGb2xkZXN0GAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg4KBnBhdXNlZBgGIAEoCBIVCg1wYXVzZWRfcmVhc29uGAcgASgJEi4KCnBhdXNlX3RpbWUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wMvcBChFPcGVyYXRpb25zU2VydmljZRJJCgpMaXN0UXVldWVzEhwucGxhY2V0LnYxLkxpc3RRdWV1ZXNSZXF1ZXN0Gh0ucGxhY2V0LnYxLkxpc3RRdWV1ZXNSZXNwb25zZRJJCgpQYXVzZVF1ZXVlEhwucGxhY2V0LnYxLlBhdXNlUXVldWVSZXF1ZXN0Gh0ucGxhY2V0LnYxLlBhdXNlUXVldWVSZXNwb25zZRJMCgtSZXN1bWVRdWV1ZRIdLnBsYWNldC52MS5SZXN1bWVRdWV1ZVJlcXVlc3QaHi5wbGFjZXQudjEuUmVzdW1lUXVldWVSZXNwb25zZUI0Cg1kZXYucGxhY2V0LnYxUAFaIXBsYWNldC5kZXYvYXBpL3BsYWNldC92MTtwbGFjZXR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Describes the message placet.v1.ListQueuesRequest.
@@ -28,11 +28,39 @@ export const ListQueuesResponseSchema = /*@__PURE__*/
   messageDesc(file_placet_v1_operations_service, 1);
 
 /**
+ * Describes the message placet.v1.PauseQueueRequest.
+ * Use `create(PauseQueueRequestSchema)` to create a new message.
+ */
+export const PauseQueueRequestSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_operations_service, 2);
+
+/**
+ * Describes the message placet.v1.PauseQueueResponse.
+ * Use `create(PauseQueueResponseSchema)` to create a new message.
+ */
+export const PauseQueueResponseSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_operations_service, 3);
+
+/**
+ * Describes the message placet.v1.ResumeQueueRequest.
+ * Use `create(ResumeQueueRequestSchema)` to create a new message.
+ */
+export const ResumeQueueRequestSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_operations_service, 4);
+
+/**
+ * Describes the message placet.v1.ResumeQueueResponse.
+ * Use `create(ResumeQueueResponseSchema)` to create a new message.
+ */
+export const ResumeQueueResponseSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_operations_service, 5);
+
+/**
  * Describes the message placet.v1.Queue.
  * Use `create(QueueSchema)` to create a new message.
  */
 export const QueueSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_operations_service, 2);
+  messageDesc(file_placet_v1_operations_service, 6);
 
 /**
  * For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator.

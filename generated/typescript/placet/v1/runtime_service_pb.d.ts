@@ -9,6 +9,7 @@ import type { Message } from "@bufbuild/protobuf";
 import type { Action, ActionState, ActionView, Caller, DurabilityClass, Invocation } from "./action_pb.js";
 import type { ActionEvent } from "./event_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Status } from "../../google/rpc/status_pb.js";
 
 /**
  * Describes the file placet/v1/runtime_service.proto.
@@ -185,6 +186,123 @@ export declare type SubmitResponse = Message<"placet.v1.SubmitResponse"> & {
  * Use `create(SubmitResponseSchema)` to create a new message.
  */
 export declare const SubmitResponseSchema: GenMessage<SubmitResponse>;
+
+/**
+ * Request of SubmitBatch.
+ *
+ * @generated from message placet.v1.SubmitBatchRequest
+ */
+export declare type SubmitBatchRequest = Message<"placet.v1.SubmitBatchRequest"> & {
+  /**
+   * Together within the message limit. Each is held to the bounds of SubmitRequest by itself: one that breaks them is refused alone.
+   *
+   * @generated from field: repeated placet.v1.SubmitRequest items = 1;
+   */
+  items: SubmitRequest[];
+};
+
+/**
+ * Describes the message placet.v1.SubmitBatchRequest.
+ * Use `create(SubmitBatchRequestSchema)` to create a new message.
+ */
+export declare const SubmitBatchRequestSchema: GenMessage<SubmitBatchRequest>;
+
+/**
+ * Response of SubmitBatch.
+ *
+ * @generated from message placet.v1.SubmitBatchResponse
+ */
+export declare type SubmitBatchResponse = Message<"placet.v1.SubmitBatchResponse"> & {
+  /**
+   * In the order of the items.
+   *
+   * @generated from field: repeated placet.v1.SubmitBatchResult results = 1;
+   */
+  results: SubmitBatchResult[];
+};
+
+/**
+ * Describes the message placet.v1.SubmitBatchResponse.
+ * Use `create(SubmitBatchResponseSchema)` to create a new message.
+ */
+export declare const SubmitBatchResponseSchema: GenMessage<SubmitBatchResponse>;
+
+/**
+ * What became of one item.
+ *
+ * @generated from message placet.v1.SubmitBatchResult
+ */
+export declare type SubmitBatchResult = Message<"placet.v1.SubmitBatchResult"> & {
+  /**
+   * Stored or not.
+   *
+   * @generated from oneof placet.v1.SubmitBatchResult.result
+   */
+  result: {
+    /**
+     * Stored, or known by its key.
+     *
+     * @generated from field: placet.v1.SubmittedAction submitted = 1;
+     */
+    value: SubmittedAction;
+    case: "submitted";
+  } | {
+    /**
+     * As the status of Submit would have been, with its details.
+     *
+     * @generated from field: google.rpc.Status error = 2;
+     */
+    value: Status;
+    case: "error";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message placet.v1.SubmitBatchResult.
+ * Use `create(SubmitBatchResultSchema)` to create a new message.
+ */
+export declare const SubmitBatchResultSchema: GenMessage<SubmitBatchResult>;
+
+/**
+ * An action as a batch tells it; the rest is in GetAction.
+ *
+ * @generated from message placet.v1.SubmittedAction
+ */
+export declare type SubmittedAction = Message<"placet.v1.SubmittedAction"> & {
+  /**
+   * Its id.
+   *
+   * @generated from field: string action_id = 1;
+   */
+  actionId: string;
+
+  /**
+   * As stored, or as the key's holder stands.
+   *
+   * @generated from field: placet.v1.ActionState state = 2;
+   */
+  state: ActionState;
+
+  /**
+   * The key was known, or an earlier item had it.
+   *
+   * @generated from field: bool attached = 3;
+   */
+  attached: boolean;
+
+  /**
+   * Of its last event: WatchAction after it misses nothing.
+   *
+   * @generated from field: string cursor = 4;
+   */
+  cursor: string;
+};
+
+/**
+ * Describes the message placet.v1.SubmittedAction.
+ * Use `create(SubmittedActionSchema)` to create a new message.
+ */
+export declare const SubmittedActionSchema: GenMessage<SubmittedAction>;
 
 /**
  * Request of GetAction.
@@ -708,6 +826,16 @@ export declare const RuntimeService: GenService<{
     methodKind: "unary";
     input: typeof SubmitRequestSchema;
     output: typeof SubmitResponseSchema;
+  },
+  /**
+   * Many at once, each with its own answer: what is wrong with one does not touch the others. OK if the batch as such was understood.
+   *
+   * @generated from rpc placet.v1.RuntimeService.SubmitBatch
+   */
+  submitBatch: {
+    methodKind: "unary";
+    input: typeof SubmitBatchRequestSchema;
+    output: typeof SubmitBatchResponseSchema;
   },
   /**
    * One action, by id or by key.

@@ -6,6 +6,7 @@
 
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_rpc_status } from "../../google/rpc/status_pb.js";
 import { file_placet_v1_action } from "./action_pb.js";
 import { file_placet_v1_event } from "./event_pb.js";
 
@@ -13,7 +14,7 @@ import { file_placet_v1_event } from "./event_pb.js";
  * Describes the file placet/v1/runtime_service.proto.
  */
 export const file_placet_v1_runtime_service = /*@__PURE__*/
-  fileDesc("Ch9wbGFjZXQvdjEvcnVudGltZV9zZXJ2aWNlLnByb3RvEglwbGFjZXQudjEiOwoORXhlY3V0ZVJlcXVlc3QSKQoKaW52b2NhdGlvbhgBIAEoCzIVLnBsYWNldC52MS5JbnZvY2F0aW9uIkYKD0V4ZWN1dGVSZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uEhAKCGF0dGFjaGVkGAIgASgIIkEKFEV4ZWN1dGVTdHJlYW1SZXF1ZXN0EikKCmludm9jYXRpb24YASABKAsyFS5wbGFjZXQudjEuSW52b2NhdGlvbiI+ChVFeGVjdXRlU3RyZWFtUmVzcG9uc2USJQoFZXZlbnQYASABKAsyFi5wbGFjZXQudjEuQWN0aW9uRXZlbnQi1AEKDVN1Ym1pdFJlcXVlc3QSKQoKaW52b2NhdGlvbhgBIAEoCzIVLnBsYWNldC52MS5JbnZvY2F0aW9uEg0KBXF1ZXVlGAIgASgJEhUKCHByaW9yaXR5GAMgASgFSAGIAQESMAoKcmVhZHlfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIABIqCgVkZWxheRgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkgAQgcKBXN0YXJ0QgsKCV9wcmlvcml0eSJFCg5TdWJtaXRSZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uEhAKCGF0dGFjaGVkGAIgASgIInUKEEdldEFjdGlvblJlcXVlc3QSEwoJYWN0aW9uX2lkGAEgASgJSAASIAoDa2V5GAIgASgLMhEucGxhY2V0LnYxLktleVJlZkgAEiMKBHZpZXcYAyABKA4yFS5wbGFjZXQudjEuQWN0aW9uVmlld0IFCgNyZWYiNQoGS2V5UmVmEhIKCmNhcGFiaWxpdHkYASABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAIgASgJIjYKEUdldEFjdGlvblJlc3BvbnNlEiEKBmFjdGlvbhgBIAEoCzIRLnBsYWNldC52MS5BY3Rpb24iZAoSTGlzdEFjdGlvbnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJEicKBmZpbHRlchgDIAEoCzIXLnBsYWNldC52MS5BY3Rpb25GaWx0ZXIixwIKDEFjdGlvbkZpbHRlchIUCgxjYXBhYmlsaXRpZXMYASADKAkSJgoGc3RhdGVzGAIgAygOMhYucGxhY2V0LnYxLkFjdGlvblN0YXRlEhEKCXJlcXVlc3RlchgGIAEoCRIzCgZsYWJlbHMYByADKAsyIy5wbGFjZXQudjEuQWN0aW9uRmlsdGVyLkxhYmVsc0VudHJ5EjMKD2NyZWF0ZV90aW1lX21pbhgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMwoPY3JlYXRlX3RpbWVfbWF4GAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIYChBhY3Rpb25faWRfcHJlZml4GAogASgJGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiUgoTTGlzdEFjdGlvbnNSZXNwb25zZRIiCgdhY3Rpb25zGAEgAygLMhEucGxhY2V0LnYxLkFjdGlvbhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiUgoRV2FpdEFjdGlvblJlcXVlc3QSEQoJYWN0aW9uX2lkGAEgASgJEioKB3RpbWVvdXQYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iNwoSV2FpdEFjdGlvblJlc3BvbnNlEiEKBmFjdGlvbhgBIAEoCzIRLnBsYWNldC52MS5BY3Rpb24iPQoSV2F0Y2hBY3Rpb25SZXF1ZXN0EhEKCWFjdGlvbl9pZBgBIAEoCRIUCgxhZnRlcl9jdXJzb3IYAiABKAkiPAoTV2F0Y2hBY3Rpb25SZXNwb25zZRIlCgVldmVudBgBIAEoCzIWLnBsYWNldC52MS5BY3Rpb25FdmVudCI4ChNDYW5jZWxBY3Rpb25SZXF1ZXN0EhEKCWFjdGlvbl9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkiOQoUQ2FuY2VsQWN0aW9uUmVzcG9uc2USIQoGYWN0aW9uGAEgASgLMhEucGxhY2V0LnYxLkFjdGlvbiISChBHZXRDYWxsZXJSZXF1ZXN0ImcKEUdldENhbGxlclJlc3BvbnNlEiEKBmNhbGxlchgBIAEoCzIRLnBsYWNldC52MS5DYWxsZXISFgoOcGVybWl0dGVkX3JwY3MYAiADKAkSFwoPaWRlbnRpdHlfc291cmNlGAMgASgJIhYKFEdldFNlcnZlckluZm9SZXF1ZXN0IooCChVHZXRTZXJ2ZXJJbmZvUmVzcG9uc2USDwoHdmVyc2lvbhgBIAEoCRIuCgpkdXJhYmlsaXR5GAIgASgOMhoucGxhY2V0LnYxLkR1cmFiaWxpdHlDbGFzcxIZChFtZXNzYWdlX2J5dGVzX21heBgDIAEoBRIuCgpzdG9yZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1zdG9yZV92ZXJzaW9uGAYgASgJEhMKC3JlcGxpY2F0aW9uGAcgASgJEg8KB2Jvb3RfaWQYCCABKAkSKAoFbGVhc2UYCSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24yhQYKDlJ1bnRpbWVTZXJ2aWNlEkAKB0V4ZWN1dGUSGS5wbGFjZXQudjEuRXhlY3V0ZVJlcXVlc3QaGi5wbGFjZXQudjEuRXhlY3V0ZVJlc3BvbnNlElQKDUV4ZWN1dGVTdHJlYW0SHy5wbGFjZXQudjEuRXhlY3V0ZVN0cmVhbVJlcXVlc3QaIC5wbGFjZXQudjEuRXhlY3V0ZVN0cmVhbVJlc3BvbnNlMAESPQoGU3VibWl0EhgucGxhY2V0LnYxLlN1Ym1pdFJlcXVlc3QaGS5wbGFjZXQudjEuU3VibWl0UmVzcG9uc2USRgoJR2V0QWN0aW9uEhsucGxhY2V0LnYxLkdldEFjdGlvblJlcXVlc3QaHC5wbGFjZXQudjEuR2V0QWN0aW9uUmVzcG9uc2USTAoLTGlzdEFjdGlvbnMSHS5wbGFjZXQudjEuTGlzdEFjdGlvbnNSZXF1ZXN0Gh4ucGxhY2V0LnYxLkxpc3RBY3Rpb25zUmVzcG9uc2USSQoKV2FpdEFjdGlvbhIcLnBsYWNldC52MS5XYWl0QWN0aW9uUmVxdWVzdBodLnBsYWNldC52MS5XYWl0QWN0aW9uUmVzcG9uc2USTgoLV2F0Y2hBY3Rpb24SHS5wbGFjZXQudjEuV2F0Y2hBY3Rpb25SZXF1ZXN0Gh4ucGxhY2V0LnYxLldhdGNoQWN0aW9uUmVzcG9uc2UwARJPCgxDYW5jZWxBY3Rpb24SHi5wbGFjZXQudjEuQ2FuY2VsQWN0aW9uUmVxdWVzdBofLnBsYWNldC52MS5DYW5jZWxBY3Rpb25SZXNwb25zZRJGCglHZXRDYWxsZXISGy5wbGFjZXQudjEuR2V0Q2FsbGVyUmVxdWVzdBocLnBsYWNldC52MS5HZXRDYWxsZXJSZXNwb25zZRJSCg1HZXRTZXJ2ZXJJbmZvEh8ucGxhY2V0LnYxLkdldFNlcnZlckluZm9SZXF1ZXN0GiAucGxhY2V0LnYxLkdldFNlcnZlckluZm9SZXNwb25zZUI0Cg1kZXYucGxhY2V0LnYxUAFaIXBsYWNldC5kZXYvYXBpL3BsYWNldC92MTtwbGFjZXR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_placet_v1_action, file_placet_v1_event]);
+  fileDesc("Ch9wbGFjZXQvdjEvcnVudGltZV9zZXJ2aWNlLnByb3RvEglwbGFjZXQudjEiOwoORXhlY3V0ZVJlcXVlc3QSKQoKaW52b2NhdGlvbhgBIAEoCzIVLnBsYWNldC52MS5JbnZvY2F0aW9uIkYKD0V4ZWN1dGVSZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uEhAKCGF0dGFjaGVkGAIgASgIIkEKFEV4ZWN1dGVTdHJlYW1SZXF1ZXN0EikKCmludm9jYXRpb24YASABKAsyFS5wbGFjZXQudjEuSW52b2NhdGlvbiI+ChVFeGVjdXRlU3RyZWFtUmVzcG9uc2USJQoFZXZlbnQYASABKAsyFi5wbGFjZXQudjEuQWN0aW9uRXZlbnQi1AEKDVN1Ym1pdFJlcXVlc3QSKQoKaW52b2NhdGlvbhgBIAEoCzIVLnBsYWNldC52MS5JbnZvY2F0aW9uEg0KBXF1ZXVlGAIgASgJEhUKCHByaW9yaXR5GAMgASgFSAGIAQESMAoKcmVhZHlfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIABIqCgVkZWxheRgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkgAQgcKBXN0YXJ0QgsKCV9wcmlvcml0eSJFCg5TdWJtaXRSZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uEhAKCGF0dGFjaGVkGAIgASgIIj0KElN1Ym1pdEJhdGNoUmVxdWVzdBInCgVpdGVtcxgBIAMoCzIYLnBsYWNldC52MS5TdWJtaXRSZXF1ZXN0IkQKE1N1Ym1pdEJhdGNoUmVzcG9uc2USLQoHcmVzdWx0cxgBIAMoCzIcLnBsYWNldC52MS5TdWJtaXRCYXRjaFJlc3VsdCJzChFTdWJtaXRCYXRjaFJlc3VsdBIvCglzdWJtaXR0ZWQYASABKAsyGi5wbGFjZXQudjEuU3VibWl0dGVkQWN0aW9uSAASIwoFZXJyb3IYAiABKAsyEi5nb29nbGUucnBjLlN0YXR1c0gAQggKBnJlc3VsdCJtCg9TdWJtaXR0ZWRBY3Rpb24SEQoJYWN0aW9uX2lkGAEgASgJEiUKBXN0YXRlGAIgASgOMhYucGxhY2V0LnYxLkFjdGlvblN0YXRlEhAKCGF0dGFjaGVkGAMgASgIEg4KBmN1cnNvchgEIAEoCSJ1ChBHZXRBY3Rpb25SZXF1ZXN0EhMKCWFjdGlvbl9pZBgBIAEoCUgAEiAKA2tleRgCIAEoCzIRLnBsYWNldC52MS5LZXlSZWZIABIjCgR2aWV3GAMgASgOMhUucGxhY2V0LnYxLkFjdGlvblZpZXdCBQoDcmVmIjUKBktleVJlZhISCgpjYXBhYmlsaXR5GAEgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgCIAEoCSI2ChFHZXRBY3Rpb25SZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uImQKEkxpc3RBY3Rpb25zUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCRInCgZmaWx0ZXIYAyABKAsyFy5wbGFjZXQudjEuQWN0aW9uRmlsdGVyIscCCgxBY3Rpb25GaWx0ZXISFAoMY2FwYWJpbGl0aWVzGAEgAygJEiYKBnN0YXRlcxgCIAMoDjIWLnBsYWNldC52MS5BY3Rpb25TdGF0ZRIRCglyZXF1ZXN0ZXIYBiABKAkSMwoGbGFiZWxzGAcgAygLMiMucGxhY2V0LnYxLkFjdGlvbkZpbHRlci5MYWJlbHNFbnRyeRIzCg9jcmVhdGVfdGltZV9taW4YCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjMKD2NyZWF0ZV90aW1lX21heBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGAoQYWN0aW9uX2lkX3ByZWZpeBgKIAEoCRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIlIKE0xpc3RBY3Rpb25zUmVzcG9uc2USIgoHYWN0aW9ucxgBIAMoCzIRLnBsYWNldC52MS5BY3Rpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIlIKEVdhaXRBY3Rpb25SZXF1ZXN0EhEKCWFjdGlvbl9pZBgBIAEoCRIqCgd0aW1lb3V0GAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIjcKEldhaXRBY3Rpb25SZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uIj0KEldhdGNoQWN0aW9uUmVxdWVzdBIRCglhY3Rpb25faWQYASABKAkSFAoMYWZ0ZXJfY3Vyc29yGAIgASgJIjwKE1dhdGNoQWN0aW9uUmVzcG9uc2USJQoFZXZlbnQYASABKAsyFi5wbGFjZXQudjEuQWN0aW9uRXZlbnQiOAoTQ2FuY2VsQWN0aW9uUmVxdWVzdBIRCglhY3Rpb25faWQYASABKAkSDgoGcmVhc29uGAIgASgJIjkKFENhbmNlbEFjdGlvblJlc3BvbnNlEiEKBmFjdGlvbhgBIAEoCzIRLnBsYWNldC52MS5BY3Rpb24iEgoQR2V0Q2FsbGVyUmVxdWVzdCJnChFHZXRDYWxsZXJSZXNwb25zZRIhCgZjYWxsZXIYASABKAsyES5wbGFjZXQudjEuQ2FsbGVyEhYKDnBlcm1pdHRlZF9ycGNzGAIgAygJEhcKD2lkZW50aXR5X3NvdXJjZRgDIAEoCSIWChRHZXRTZXJ2ZXJJbmZvUmVxdWVzdCKKAgoVR2V0U2VydmVySW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSLgoKZHVyYWJpbGl0eRgCIAEoDjIaLnBsYWNldC52MS5EdXJhYmlsaXR5Q2xhc3MSGQoRbWVzc2FnZV9ieXRlc19tYXgYAyABKAUSLgoKc3RvcmVfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc3RvcmVfdmVyc2lvbhgGIAEoCRITCgtyZXBsaWNhdGlvbhgHIAEoCRIPCgdib290X2lkGAggASgJEigKBWxlYXNlGAkgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uMtMGCg5SdW50aW1lU2VydmljZRJACgdFeGVjdXRlEhkucGxhY2V0LnYxLkV4ZWN1dGVSZXF1ZXN0GhoucGxhY2V0LnYxLkV4ZWN1dGVSZXNwb25zZRJUCg1FeGVjdXRlU3RyZWFtEh8ucGxhY2V0LnYxLkV4ZWN1dGVTdHJlYW1SZXF1ZXN0GiAucGxhY2V0LnYxLkV4ZWN1dGVTdHJlYW1SZXNwb25zZTABEj0KBlN1Ym1pdBIYLnBsYWNldC52MS5TdWJtaXRSZXF1ZXN0GhkucGxhY2V0LnYxLlN1Ym1pdFJlc3BvbnNlEkwKC1N1Ym1pdEJhdGNoEh0ucGxhY2V0LnYxLlN1Ym1pdEJhdGNoUmVxdWVzdBoeLnBsYWNldC52MS5TdWJtaXRCYXRjaFJlc3BvbnNlEkYKCUdldEFjdGlvbhIbLnBsYWNldC52MS5HZXRBY3Rpb25SZXF1ZXN0GhwucGxhY2V0LnYxLkdldEFjdGlvblJlc3BvbnNlEkwKC0xpc3RBY3Rpb25zEh0ucGxhY2V0LnYxLkxpc3RBY3Rpb25zUmVxdWVzdBoeLnBsYWNldC52MS5MaXN0QWN0aW9uc1Jlc3BvbnNlEkkKCldhaXRBY3Rpb24SHC5wbGFjZXQudjEuV2FpdEFjdGlvblJlcXVlc3QaHS5wbGFjZXQudjEuV2FpdEFjdGlvblJlc3BvbnNlEk4KC1dhdGNoQWN0aW9uEh0ucGxhY2V0LnYxLldhdGNoQWN0aW9uUmVxdWVzdBoeLnBsYWNldC52MS5XYXRjaEFjdGlvblJlc3BvbnNlMAESTwoMQ2FuY2VsQWN0aW9uEh4ucGxhY2V0LnYxLkNhbmNlbEFjdGlvblJlcXVlc3QaHy5wbGFjZXQudjEuQ2FuY2VsQWN0aW9uUmVzcG9uc2USRgoJR2V0Q2FsbGVyEhsucGxhY2V0LnYxLkdldENhbGxlclJlcXVlc3QaHC5wbGFjZXQudjEuR2V0Q2FsbGVyUmVzcG9uc2USUgoNR2V0U2VydmVySW5mbxIfLnBsYWNldC52MS5HZXRTZXJ2ZXJJbmZvUmVxdWVzdBogLnBsYWNldC52MS5HZXRTZXJ2ZXJJbmZvUmVzcG9uc2VCNAoNZGV2LnBsYWNldC52MVABWiFwbGFjZXQuZGV2L2FwaS9wbGFjZXQvdjE7cGxhY2V0djFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_google_rpc_status, file_placet_v1_action, file_placet_v1_event]);
 
 /**
  * Describes the message placet.v1.ExecuteRequest.
@@ -58,116 +59,144 @@ export const SubmitResponseSchema = /*@__PURE__*/
   messageDesc(file_placet_v1_runtime_service, 5);
 
 /**
+ * Describes the message placet.v1.SubmitBatchRequest.
+ * Use `create(SubmitBatchRequestSchema)` to create a new message.
+ */
+export const SubmitBatchRequestSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_runtime_service, 6);
+
+/**
+ * Describes the message placet.v1.SubmitBatchResponse.
+ * Use `create(SubmitBatchResponseSchema)` to create a new message.
+ */
+export const SubmitBatchResponseSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_runtime_service, 7);
+
+/**
+ * Describes the message placet.v1.SubmitBatchResult.
+ * Use `create(SubmitBatchResultSchema)` to create a new message.
+ */
+export const SubmitBatchResultSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_runtime_service, 8);
+
+/**
+ * Describes the message placet.v1.SubmittedAction.
+ * Use `create(SubmittedActionSchema)` to create a new message.
+ */
+export const SubmittedActionSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_runtime_service, 9);
+
+/**
  * Describes the message placet.v1.GetActionRequest.
  * Use `create(GetActionRequestSchema)` to create a new message.
  */
 export const GetActionRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 6);
+  messageDesc(file_placet_v1_runtime_service, 10);
 
 /**
  * Describes the message placet.v1.KeyRef.
  * Use `create(KeyRefSchema)` to create a new message.
  */
 export const KeyRefSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 7);
+  messageDesc(file_placet_v1_runtime_service, 11);
 
 /**
  * Describes the message placet.v1.GetActionResponse.
  * Use `create(GetActionResponseSchema)` to create a new message.
  */
 export const GetActionResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 8);
+  messageDesc(file_placet_v1_runtime_service, 12);
 
 /**
  * Describes the message placet.v1.ListActionsRequest.
  * Use `create(ListActionsRequestSchema)` to create a new message.
  */
 export const ListActionsRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 9);
+  messageDesc(file_placet_v1_runtime_service, 13);
 
 /**
  * Describes the message placet.v1.ActionFilter.
  * Use `create(ActionFilterSchema)` to create a new message.
  */
 export const ActionFilterSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 10);
+  messageDesc(file_placet_v1_runtime_service, 14);
 
 /**
  * Describes the message placet.v1.ListActionsResponse.
  * Use `create(ListActionsResponseSchema)` to create a new message.
  */
 export const ListActionsResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 11);
+  messageDesc(file_placet_v1_runtime_service, 15);
 
 /**
  * Describes the message placet.v1.WaitActionRequest.
  * Use `create(WaitActionRequestSchema)` to create a new message.
  */
 export const WaitActionRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 12);
+  messageDesc(file_placet_v1_runtime_service, 16);
 
 /**
  * Describes the message placet.v1.WaitActionResponse.
  * Use `create(WaitActionResponseSchema)` to create a new message.
  */
 export const WaitActionResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 13);
+  messageDesc(file_placet_v1_runtime_service, 17);
 
 /**
  * Describes the message placet.v1.WatchActionRequest.
  * Use `create(WatchActionRequestSchema)` to create a new message.
  */
 export const WatchActionRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 14);
+  messageDesc(file_placet_v1_runtime_service, 18);
 
 /**
  * Describes the message placet.v1.WatchActionResponse.
  * Use `create(WatchActionResponseSchema)` to create a new message.
  */
 export const WatchActionResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 15);
+  messageDesc(file_placet_v1_runtime_service, 19);
 
 /**
  * Describes the message placet.v1.CancelActionRequest.
  * Use `create(CancelActionRequestSchema)` to create a new message.
  */
 export const CancelActionRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 16);
+  messageDesc(file_placet_v1_runtime_service, 20);
 
 /**
  * Describes the message placet.v1.CancelActionResponse.
  * Use `create(CancelActionResponseSchema)` to create a new message.
  */
 export const CancelActionResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 17);
+  messageDesc(file_placet_v1_runtime_service, 21);
 
 /**
  * Describes the message placet.v1.GetCallerRequest.
  * Use `create(GetCallerRequestSchema)` to create a new message.
  */
 export const GetCallerRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 18);
+  messageDesc(file_placet_v1_runtime_service, 22);
 
 /**
  * Describes the message placet.v1.GetCallerResponse.
  * Use `create(GetCallerResponseSchema)` to create a new message.
  */
 export const GetCallerResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 19);
+  messageDesc(file_placet_v1_runtime_service, 23);
 
 /**
  * Describes the message placet.v1.GetServerInfoRequest.
  * Use `create(GetServerInfoRequestSchema)` to create a new message.
  */
 export const GetServerInfoRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 20);
+  messageDesc(file_placet_v1_runtime_service, 24);
 
 /**
  * Describes the message placet.v1.GetServerInfoResponse.
  * Use `create(GetServerInfoResponseSchema)` to create a new message.
  */
 export const GetServerInfoResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 21);
+  messageDesc(file_placet_v1_runtime_service, 25);
 
 /**
  * The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.

@@ -41,7 +41,8 @@ async def submit(kernel: Kernel, call: Call, place: Submission) -> Submitted:
     checked = await pass_gates(kernel, call)
     predecessor: Action | None = None
     for _ in range(SUBMISSION_TRIES_MAX):
-        action = await _place(kernel.journal, checked, place, predecessor)
+        row = new_row(kernel.journal, checked, place, predecessor)
+        action = await store_row(kernel.journal, checked, row) or await find_own(kernel.journal, row)
         if action is not None:
             return _answer(call, action, attached=False)
         if checked.key is None:
@@ -66,15 +67,12 @@ def _answer(call: Call, action: Action, *, attached: bool) -> Submitted:
     return Submitted(action, attached)
 
 
-async def _place(
-    journal: Journal, checked: Checked, place: Submission, predecessor: Action | None
-) -> Action | None:
-    """The waiting action; None when the key is held or this boot may start nothing."""
-    row = _row(journal, checked, place, predecessor)
+async def store_row(journal: Journal, checked: Checked, row: SubmissionRow) -> Action | None:
+    """The waiting action; None when the key is held, this boot may start nothing, or the row is there already."""
     journal.boundary.reached("before_intent_persistence", checked.capability.name)
     written = await journal.writer.submit(row)
     if written is None:
-        return await _own_row(journal, row)
+        return None
     journal.boundary.reached("intent_persisted", checked.capability.name)
     action = _placed(journal, checked, row, written)
     if written.ready_time_us <= written.time_us:
@@ -82,13 +80,15 @@ async def _place(
     return action
 
 
-async def _own_row(journal: Journal, row: SubmissionRow) -> Action | None:
+async def find_own(journal: Journal, row: SubmissionRow) -> Action | None:
     """After a lost reply the statement runs twice, and the second run meets the first one's row."""
     async with journal.pool.connection() as connection:
         return await actions.get(connection, row["tenant"], row["action_id"], full=True)
 
 
-def _row(journal: Journal, checked: Checked, place: Submission, predecessor: Action | None) -> SubmissionRow:
+def new_row(
+    journal: Journal, checked: Checked, place: Submission, predecessor: Action | None
+) -> SubmissionRow:
     contract = checked.capability.contract
     row: dict[str, Any] = row_of(journal, checked, new_action_id(), predecessor)
     row |= {

@@ -282,7 +282,8 @@ left join matching as m on true
 order by m.action_id desc
 
 -- name: claim
--- Acquire a ready action, as it was read, for a further attempt, with its event. One without a place in line is acquired all the same.
+-- Acquire a ready action, as it was read, for a further attempt, with its event. One without a place in line is acquired all the same; a submitted one
+-- not while its queue is paused.
 with clock as materialized (
     select coalesce(:now::timestamptz, statement_timestamp()) as at
 ),
@@ -310,6 +311,7 @@ claimed as (
       and a.cancel_requested_time is null
       and not (a.effect_unknown and a.effect_key_expire_time <= c.at)
       and exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
+      and (a.queue is null or not exists (select from queue_pauses as p where p.queue = a.queue and p.tenant in (a.tenant, '-')))
     returning a.*, c.at
 ),
 claimed_event as (

@@ -26,10 +26,12 @@ line as (
 )
 
 -- name: list_lines
--- What has ready work: one row per queue, capability, version and tenant, after a given one, with its first in line. Cross-tenant: the dispatcher's.
+-- What has ready work and is not paused: one row per queue, capability, version and tenant, after a given one, with its first in line. Cross-tenant:
+-- the dispatcher's.
 with recursive {lines}
 select queue, capability, version, tenant, priority, (extract(epoch from ready_time) * 1000000)::bigint as ready_time_us
-from line
+from line as l
+where not exists (select from queue_pauses as p where p.queue = l.queue and p.tenant in (l.tenant, '-'))
 limit :count_max
 
 -- name: claim_batch
@@ -44,6 +46,7 @@ line as materialized (
         timeout_default_seconds double precision, timeout_max_seconds double precision)
     where num_nonnulls(r.queue, r.capability, r.version, r.tenant) = 4
       and exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
+      and not exists (select from queue_pauses as p where p.queue = r.queue and p.tenant in (r.tenant, '-'))
 ),
 -- What another server claims right now is passed over.
 picked as materialized (
@@ -259,7 +262,8 @@ moved as (
 select count(*) from moved
 
 -- name: summarize
--- How deep queues are, counted to a bound, and since when the longest-waiting head of a line is due; tenant NULL is every tenant's, the operator's.
+-- How deep queues are, counted to a bound, since when the longest-waiting head of a line is due, and whether they are paused; tenant NULL is every
+-- tenant's, the operator's, and queue NULL all queues.
 with recursive {lines},
 delayed_line as (
     (select queue, tenant from queue_delayed order by queue, tenant limit 1)
@@ -293,11 +297,21 @@ delayed as (
     ) as c
     where :owner::text is null or l.tenant = :owner
     group by l.queue
+),
+-- That of all tenants before the tenant's own.
+pause as (
+    select distinct on (queue) queue, reason, pause_time
+    from queue_pauses
+    where tenant = '-' or tenant = :owner
+    order by queue, tenant <> '-'
 )
 select
     queue, least(coalesce(r.count, 0), :count_max)::bigint as ready, least(coalesce(d.count, 0), :count_max)::bigint as delayed,
-    extract(epoch from coalesce(:now::timestamptz, statement_timestamp()) - r.ready_time)::double precision as oldest_seconds
+    extract(epoch from coalesce(:now::timestamptz, statement_timestamp()) - r.ready_time)::double precision as oldest_seconds,
+    p.reason as paused_reason, (extract(epoch from p.pause_time) * 1000000)::bigint as pause_time_us
 from ready as r
 full join delayed as d using (queue)
+full join pause as p using (queue)
+where :name::text is null or queue = :name
 order by queue
 limit :queues_max
