@@ -45,6 +45,8 @@ NO_UTF8 = {
     "queue of dead letters": (RECOVERY + "ListDeadLetters", field(4, field(2, BAD))),
     "id to redrive": (RECOVERY + "Redrive", field(1, field(1, BAD))),
     "reason to redrive": (RECOVERY + "Redrive", field(1, field(1, ACTION_ID.encode())) + field(3, BAD)),
+    "capability of what is ambiguous": (RECOVERY + "ListAmbiguous", field(4, BAD)),
+    "evidence of a verdict": (RECOVERY + "ResolveAmbiguous", field(1, ACTION_ID.encode()) + field(5, BAD)),
     "id": (RUNTIME + "GetAction", field(1, BAD)),
     "reason": (RUNTIME + "CancelAction", field(1, ACTION_ID.encode()) + field(2, BAD)),
     "cursor": (RUNTIME + "WatchAction", field(1, ACTION_ID.encode()) + field(2, BAD)),
@@ -111,6 +113,19 @@ def redrive(**members: Any) -> recovery.RedriveRequest:
     return recovery.RedriveRequest(**({"selection": selection} | members))
 
 
+def resolve(**members: Any) -> recovery.ResolveAmbiguousRequest:
+    return recovery.ResolveAmbiguousRequest(
+        **{
+            "action_id": ACTION_ID,
+            "verdict": recovery.VERDICT_DONE,
+            "output_json": "1",
+            "reason": "r",
+            "evidence": "e",
+            **members,
+        }
+    )
+
+
 def dead_letters(**members: Any) -> recovery.ListDeadLettersRequest:
     return recovery.ListDeadLettersRequest(filter=recovery.DeadLetterFilter(**members))
 
@@ -153,6 +168,12 @@ WITH_NUL: dict[str, tuple[str, Any]] = {
     ),
     "reason to redrive": ("Redrive", redrive(reason=NUL)),
     "key of a redrive": ("Redrive", redrive(idempotency_key=NUL)),
+    "tenant of what is ambiguous": ("ListAmbiguous", recovery.ListAmbiguousRequest(tenant=NUL)),
+    "page of what is ambiguous": ("ListAmbiguous", recovery.ListAmbiguousRequest(page_token=NUL)),
+    "id to resolve": ("ResolveAmbiguous", resolve(action_id=NUL)),
+    "output of a verdict": ("ResolveAmbiguous", resolve(output_json=NUL)),
+    "reason of a verdict": ("ResolveAmbiguous", resolve(reason=NUL)),
+    "evidence of a verdict": ("ResolveAmbiguous", resolve(evidence=NUL)),
     "version read": ("GetCapability", catalog.GetCapabilityRequest(name="hostile.echo", version=NUL)),
 }
 
@@ -175,6 +196,8 @@ async def test_nul_is_refused_wherever_it_is_said(server: Served, client: Client
         ("ListCapabilities", catalog.ListCapabilitiesRequest(name_prefix=NUL)),
         ("ListCapabilities", catalog.ListCapabilitiesRequest(name_prefix="%_\\")),
         ("ListActions", pb.ListActionsRequest(filter=pb.ActionFilter(labels={"%": "_"}))),
+        ("ListAmbiguous", recovery.ListAmbiguousRequest(capabilities=[NUL])),
+        ("ListAmbiguous", recovery.ListAmbiguousRequest(capabilities=["%_\\", "'; drop table actions; --"])),
         ("ListDeadLetters", dead_letters(queue="%", reason="_")),
         ("ListDeadLetters", dead_letters(capabilities=["%_\\", "'; drop table dead_letters; --"])),
         ("Redrive", redrive(selection=recovery.EndedSelection(filter=dead_letters(reason="%").filter))),
@@ -252,6 +275,7 @@ async def test_a_page_of_no_size_is_malformed(server: Served, client: Client, si
             ("ListManifests", catalog.ListManifestsRequest(page_size=size)),
             ("ListCapabilities", catalog.ListCapabilitiesRequest(page_size=size)),
             ("ListDeadLetters", recovery.ListDeadLettersRequest(page_size=size)),
+            ("ListAmbiguous", recovery.ListAmbiguousRequest(page_size=size)),
             (
                 "Redrive",
                 redrive(selection=recovery.EndedSelection(filter=dead_letters().filter, count_max=size)),

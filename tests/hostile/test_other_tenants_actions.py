@@ -31,6 +31,9 @@ def by_id(action_id: str) -> dict[str, Any]:
         "WaitAction": pb.WaitActionRequest(action_id=action_id),
         "WatchAction": pb.WatchActionRequest(action_id=action_id),
         "CancelAction": pb.CancelActionRequest(action_id=action_id, reason="mine now"),
+        "ResolveAmbiguous": recovery.ResolveAmbiguousRequest(
+            action_id=action_id, verdict=recovery.VERDICT_NOT_DONE, reason="mine now", evidence="mine"
+        ),
     }
 
 
@@ -128,6 +131,7 @@ async def test_a_page_token_serves_its_own_request_and_tenant_alone(
             (client, "ListManifests", catalog.ListManifestsRequest(page_token=token)),
             (client, "ListCapabilities", catalog.ListCapabilitiesRequest(page_token=token)),
             (client, "ListDeadLetters", recovery.ListDeadLettersRequest(page_token=token)),
+            (client, "ListAmbiguous", recovery.ListAmbiguousRequest(page_token=token)),
             (client, "ListActions", pb.ListActionsRequest(page_token=token[:-2])),
             (client, "ListActions", pb.ListActionsRequest(page_token=token + "A")),
             (client, "ListActions", pb.ListActionsRequest(page_token="A" * 512)),
@@ -149,6 +153,7 @@ async def test_a_page_token_made_by_hand_gets_no_further_than_its_check(
             ("ListActions", pb.ListActionsRequest(), "%"),
             ("ListDeadLetters", recovery.ListDeadLettersRequest(), "nonsense"),
             ("ListDeadLetters", recovery.ListDeadLettersRequest(), "\x00"),
+            ("ListAmbiguous", recovery.ListAmbiguousRequest(), "nonsense"),
             ("ListManifests", catalog.ListManifestsRequest(), "a\x00"),
             ("ListCapabilities", catalog.ListCapabilitiesRequest(), "a\n\x00"),
         ):
@@ -250,6 +255,7 @@ async def test_another_tenant_is_named_by_operators_alone(
             ("ListQueues", operations_service_pb2.ListQueuesRequest(tenant=tenant)),
             ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant=tenant)),
             ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant=tenant, page_token="AAAA")),
+            ("ListAmbiguous", recovery.ListAmbiguousRequest(tenant=tenant)),
         ):
             refused = await refusal(stranger.call(rpc, request))
             assert (grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING") == (refused.code, refused.reason)

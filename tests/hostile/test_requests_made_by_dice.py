@@ -63,6 +63,10 @@ GOOD: dict[str, Message] = {
     "Redrive": recovery.RedriveRequest(
         selection=recovery.EndedSelection(filter=recovery.DeadLetterFilter(queue="dice")), reason="r"
     ),
+    "ListAmbiguous": recovery.ListAmbiguousRequest(page_size=5, capabilities=["hostile.echo"]),
+    "ResolveAmbiguous": recovery.ResolveAmbiguousRequest(
+        action_id=ACTION_ID, verdict=recovery.VERDICT_DONE, output_json="{}", reason="r", evidence="e"
+    ),
 }
 
 TEXTS = st.one_of(

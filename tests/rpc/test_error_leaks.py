@@ -35,6 +35,9 @@ REQUESTS: dict[str, bytes] = {
     "Redrive": recovery_service_pb2.RedriveRequest(
         selection=recovery_service_pb2.EndedSelection(action_ids=[ACTION_ID])
     ).SerializeToString(),
+    "ResolveAmbiguous": recovery_service_pb2.ResolveAmbiguousRequest(
+        action_id=ACTION_ID, verdict=recovery_service_pb2.VERDICT_NOT_DONE, reason="r", evidence="e"
+    ).SerializeToString(),
     "GetManifest": b"\x0a\x01s",
     "GetCapability": b"\x0a\x01s",
 }

@@ -186,6 +186,12 @@ class Script(RuntimeServiceServicer, OperationsServiceServicer, RecoveryServiceS
     async def Redrive(self, request: Any, context: Context) -> Any:
         return await self._answer("Redrive", request, context)
 
+    async def ListAmbiguous(self, request: Any, context: Context) -> Any:
+        return await self._answer("ListAmbiguous", request, context)
+
+    async def ResolveAmbiguous(self, request: Any, context: Context) -> Any:
+        return await self._answer("ResolveAmbiguous", request, context)
+
     async def GetAction(self, request: Any, context: Context) -> Any:
         return await self._answer("GetAction", request, context)
 

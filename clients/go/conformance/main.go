@@ -125,20 +125,22 @@ func methods(connection *grpc.ClientConn) map[string]method {
 	operations := placetv1.NewOperationsServiceClient(connection)
 	recovery := placetv1.NewRecoveryServiceClient(connection)
 	return map[string]method{
-		"Execute":         unary(runtime.Execute),
-		"ExecuteStream":   stream(runtime.ExecuteStream),
-		"Submit":          unary(runtime.Submit),
-		"GetAction":       unary(runtime.GetAction),
-		"ListActions":     unary(runtime.ListActions),
-		"WaitAction":      unary(runtime.WaitAction),
-		"WatchAction":     stream(runtime.WatchAction),
-		"CancelAction":    unary(runtime.CancelAction),
-		"GetCaller":       unary(runtime.GetCaller),
-		"AdmitManifest":   unary(catalog.AdmitManifest),
-		"GetCapability":   unary(catalog.GetCapability),
-		"ListQueues":      unary(operations.ListQueues),
-		"ListDeadLetters": unary(recovery.ListDeadLetters),
-		"Redrive":         unary(recovery.Redrive),
+		"Execute":          unary(runtime.Execute),
+		"ExecuteStream":    stream(runtime.ExecuteStream),
+		"Submit":           unary(runtime.Submit),
+		"GetAction":        unary(runtime.GetAction),
+		"ListActions":      unary(runtime.ListActions),
+		"WaitAction":       unary(runtime.WaitAction),
+		"WatchAction":      stream(runtime.WatchAction),
+		"CancelAction":     unary(runtime.CancelAction),
+		"GetCaller":        unary(runtime.GetCaller),
+		"AdmitManifest":    unary(catalog.AdmitManifest),
+		"GetCapability":    unary(catalog.GetCapability),
+		"ListQueues":       unary(operations.ListQueues),
+		"ListDeadLetters":  unary(recovery.ListDeadLetters),
+		"Redrive":          unary(recovery.Redrive),
+		"ListAmbiguous":    unary(recovery.ListAmbiguous),
+		"ResolveAmbiguous": unary(recovery.ResolveAmbiguous),
 	}
 }
 

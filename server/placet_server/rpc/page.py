@@ -21,9 +21,14 @@ ListRequest = (
     | catalog_service_pb2.ListManifestsRequest
     | catalog_service_pb2.ListCapabilitiesRequest
     | recovery_service_pb2.ListDeadLettersRequest
+    | recovery_service_pb2.ListAmbiguousRequest
 )
 # Their pages continue after an action.
-_OF_ACTIONS = (runtime_service_pb2.ListActionsRequest, recovery_service_pb2.ListDeadLettersRequest)
+_OF_ACTIONS = (
+    runtime_service_pb2.ListActionsRequest,
+    recovery_service_pb2.ListDeadLettersRequest,
+    recovery_service_pb2.ListAmbiguousRequest,
+)
 
 # Default clients take no more than 4 MiB.
 PAGE_BYTES_MAX = 3 * 2**20

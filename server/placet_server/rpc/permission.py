@@ -35,6 +35,8 @@ SCOPES: dict[str, str | None] = {
     "/placet.v1.OperationsService/ResumeQueue": "operations.write",
     "/placet.v1.RecoveryService/ListDeadLetters": "recovery.read",
     "/placet.v1.RecoveryService/Redrive": "recovery.write",
+    "/placet.v1.RecoveryService/ListAmbiguous": "recovery.read",
+    "/placet.v1.RecoveryService/ResolveAmbiguous": "recovery.write",
 }
 
 

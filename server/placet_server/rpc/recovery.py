@@ -6,11 +6,14 @@ from placet.v1 import recovery_service_pb2 as pb
 from placet_server.core.admission.catalog import Catalog
 from placet_server.core.kernel import Kernel
 from placet_server.core.recovery.redrive import AttemptsOf, list_dead_letters, redrive
+from placet_server.core.recovery.resolve import list_ambiguous, resolve_ambiguous
 from placet_server.model.action import Action
+from placet_server.model.capability import Capability
 from placet_server.model.errors import CapabilityNotFound
 from placet_server.model.query import PAGE_SIZE_DEFAULT
 from placet_server.rpc.call import Rpc
 from placet_server.rpc.convert.action import action_message
+from placet_server.rpc.convert.ambiguous import ambiguous_message, resolve_of
 from placet_server.rpc.convert.selection import dead_letter_filter_of, redrive_of, result_message
 from placet_server.rpc.page import fitting, page_position, page_token
 from placet_server.rpc.permission import tenant_of
@@ -43,6 +46,34 @@ class RecoveryServicer:
         attempts_of = _attempts_by_contract(self._kernel.catalog)
         done = await redrive(self._kernel.journal, rpc.caller, redrive_of(rpc.request), attempts_of)
         return pb.RedriveResponse(results=map(result_message, done))
+
+    async def list_ambiguous(self, rpc: Rpc[pb.ListAmbiguousRequest]) -> pb.ListAmbiguousResponse:
+        request, caller = rpc.request, rpc.caller
+        size = request.page_size or PAGE_SIZE_DEFAULT
+        found = await list_ambiguous(
+            self._kernel.journal,
+            tenant=tenant_of(caller, request.tenant),
+            capabilities=tuple(request.capabilities),
+            page_size=size,
+            after=page_position(request, caller.tenant),
+        )
+        effects = fitting(ambiguous_message(each) for each in found)
+        is_last = len(found) < size and len(effects) == len(found)
+        position = "" if is_last else effects[-1].action.action_id
+        return pb.ListAmbiguousResponse(
+            effects=effects, next_page_token=page_token(request, caller.tenant, position)
+        )
+
+    async def resolve_ambiguous(self, rpc: Rpc[pb.ResolveAmbiguousRequest]) -> pb.ResolveAmbiguousResponse:
+        command = resolve_of(rpc.request)
+        done = await resolve_ambiguous(self._kernel.engine, rpc.caller, command, self._capability_of)
+        return pb.ResolveAmbiguousResponse(action=action_message(done, with_payloads=True))
+
+    async def _capability_of(self, action: Action) -> Capability:
+        entry = await self._kernel.catalog.get_capability(
+            action.requester.tenant, action.capability, action.version
+        )
+        return entry.stored.capability
 
 
 def _attempts_by_contract(catalog: Catalog) -> AttemptsOf:

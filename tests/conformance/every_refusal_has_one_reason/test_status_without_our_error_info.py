@@ -26,6 +26,7 @@ ADMIT = {
 
 
 SELECTED = {"selection": {"action_ids": [NOBODY]}}
+VERDICT = {"action_id": NOBODY, "verdict": "VERDICT_NOT_DONE", "reason": "r", "evidence": "e"}
 
 
 def invoke(capability: str = "desk.echo", input_json: str = '{"text": "a"}', **more: Any) -> dict[str, Any]:
@@ -108,6 +109,25 @@ REFUSALS |= {
     "tenant of no shape": ("ListQueues", {"tenant": "--"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
     "somebody's dead letters": (
         "ListDeadLetters",
+        {"page_token": "AAAA"},
+        "INVALID_ARGUMENT",
+        "MALFORMED_REQUEST",
+    ),
+    "verdict without evidence": (
+        "ResolveAmbiguous",
+        VERDICT | {"evidence": ""},
+        "INVALID_ARGUMENT",
+        "MALFORMED_REQUEST",
+    ),
+    "output of what was not done": (
+        "ResolveAmbiguous",
+        VERDICT | {"output_json": "1"},
+        "INVALID_ARGUMENT",
+        "MALFORMED_REQUEST",
+    ),
+    "verdict on nobody": ("ResolveAmbiguous", VERDICT, "NOT_FOUND", "NOT_FOUND"),
+    "somebody's ambiguous effects": (
+        "ListAmbiguous",
         {"page_token": "AAAA"},
         "INVALID_ARGUMENT",
         "MALFORMED_REQUEST",

@@ -11,6 +11,7 @@ package placetv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -22,6 +23,60 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// What a person found out about an effect.
+type Verdict int32
+
+const (
+	// Never sent.
+	Verdict_VERDICT_UNSPECIFIED Verdict = 0
+	// It happened: the action is SUCCEEDED, with the output that is given.
+	Verdict_VERDICT_DONE Verdict = 1
+	// It did not happen, and will not: the action is FAILED with failure_code "not_done", or CANCELLED if somebody asked for that. It keeps
+	// its key. If it was submitted and FAILED, it is a dead letter; Redrive tries it again.
+	Verdict_VERDICT_NOT_DONE Verdict = 2
+)
+
+// Enum value maps for Verdict.
+var (
+	Verdict_name = map[int32]string{
+		0: "VERDICT_UNSPECIFIED",
+		1: "VERDICT_DONE",
+		2: "VERDICT_NOT_DONE",
+	}
+	Verdict_value = map[string]int32{
+		"VERDICT_UNSPECIFIED": 0,
+		"VERDICT_DONE":        1,
+		"VERDICT_NOT_DONE":    2,
+	}
+)
+
+func (x Verdict) Enum() *Verdict {
+	p := new(Verdict)
+	*p = x
+	return p
+}
+
+func (x Verdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Verdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_placet_v1_recovery_service_proto_enumTypes[0].Descriptor()
+}
+
+func (Verdict) Type() protoreflect.EnumType {
+	return &file_placet_v1_recovery_service_proto_enumTypes[0]
+}
+
+func (x Verdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Verdict.Descriptor instead.
+func (Verdict) EnumDescriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{0}
+}
 
 // Request of ListDeadLetters.
 type ListDeadLettersRequest struct {
@@ -480,11 +535,349 @@ func (x *SelectionResult) GetRefusedRule() string {
 	return ""
 }
 
+// Request of ListAmbiguous.
+type ListAmbiguousRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: the caller's; "-": every tenant's.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// 1 to 1000; 0: 50.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// From the page before; bound to the same request.
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Capability names; none: all.
+	Capabilities  []string `protobuf:"bytes,4,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAmbiguousRequest) Reset() {
+	*x = ListAmbiguousRequest{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAmbiguousRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAmbiguousRequest) ProtoMessage() {}
+
+func (x *ListAmbiguousRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAmbiguousRequest.ProtoReflect.Descriptor instead.
+func (*ListAmbiguousRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ListAmbiguousRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *ListAmbiguousRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListAmbiguousRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListAmbiguousRequest) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
+}
+
+// Response of ListAmbiguous.
+type ListAmbiguousResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Oldest action first.
+	Effects []*AmbiguousEffect `protobuf:"bytes,1,rep,name=effects,proto3" json:"effects,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAmbiguousResponse) Reset() {
+	*x = ListAmbiguousResponse{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAmbiguousResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAmbiguousResponse) ProtoMessage() {}
+
+func (x *ListAmbiguousResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAmbiguousResponse.ProtoReflect.Descriptor instead.
+func (*ListAmbiguousResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListAmbiguousResponse) GetEffects() []*AmbiguousEffect {
+	if x != nil {
+		return x.Effects
+	}
+	return nil
+}
+
+func (x *ListAmbiguousResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// An action whose effect may have happened.
+type AmbiguousEffect struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// BASIC view. Its provider_operation is what the provider may be asked about.
+	Action *Action `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
+	// Since when it is not known.
+	SinceTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since_time,json=sinceTime,proto3" json:"since_time,omitempty"`
+	// The lost attempt may still act, and still say what it did: NOT_DONE is refused until 30 s after its deadline.
+	AttemptMayAct bool `protobuf:"varint,3,opt,name=attempt_may_act,json=attemptMayAct,proto3" json:"attempt_may_act,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AmbiguousEffect) Reset() {
+	*x = AmbiguousEffect{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AmbiguousEffect) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AmbiguousEffect) ProtoMessage() {}
+
+func (x *AmbiguousEffect) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AmbiguousEffect.ProtoReflect.Descriptor instead.
+func (*AmbiguousEffect) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *AmbiguousEffect) GetAction() *Action {
+	if x != nil {
+		return x.Action
+	}
+	return nil
+}
+
+func (x *AmbiguousEffect) GetSinceTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SinceTime
+	}
+	return nil
+}
+
+func (x *AmbiguousEffect) GetAttemptMayAct() bool {
+	if x != nil {
+		return x.AttemptMayAct
+	}
+	return false
+}
+
+// Request of ResolveAmbiguous. The caller's own tenant only.
+type ResolveAmbiguousRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which.
+	ActionId string `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	// What is true.
+	Verdict Verdict `protobuf:"varint,2,opt,name=verdict,proto3,enum=placet.v1.Verdict" json:"verdict,omitempty"`
+	// DONE: I-JSON text that fits the output schema of the action's capability, at most 3 MiB and at most the contract's limit.
+	OutputJson string `protobuf:"bytes,3,opt,name=output_json,json=outputJson,proto3" json:"output_json,omitempty"`
+	// Why, in words. Kept with the event.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Where the proof is: a ticket, the provider's record. Kept with the event.
+	Evidence string `protobuf:"bytes,5,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	// The attempt that was looked into; STALE_DIGEST if it is another one by now. 0: whichever it is.
+	ExpectedAttempt int32 `protobuf:"varint,6,opt,name=expected_attempt,json=expectedAttempt,proto3" json:"expected_attempt,omitempty"`
+	// Only look: every check is made, nothing is written, and the action is returned as it is.
+	ValidateOnly  bool `protobuf:"varint,7,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveAmbiguousRequest) Reset() {
+	*x = ResolveAmbiguousRequest{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveAmbiguousRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveAmbiguousRequest) ProtoMessage() {}
+
+func (x *ResolveAmbiguousRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveAmbiguousRequest.ProtoReflect.Descriptor instead.
+func (*ResolveAmbiguousRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ResolveAmbiguousRequest) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+func (x *ResolveAmbiguousRequest) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *ResolveAmbiguousRequest) GetOutputJson() string {
+	if x != nil {
+		return x.OutputJson
+	}
+	return ""
+}
+
+func (x *ResolveAmbiguousRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ResolveAmbiguousRequest) GetEvidence() string {
+	if x != nil {
+		return x.Evidence
+	}
+	return ""
+}
+
+func (x *ResolveAmbiguousRequest) GetExpectedAttempt() int32 {
+	if x != nil {
+		return x.ExpectedAttempt
+	}
+	return 0
+}
+
+func (x *ResolveAmbiguousRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
+// Response of ResolveAmbiguous.
+type ResolveAmbiguousResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// FULL view, as the verdict left it.
+	Action        *Action `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveAmbiguousResponse) Reset() {
+	*x = ResolveAmbiguousResponse{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveAmbiguousResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveAmbiguousResponse) ProtoMessage() {}
+
+func (x *ResolveAmbiguousResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveAmbiguousResponse.ProtoReflect.Descriptor instead.
+func (*ResolveAmbiguousResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ResolveAmbiguousResponse) GetAction() *Action {
+	if x != nil {
+		return x.Action
+	}
+	return nil
+}
+
 var File_placet_v1_recovery_service_proto protoreflect.FileDescriptor
 
 const file_placet_v1_recovery_service_proto_rawDesc = "" +
 	"\n" +
-	" placet/v1/recovery_service.proto\x12\tplacet.v1\x1a\x16placet/v1/action.proto\"\xa1\x01\n" +
+	" placet/v1/recovery_service.proto\x12\tplacet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\"\xa1\x01\n" +
 	"\x16ListDeadLettersRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -515,10 +908,41 @@ const file_placet_v1_recovery_service_proto_rawDesc = "" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12,\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x16.placet.v1.ActionStateR\x05state\x12\x18\n" +
 	"\achanged\x18\x03 \x01(\bR\achanged\x12!\n" +
-	"\frefused_rule\x18\x04 \x01(\tR\vrefusedRule2\xad\x01\n" +
+	"\frefused_rule\x18\x04 \x01(\tR\vrefusedRule\"\x8e\x01\n" +
+	"\x14ListAmbiguousRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12\"\n" +
+	"\fcapabilities\x18\x04 \x03(\tR\fcapabilities\"u\n" +
+	"\x15ListAmbiguousResponse\x124\n" +
+	"\aeffects\x18\x01 \x03(\v2\x1a.placet.v1.AmbiguousEffectR\aeffects\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9f\x01\n" +
+	"\x0fAmbiguousEffect\x12)\n" +
+	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action\x129\n" +
+	"\n" +
+	"since_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tsinceTime\x12&\n" +
+	"\x0fattempt_may_act\x18\x03 \x01(\bR\rattemptMayAct\"\x89\x02\n" +
+	"\x17ResolveAmbiguousRequest\x12\x1b\n" +
+	"\taction_id\x18\x01 \x01(\tR\bactionId\x12,\n" +
+	"\averdict\x18\x02 \x01(\x0e2\x12.placet.v1.VerdictR\averdict\x12\x1f\n" +
+	"\voutput_json\x18\x03 \x01(\tR\n" +
+	"outputJson\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bevidence\x18\x05 \x01(\tR\bevidence\x12)\n" +
+	"\x10expected_attempt\x18\x06 \x01(\x05R\x0fexpectedAttempt\x12#\n" +
+	"\rvalidate_only\x18\a \x01(\bR\fvalidateOnly\"E\n" +
+	"\x18ResolveAmbiguousResponse\x12)\n" +
+	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action*J\n" +
+	"\aVerdict\x12\x17\n" +
+	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fVERDICT_DONE\x10\x01\x12\x14\n" +
+	"\x10VERDICT_NOT_DONE\x10\x022\xde\x02\n" +
 	"\x0fRecoveryService\x12X\n" +
 	"\x0fListDeadLetters\x12!.placet.v1.ListDeadLettersRequest\x1a\".placet.v1.ListDeadLettersResponse\x12@\n" +
-	"\aRedrive\x12\x19.placet.v1.RedriveRequest\x1a\x1a.placet.v1.RedriveResponseB4\n" +
+	"\aRedrive\x12\x19.placet.v1.RedriveRequest\x1a\x1a.placet.v1.RedriveResponse\x12R\n" +
+	"\rListAmbiguous\x12\x1f.placet.v1.ListAmbiguousRequest\x1a .placet.v1.ListAmbiguousResponse\x12[\n" +
+	"\x10ResolveAmbiguous\x12\".placet.v1.ResolveAmbiguousRequest\x1a#.placet.v1.ResolveAmbiguousResponseB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -533,34 +957,51 @@ func file_placet_v1_recovery_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_recovery_service_proto_rawDescData
 }
 
-var file_placet_v1_recovery_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_placet_v1_recovery_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_placet_v1_recovery_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_placet_v1_recovery_service_proto_goTypes = []any{
-	(*ListDeadLettersRequest)(nil),  // 0: placet.v1.ListDeadLettersRequest
-	(*DeadLetterFilter)(nil),        // 1: placet.v1.DeadLetterFilter
-	(*ListDeadLettersResponse)(nil), // 2: placet.v1.ListDeadLettersResponse
-	(*EndedSelection)(nil),          // 3: placet.v1.EndedSelection
-	(*RedriveRequest)(nil),          // 4: placet.v1.RedriveRequest
-	(*RedriveResponse)(nil),         // 5: placet.v1.RedriveResponse
-	(*SelectionResult)(nil),         // 6: placet.v1.SelectionResult
-	(*Action)(nil),                  // 7: placet.v1.Action
-	(ActionState)(0),                // 8: placet.v1.ActionState
+	(Verdict)(0),                     // 0: placet.v1.Verdict
+	(*ListDeadLettersRequest)(nil),   // 1: placet.v1.ListDeadLettersRequest
+	(*DeadLetterFilter)(nil),         // 2: placet.v1.DeadLetterFilter
+	(*ListDeadLettersResponse)(nil),  // 3: placet.v1.ListDeadLettersResponse
+	(*EndedSelection)(nil),           // 4: placet.v1.EndedSelection
+	(*RedriveRequest)(nil),           // 5: placet.v1.RedriveRequest
+	(*RedriveResponse)(nil),          // 6: placet.v1.RedriveResponse
+	(*SelectionResult)(nil),          // 7: placet.v1.SelectionResult
+	(*ListAmbiguousRequest)(nil),     // 8: placet.v1.ListAmbiguousRequest
+	(*ListAmbiguousResponse)(nil),    // 9: placet.v1.ListAmbiguousResponse
+	(*AmbiguousEffect)(nil),          // 10: placet.v1.AmbiguousEffect
+	(*ResolveAmbiguousRequest)(nil),  // 11: placet.v1.ResolveAmbiguousRequest
+	(*ResolveAmbiguousResponse)(nil), // 12: placet.v1.ResolveAmbiguousResponse
+	(*Action)(nil),                   // 13: placet.v1.Action
+	(ActionState)(0),                 // 14: placet.v1.ActionState
+	(*timestamppb.Timestamp)(nil),    // 15: google.protobuf.Timestamp
 }
 var file_placet_v1_recovery_service_proto_depIdxs = []int32{
-	1, // 0: placet.v1.ListDeadLettersRequest.filter:type_name -> placet.v1.DeadLetterFilter
-	7, // 1: placet.v1.ListDeadLettersResponse.actions:type_name -> placet.v1.Action
-	1, // 2: placet.v1.EndedSelection.filter:type_name -> placet.v1.DeadLetterFilter
-	3, // 3: placet.v1.RedriveRequest.selection:type_name -> placet.v1.EndedSelection
-	6, // 4: placet.v1.RedriveResponse.results:type_name -> placet.v1.SelectionResult
-	8, // 5: placet.v1.SelectionResult.state:type_name -> placet.v1.ActionState
-	0, // 6: placet.v1.RecoveryService.ListDeadLetters:input_type -> placet.v1.ListDeadLettersRequest
-	4, // 7: placet.v1.RecoveryService.Redrive:input_type -> placet.v1.RedriveRequest
-	2, // 8: placet.v1.RecoveryService.ListDeadLetters:output_type -> placet.v1.ListDeadLettersResponse
-	5, // 9: placet.v1.RecoveryService.Redrive:output_type -> placet.v1.RedriveResponse
-	8, // [8:10] is the sub-list for method output_type
-	6, // [6:8] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	2,  // 0: placet.v1.ListDeadLettersRequest.filter:type_name -> placet.v1.DeadLetterFilter
+	13, // 1: placet.v1.ListDeadLettersResponse.actions:type_name -> placet.v1.Action
+	2,  // 2: placet.v1.EndedSelection.filter:type_name -> placet.v1.DeadLetterFilter
+	4,  // 3: placet.v1.RedriveRequest.selection:type_name -> placet.v1.EndedSelection
+	7,  // 4: placet.v1.RedriveResponse.results:type_name -> placet.v1.SelectionResult
+	14, // 5: placet.v1.SelectionResult.state:type_name -> placet.v1.ActionState
+	10, // 6: placet.v1.ListAmbiguousResponse.effects:type_name -> placet.v1.AmbiguousEffect
+	13, // 7: placet.v1.AmbiguousEffect.action:type_name -> placet.v1.Action
+	15, // 8: placet.v1.AmbiguousEffect.since_time:type_name -> google.protobuf.Timestamp
+	0,  // 9: placet.v1.ResolveAmbiguousRequest.verdict:type_name -> placet.v1.Verdict
+	13, // 10: placet.v1.ResolveAmbiguousResponse.action:type_name -> placet.v1.Action
+	1,  // 11: placet.v1.RecoveryService.ListDeadLetters:input_type -> placet.v1.ListDeadLettersRequest
+	5,  // 12: placet.v1.RecoveryService.Redrive:input_type -> placet.v1.RedriveRequest
+	8,  // 13: placet.v1.RecoveryService.ListAmbiguous:input_type -> placet.v1.ListAmbiguousRequest
+	11, // 14: placet.v1.RecoveryService.ResolveAmbiguous:input_type -> placet.v1.ResolveAmbiguousRequest
+	3,  // 15: placet.v1.RecoveryService.ListDeadLetters:output_type -> placet.v1.ListDeadLettersResponse
+	6,  // 16: placet.v1.RecoveryService.Redrive:output_type -> placet.v1.RedriveResponse
+	9,  // 17: placet.v1.RecoveryService.ListAmbiguous:output_type -> placet.v1.ListAmbiguousResponse
+	12, // 18: placet.v1.RecoveryService.ResolveAmbiguous:output_type -> placet.v1.ResolveAmbiguousResponse
+	15, // [15:19] is the sub-list for method output_type
+	11, // [11:15] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_recovery_service_proto_init() }
@@ -574,13 +1015,14 @@ func file_placet_v1_recovery_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_recovery_service_proto_rawDesc), len(file_placet_v1_recovery_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   7,
+			NumEnums:      1,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_placet_v1_recovery_service_proto_goTypes,
 		DependencyIndexes: file_placet_v1_recovery_service_proto_depIdxs,
+		EnumInfos:         file_placet_v1_recovery_service_proto_enumTypes,
 		MessageInfos:      file_placet_v1_recovery_service_proto_msgTypes,
 	}.Build()
 	File_placet_v1_recovery_service_proto = out.File

@@ -21,8 +21,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	RecoveryService_ListDeadLetters_FullMethodName = "/placet.v1.RecoveryService/ListDeadLetters"
-	RecoveryService_Redrive_FullMethodName         = "/placet.v1.RecoveryService/Redrive"
+	RecoveryService_ListDeadLetters_FullMethodName  = "/placet.v1.RecoveryService/ListDeadLetters"
+	RecoveryService_Redrive_FullMethodName          = "/placet.v1.RecoveryService/Redrive"
+	RecoveryService_ListAmbiguous_FullMethodName    = "/placet.v1.RecoveryService/ListAmbiguous"
+	RecoveryService_ResolveAmbiguous_FullMethodName = "/placet.v1.RecoveryService/ResolveAmbiguous"
 )
 
 // RecoveryServiceClient is the client API for RecoveryService service.
@@ -35,6 +37,11 @@ type RecoveryServiceClient interface {
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
 	// Tries ended actions again under the same id and key and a new generation. Never one whose effect is done or unknown.
 	Redrive(ctx context.Context, in *RedriveRequest, opts ...grpc.CallOption) (*RedriveResponse, error)
+	// Actions that are AMBIGUOUS: their effect may have happened, and nothing acts on them. Oldest first.
+	ListAmbiguous(ctx context.Context, in *ListAmbiguousRequest, opts ...grpc.CallOption) (*ListAmbiguousResponse, error)
+	// A person's verdict on one of them, with evidence. In the caller's own tenant; NOT_FOUND elsewhere. An action that is not AMBIGUOUS is
+	// refused with STATE_CONFLICT, unless this very verdict of this very caller made it so: a resend returns it as it is.
+	ResolveAmbiguous(ctx context.Context, in *ResolveAmbiguousRequest, opts ...grpc.CallOption) (*ResolveAmbiguousResponse, error)
 }
 
 type recoveryServiceClient struct {
@@ -65,6 +72,26 @@ func (c *recoveryServiceClient) Redrive(ctx context.Context, in *RedriveRequest,
 	return out, nil
 }
 
+func (c *recoveryServiceClient) ListAmbiguous(ctx context.Context, in *ListAmbiguousRequest, opts ...grpc.CallOption) (*ListAmbiguousResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAmbiguousResponse)
+	err := c.cc.Invoke(ctx, RecoveryService_ListAmbiguous_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *recoveryServiceClient) ResolveAmbiguous(ctx context.Context, in *ResolveAmbiguousRequest, opts ...grpc.CallOption) (*ResolveAmbiguousResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResolveAmbiguousResponse)
+	err := c.cc.Invoke(ctx, RecoveryService_ResolveAmbiguous_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RecoveryServiceServer is the server API for RecoveryService service.
 // All implementations must embed UnimplementedRecoveryServiceServer
 // for forward compatibility.
@@ -75,6 +102,11 @@ type RecoveryServiceServer interface {
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
 	// Tries ended actions again under the same id and key and a new generation. Never one whose effect is done or unknown.
 	Redrive(context.Context, *RedriveRequest) (*RedriveResponse, error)
+	// Actions that are AMBIGUOUS: their effect may have happened, and nothing acts on them. Oldest first.
+	ListAmbiguous(context.Context, *ListAmbiguousRequest) (*ListAmbiguousResponse, error)
+	// A person's verdict on one of them, with evidence. In the caller's own tenant; NOT_FOUND elsewhere. An action that is not AMBIGUOUS is
+	// refused with STATE_CONFLICT, unless this very verdict of this very caller made it so: a resend returns it as it is.
+	ResolveAmbiguous(context.Context, *ResolveAmbiguousRequest) (*ResolveAmbiguousResponse, error)
 	mustEmbedUnimplementedRecoveryServiceServer()
 }
 
@@ -90,6 +122,12 @@ func (UnimplementedRecoveryServiceServer) ListDeadLetters(context.Context, *List
 }
 func (UnimplementedRecoveryServiceServer) Redrive(context.Context, *RedriveRequest) (*RedriveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Redrive not implemented")
+}
+func (UnimplementedRecoveryServiceServer) ListAmbiguous(context.Context, *ListAmbiguousRequest) (*ListAmbiguousResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAmbiguous not implemented")
+}
+func (UnimplementedRecoveryServiceServer) ResolveAmbiguous(context.Context, *ResolveAmbiguousRequest) (*ResolveAmbiguousResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResolveAmbiguous not implemented")
 }
 func (UnimplementedRecoveryServiceServer) mustEmbedUnimplementedRecoveryServiceServer() {}
 func (UnimplementedRecoveryServiceServer) testEmbeddedByValue()                         {}
@@ -148,6 +186,42 @@ func _RecoveryService_Redrive_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RecoveryService_ListAmbiguous_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAmbiguousRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RecoveryServiceServer).ListAmbiguous(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RecoveryService_ListAmbiguous_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RecoveryServiceServer).ListAmbiguous(ctx, req.(*ListAmbiguousRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RecoveryService_ResolveAmbiguous_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResolveAmbiguousRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RecoveryServiceServer).ResolveAmbiguous(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RecoveryService_ResolveAmbiguous_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RecoveryServiceServer).ResolveAmbiguous(ctx, req.(*ResolveAmbiguousRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // RecoveryService_ServiceDesc is the grpc.ServiceDesc for RecoveryService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -162,6 +236,14 @@ var RecoveryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Redrive",
 			Handler:    _RecoveryService_Redrive_Handler,
+		},
+		{
+			MethodName: "ListAmbiguous",
+			Handler:    _RecoveryService_ListAmbiguous_Handler,
+		},
+		{
+			MethodName: "ResolveAmbiguous",
+			Handler:    _RecoveryService_ResolveAmbiguous_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from placet.v1 import action_pb2 as placet_dot_v1_dot_action__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n placet/v1/recovery_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x16placet/v1/action.proto\"\xdf\x01\n\x16ListDeadLettersRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\x12\'\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08pageSize\x12\'\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12\x33\n\x06\x66ilter\x18\x04 \x01(\x0b\x32\x1b.placet.v1.DeadLetterFilterR\x06\x66ilter\"\x87\x01\n\x10\x44\x65\x61\x64LetterFilter\x12\x33\n\x0c\x63\x61pabilities\x18\x01 \x03(\tB\x0f\xbaH\x0c\x92\x01\t\x10 \"\x05r\x03\x18\x80\x01R\x0c\x63\x61pabilities\x12\x1d\n\x05queue\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x05queue\x12\x1f\n\x06reason\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x06reason\"\x83\x01\n\x17ListDeadLettersResponse\x12\x36\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32\x11.placet.v1.ActionB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07R\x07\x61\x63tions\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"\x8d\x02\n\x0e\x45ndedSelection\x12\x31\n\naction_ids\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\x0c\x10\xe8\x07\x18\x01\"\x05r\x03\xb0\x01\x01R\tactionIds\x12\x33\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1b.placet.v1.DeadLetterFilterR\x06\x66ilter\x12\'\n\tcount_max\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08\x63ountMax:j\xbaHg\x1a\x65\n\rids_or_filter\x12#give action_ids or filter, not both\x1a/(size(this.action_ids) > 0) != has(this.filter)\"\x9e\x02\n\x0eRedriveRequest\x12?\n\tselection\x18\x01 \x01(\x0b\x32\x19.placet.v1.EndedSelectionB\x06\xbaH\x03\xc8\x01\x01R\tselection\x12%\n\x08\x61ttempts\x18\x02 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\x64(\x00R\x08\x61ttempts\x12 \n\x06reason\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\x12#\n\rvalidate_only\x18\x04 \x01(\x08R\x0cvalidateOnly\x12]\n\x0fidempotency_key\x18\x05 \x01(\tB4\xbaH1r/\x18\x80\x02\x32*^([\\x21-\\x7e]([\\x20-\\x7e]*[\\x21-\\x7e])?)?$R\x0eidempotencyKey\"R\n\x0fRedriveResponse\x12?\n\x07results\x18\x01 \x03(\x0b\x32\x1a.placet.v1.SelectionResultB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07R\x07results\"\xb5\x01\n\x0fSelectionResult\x12$\n\taction_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x08\x61\x63tionId\x12\x36\n\x05state\x18\x02 \x01(\x0e\x32\x16.placet.v1.ActionStateB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x05state\x12\x18\n\x07\x63hanged\x18\x03 \x01(\x08R\x07\x63hanged\x12*\n\x0crefused_rule\x18\x04 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x0brefusedRule2\xad\x01\n\x0fRecoveryService\x12X\n\x0fListDeadLetters\x12!.placet.v1.ListDeadLettersRequest\x1a\".placet.v1.ListDeadLettersResponse\x12@\n\x07Redrive\x12\x19.placet.v1.RedriveRequest\x1a\x1a.placet.v1.RedriveResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n placet/v1/recovery_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\"\xdf\x01\n\x16ListDeadLettersRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\x12\'\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08pageSize\x12\'\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12\x33\n\x06\x66ilter\x18\x04 \x01(\x0b\x32\x1b.placet.v1.DeadLetterFilterR\x06\x66ilter\"\x87\x01\n\x10\x44\x65\x61\x64LetterFilter\x12\x33\n\x0c\x63\x61pabilities\x18\x01 \x03(\tB\x0f\xbaH\x0c\x92\x01\t\x10 \"\x05r\x03\x18\x80\x01R\x0c\x63\x61pabilities\x12\x1d\n\x05queue\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x05queue\x12\x1f\n\x06reason\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x06reason\"\x83\x01\n\x17ListDeadLettersResponse\x12\x36\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32\x11.placet.v1.ActionB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07R\x07\x61\x63tions\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"\x8d\x02\n\x0e\x45ndedSelection\x12\x31\n\naction_ids\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\x0c\x10\xe8\x07\x18\x01\"\x05r\x03\xb0\x01\x01R\tactionIds\x12\x33\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1b.placet.v1.DeadLetterFilterR\x06\x66ilter\x12\'\n\tcount_max\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08\x63ountMax:j\xbaHg\x1a\x65\n\rids_or_filter\x12#give action_ids or filter, not both\x1a/(size(this.action_ids) > 0) != has(this.filter)\"\x9e\x02\n\x0eRedriveRequest\x12?\n\tselection\x18\x01 \x01(\x0b\x32\x19.placet.v1.EndedSelectionB\x06\xbaH\x03\xc8\x01\x01R\tselection\x12%\n\x08\x61ttempts\x18\x02 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\x64(\x00R\x08\x61ttempts\x12 \n\x06reason\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\x12#\n\rvalidate_only\x18\x04 \x01(\x08R\x0cvalidateOnly\x12]\n\x0fidempotency_key\x18\x05 \x01(\tB4\xbaH1r/\x18\x80\x02\x32*^([\\x21-\\x7e]([\\x20-\\x7e]*[\\x21-\\x7e])?)?$R\x0eidempotencyKey\"R\n\x0fRedriveResponse\x12?\n\x07results\x18\x01 \x03(\x0b\x32\x1a.placet.v1.SelectionResultB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07R\x07results\"\xb5\x01\n\x0fSelectionResult\x12$\n\taction_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x08\x61\x63tionId\x12\x36\n\x05state\x18\x02 \x01(\x0e\x32\x16.placet.v1.ActionStateB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x05state\x12\x18\n\x07\x63hanged\x18\x03 \x01(\x08R\x07\x63hanged\x12*\n\x0crefused_rule\x18\x04 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x0brefusedRule\"\xdd\x01\n\x14ListAmbiguousRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\x12\'\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08pageSize\x12\'\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12\x33\n\x0c\x63\x61pabilities\x18\x04 \x03(\tB\x0f\xbaH\x0c\x92\x01\t\x10 \"\x05r\x03\x18\x80\x01R\x0c\x63\x61pabilities\"\x8a\x01\n\x15ListAmbiguousResponse\x12?\n\x07\x65\x66\x66\x65\x63ts\x18\x01 \x03(\x0b\x32\x1a.placet.v1.AmbiguousEffectB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07R\x07\x65\x66\x66\x65\x63ts\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"\x9f\x01\n\x0f\x41mbiguousEffect\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion\x12\x39\n\nsince_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tsinceTime\x12&\n\x0f\x61ttempt_may_act\x18\x03 \x01(\x08R\rattemptMayAct\"\xd7\x03\n\x17ResolveAmbiguousRequest\x12%\n\taction_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\x08\x61\x63tionId\x12\x38\n\x07verdict\x18\x02 \x01(\x0e\x32\x12.placet.v1.VerdictB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00R\x07verdict\x12+\n\x0boutput_json\x18\x03 \x01(\tB\n\xbaH\x07r\x05(\x80\x80\x80\x08R\noutputJson\x12\"\n\x06reason\x18\x04 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x04R\x06reason\x12&\n\x08\x65vidence\x18\x05 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x04R\x08\x65vidence\x12\x32\n\x10\x65xpected_attempt\x18\x06 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x0f\x65xpectedAttempt\x12#\n\rvalidate_only\x18\x07 \x01(\x08R\x0cvalidateOnly:\x88\x01\xbaH\x84\x01\x1a\x81\x01\n\x17output_of_what_was_done\x12\x31give output_json with VERDICT_DONE, and only then\x1a\x33(size(this.output_json) > 0) == (this.verdict == 1)\"E\n\x18ResolveAmbiguousResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0b\x32\x11.placet.v1.ActionR\x06\x61\x63tion*J\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n\x0cVERDICT_DONE\x10\x01\x12\x14\n\x10VERDICT_NOT_DONE\x10\x02\x32\xde\x02\n\x0fRecoveryService\x12X\n\x0fListDeadLetters\x12!.placet.v1.ListDeadLettersRequest\x1a\".placet.v1.ListDeadLettersResponse\x12@\n\x07Redrive\x12\x19.placet.v1.RedriveRequest\x1a\x1a.placet.v1.RedriveResponse\x12R\n\rListAmbiguous\x12\x1f.placet.v1.ListAmbiguousRequest\x1a .placet.v1.ListAmbiguousResponse\x12[\n\x10ResolveAmbiguous\x12\".placet.v1.ResolveAmbiguousRequest\x1a#.placet.v1.ResolveAmbiguousResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -72,20 +73,58 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SELECTIONRESULT'].fields_by_name['state']._serialized_options = b'\272H\005\202\001\002\020\001'
   _globals['_SELECTIONRESULT'].fields_by_name['refused_rule']._loaded_options = None
   _globals['_SELECTIONRESULT'].fields_by_name['refused_rule']._serialized_options = b'\272H\004r\002\030@'
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=101
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=324
-  _globals['_DEADLETTERFILTER']._serialized_start=327
-  _globals['_DEADLETTERFILTER']._serialized_end=462
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=465
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=596
-  _globals['_ENDEDSELECTION']._serialized_start=599
-  _globals['_ENDEDSELECTION']._serialized_end=868
-  _globals['_REDRIVEREQUEST']._serialized_start=871
-  _globals['_REDRIVEREQUEST']._serialized_end=1157
-  _globals['_REDRIVERESPONSE']._serialized_start=1159
-  _globals['_REDRIVERESPONSE']._serialized_end=1241
-  _globals['_SELECTIONRESULT']._serialized_start=1244
-  _globals['_SELECTIONRESULT']._serialized_end=1425
-  _globals['_RECOVERYSERVICE']._serialized_start=1428
-  _globals['_RECOVERYSERVICE']._serialized_end=1601
+  _globals['_LISTAMBIGUOUSREQUEST'].fields_by_name['tenant']._loaded_options = None
+  _globals['_LISTAMBIGUOUSREQUEST'].fields_by_name['tenant']._serialized_options = b'\272H#r!2\037^(-|[a-z0-9][a-z0-9_-]{0,63})?$'
+  _globals['_LISTAMBIGUOUSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTAMBIGUOUSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
+  _globals['_LISTAMBIGUOUSREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_LISTAMBIGUOUSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003\030\200\004'
+  _globals['_LISTAMBIGUOUSREQUEST'].fields_by_name['capabilities']._loaded_options = None
+  _globals['_LISTAMBIGUOUSREQUEST'].fields_by_name['capabilities']._serialized_options = b'\272H\014\222\001\t\020 \"\005r\003\030\200\001'
+  _globals['_LISTAMBIGUOUSRESPONSE'].fields_by_name['effects']._loaded_options = None
+  _globals['_LISTAMBIGUOUSRESPONSE'].fields_by_name['effects']._serialized_options = b'\272H\006\222\001\003\020\350\007'
+  _globals['_LISTAMBIGUOUSRESPONSE'].fields_by_name['next_page_token']._loaded_options = None
+  _globals['_LISTAMBIGUOUSRESPONSE'].fields_by_name['next_page_token']._serialized_options = b'\272H\005r\003\030\200\004'
+  _globals['_RESOLVEAMBIGUOUSREQUEST'].fields_by_name['action_id']._loaded_options = None
+  _globals['_RESOLVEAMBIGUOUSREQUEST'].fields_by_name['action_id']._serialized_options = b'\272H\005r\003\260\001\001'
+  _globals['_RESOLVEAMBIGUOUSREQUEST'].fields_by_name['verdict']._loaded_options = None
+  _globals['_RESOLVEAMBIGUOUSREQUEST'].fields_by_name['verdict']._serialized_options = b'\272H\007\202\001\004\020\001 \000'
+  _globals['_RESOLVEAMBIGUOUSREQUEST'].fields_by_name['output_json']._loaded_options = None
+  _globals['_RESOLVEAMBIGUOUSREQUEST'].fields_by_name['output_json']._serialized_options = b'\272H\007r\005(\200\200\200\010'
+  _globals['_RESOLVEAMBIGUOUSREQUEST'].fields_by_name['reason']._loaded_options = None
+  _globals['_RESOLVEAMBIGUOUSREQUEST'].fields_by_name['reason']._serialized_options = b'\272H\007r\005\020\001\030\200\004'
+  _globals['_RESOLVEAMBIGUOUSREQUEST'].fields_by_name['evidence']._loaded_options = None
+  _globals['_RESOLVEAMBIGUOUSREQUEST'].fields_by_name['evidence']._serialized_options = b'\272H\007r\005\020\001\030\200\004'
+  _globals['_RESOLVEAMBIGUOUSREQUEST'].fields_by_name['expected_attempt']._loaded_options = None
+  _globals['_RESOLVEAMBIGUOUSREQUEST'].fields_by_name['expected_attempt']._serialized_options = b'\272H\004\032\002(\000'
+  _globals['_RESOLVEAMBIGUOUSREQUEST']._loaded_options = None
+  _globals['_RESOLVEAMBIGUOUSREQUEST']._serialized_options = b'\272H\204\001\032\201\001\n\027output_of_what_was_done\0221give output_json with VERDICT_DONE, and only then\0323(size(this.output_json) > 0) == (this.verdict == 1)'
+  _globals['_VERDICT']._serialized_start=2532
+  _globals['_VERDICT']._serialized_end=2606
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=134
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=357
+  _globals['_DEADLETTERFILTER']._serialized_start=360
+  _globals['_DEADLETTERFILTER']._serialized_end=495
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=498
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=629
+  _globals['_ENDEDSELECTION']._serialized_start=632
+  _globals['_ENDEDSELECTION']._serialized_end=901
+  _globals['_REDRIVEREQUEST']._serialized_start=904
+  _globals['_REDRIVEREQUEST']._serialized_end=1190
+  _globals['_REDRIVERESPONSE']._serialized_start=1192
+  _globals['_REDRIVERESPONSE']._serialized_end=1274
+  _globals['_SELECTIONRESULT']._serialized_start=1277
+  _globals['_SELECTIONRESULT']._serialized_end=1458
+  _globals['_LISTAMBIGUOUSREQUEST']._serialized_start=1461
+  _globals['_LISTAMBIGUOUSREQUEST']._serialized_end=1682
+  _globals['_LISTAMBIGUOUSRESPONSE']._serialized_start=1685
+  _globals['_LISTAMBIGUOUSRESPONSE']._serialized_end=1823
+  _globals['_AMBIGUOUSEFFECT']._serialized_start=1826
+  _globals['_AMBIGUOUSEFFECT']._serialized_end=1985
+  _globals['_RESOLVEAMBIGUOUSREQUEST']._serialized_start=1988
+  _globals['_RESOLVEAMBIGUOUSREQUEST']._serialized_end=2459
+  _globals['_RESOLVEAMBIGUOUSRESPONSE']._serialized_start=2461
+  _globals['_RESOLVEAMBIGUOUSRESPONSE']._serialized_end=2530
+  _globals['_RECOVERYSERVICE']._serialized_start=2609
+  _globals['_RECOVERYSERVICE']._serialized_end=2959
 # @@protoc_insertion_point(module_scope)

@@ -6,7 +6,9 @@ What is left to people: what was given up, and what may be tried again."""
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from placet.v1 import action_pb2 as _action_pb2
 import builtins as _builtins
 import sys
@@ -18,6 +20,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Verdict:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    VERDICT_UNSPECIFIED: _Verdict.ValueType  # 0
+    """Never sent."""
+    VERDICT_DONE: _Verdict.ValueType  # 1
+    """It happened: the action is SUCCEEDED, with the output that is given."""
+    VERDICT_NOT_DONE: _Verdict.ValueType  # 2
+    """It did not happen, and will not: the action is FAILED with failure_code "not_done", or CANCELLED if somebody asked for that. It keeps
+    its key. If it was submitted and FAILED, it is a dead letter; Redrive tries it again.
+    """
+
+class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper):
+    """What a person found out about an effect."""
+
+VERDICT_UNSPECIFIED: Verdict.ValueType  # 0
+"""Never sent."""
+VERDICT_DONE: Verdict.ValueType  # 1
+"""It happened: the action is SUCCEEDED, with the output that is given."""
+VERDICT_NOT_DONE: Verdict.ValueType  # 2
+"""It did not happen, and will not: the action is FAILED with failure_code "not_done", or CANCELLED if somebody asked for that. It keeps
+its key. If it was submitted and FAILED, it is a dead letter; Redrive tries it again.
+"""
+Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
 
 @_typing.final
 class ListDeadLettersRequest(_message.Message):
@@ -246,3 +276,171 @@ class SelectionResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SelectionResult: _TypeAlias = SelectionResult  # noqa: Y015
+
+@_typing.final
+class ListAmbiguousRequest(_message.Message):
+    """Request of ListAmbiguous."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Empty: the caller's; "-": every tenant's."""
+    page_size: _builtins.int
+    """1 to 1000; 0: 50."""
+    page_token: _builtins.str
+    """From the page before; bound to the same request."""
+    @_builtins.property
+    def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Capability names; none: all."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        capabilities: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "page_size", b"page_size", "page_token", b"page_token", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAmbiguousRequest: _TypeAlias = ListAmbiguousRequest  # noqa: Y015
+
+@_typing.final
+class ListAmbiguousResponse(_message.Message):
+    """Response of ListAmbiguous."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EFFECTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def effects(self) -> _containers.RepeatedCompositeFieldContainer[Global___AmbiguousEffect]:
+        """Oldest action first."""
+
+    def __init__(
+        self,
+        *,
+        effects: _abc.Iterable[Global___AmbiguousEffect] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effects", b"effects", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAmbiguousResponse: _TypeAlias = ListAmbiguousResponse  # noqa: Y015
+
+@_typing.final
+class AmbiguousEffect(_message.Message):
+    """An action whose effect may have happened."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_FIELD_NUMBER: _builtins.int
+    SINCE_TIME_FIELD_NUMBER: _builtins.int
+    ATTEMPT_MAY_ACT_FIELD_NUMBER: _builtins.int
+    attempt_may_act: _builtins.bool
+    """The lost attempt may still act, and still say what it did: NOT_DONE is refused until 30 s after its deadline."""
+    @_builtins.property
+    def action(self) -> _action_pb2.Action:
+        """BASIC view. Its provider_operation is what the provider may be asked about."""
+
+    @_builtins.property
+    def since_time(self) -> _timestamp_pb2.Timestamp:
+        """Since when it is not known."""
+
+    def __init__(
+        self,
+        *,
+        action: _action_pb2.Action | None = ...,
+        since_time: _timestamp_pb2.Timestamp | None = ...,
+        attempt_may_act: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "since_time", b"since_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "attempt_may_act", b"attempt_may_act", "since_time", b"since_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AmbiguousEffect: _TypeAlias = AmbiguousEffect  # noqa: Y015
+
+@_typing.final
+class ResolveAmbiguousRequest(_message.Message):
+    """Request of ResolveAmbiguous. The caller's own tenant only."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_ID_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    OUTPUT_JSON_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    EXPECTED_ATTEMPT_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    action_id: _builtins.str
+    """Which."""
+    verdict: Global___Verdict.ValueType
+    """What is true."""
+    output_json: _builtins.str
+    """DONE: I-JSON text that fits the output schema of the action's capability, at most 3 MiB and at most the contract's limit."""
+    reason: _builtins.str
+    """Why, in words. Kept with the event."""
+    evidence: _builtins.str
+    """Where the proof is: a ticket, the provider's record. Kept with the event."""
+    expected_attempt: _builtins.int
+    """The attempt that was looked into; STALE_DIGEST if it is another one by now. 0: whichever it is."""
+    validate_only: _builtins.bool
+    """Only look: every check is made, nothing is written, and the action is returned as it is."""
+    def __init__(
+        self,
+        *,
+        action_id: _builtins.str = ...,
+        verdict: Global___Verdict.ValueType = ...,
+        output_json: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        evidence: _builtins.str = ...,
+        expected_attempt: _builtins.int = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "evidence", b"evidence", "expected_attempt", b"expected_attempt", "output_json", b"output_json", "reason", b"reason", "validate_only", b"validate_only", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveAmbiguousRequest: _TypeAlias = ResolveAmbiguousRequest  # noqa: Y015
+
+@_typing.final
+class ResolveAmbiguousResponse(_message.Message):
+    """Response of ResolveAmbiguous."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def action(self) -> _action_pb2.Action:
+        """FULL view, as the verdict left it."""
+
+    def __init__(
+        self,
+        *,
+        action: _action_pb2.Action | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveAmbiguousResponse: _TypeAlias = ResolveAmbiguousResponse  # noqa: Y015

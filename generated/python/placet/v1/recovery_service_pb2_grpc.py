@@ -45,6 +45,16 @@ class RecoveryServiceStub:
                 request_serializer=placet_dot_v1_dot_recovery__service__pb2.RedriveRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_recovery__service__pb2.RedriveResponse.FromString,
                 _registered_method=True)
+        self.ListAmbiguous = channel.unary_unary(
+                '/placet.v1.RecoveryService/ListAmbiguous',
+                request_serializer=placet_dot_v1_dot_recovery__service__pb2.ListAmbiguousRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_recovery__service__pb2.ListAmbiguousResponse.FromString,
+                _registered_method=True)
+        self.ResolveAmbiguous = channel.unary_unary(
+                '/placet.v1.RecoveryService/ResolveAmbiguous',
+                request_serializer=placet_dot_v1_dot_recovery__service__pb2.ResolveAmbiguousRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_recovery__service__pb2.ResolveAmbiguousResponse.FromString,
+                _registered_method=True)
 
 
 class RecoveryServiceServicer:
@@ -65,6 +75,21 @@ class RecoveryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAmbiguous(self, request, context):
+        """Actions that are AMBIGUOUS: their effect may have happened, and nothing acts on them. Oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResolveAmbiguous(self, request, context):
+        """A person's verdict on one of them, with evidence. In the caller's own tenant; NOT_FOUND elsewhere. An action that is not AMBIGUOUS is
+        refused with STATE_CONFLICT, unless this very verdict of this very caller made it so: a resend returns it as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RecoveryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +102,16 @@ def add_RecoveryServiceServicer_to_server(servicer, server):
                     servicer.Redrive,
                     request_deserializer=placet_dot_v1_dot_recovery__service__pb2.RedriveRequest.FromString,
                     response_serializer=placet_dot_v1_dot_recovery__service__pb2.RedriveResponse.SerializeToString,
+            ),
+            'ListAmbiguous': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAmbiguous,
+                    request_deserializer=placet_dot_v1_dot_recovery__service__pb2.ListAmbiguousRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_recovery__service__pb2.ListAmbiguousResponse.SerializeToString,
+            ),
+            'ResolveAmbiguous': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResolveAmbiguous,
+                    request_deserializer=placet_dot_v1_dot_recovery__service__pb2.ResolveAmbiguousRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_recovery__service__pb2.ResolveAmbiguousResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +169,60 @@ class RecoveryService:
             '/placet.v1.RecoveryService/Redrive',
             placet_dot_v1_dot_recovery__service__pb2.RedriveRequest.SerializeToString,
             placet_dot_v1_dot_recovery__service__pb2.RedriveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAmbiguous(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.RecoveryService/ListAmbiguous',
+            placet_dot_v1_dot_recovery__service__pb2.ListAmbiguousRequest.SerializeToString,
+            placet_dot_v1_dot_recovery__service__pb2.ListAmbiguousResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResolveAmbiguous(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.RecoveryService/ResolveAmbiguous',
+            placet_dot_v1_dot_recovery__service__pb2.ResolveAmbiguousRequest.SerializeToString,
+            placet_dot_v1_dot_recovery__service__pb2.ResolveAmbiguousResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,12 @@ class RecoveryServiceStub:
     """Actions that ended with nobody waiting: every EXHAUSTED one, and FAILED ones that were submitted. Newest first."""
     Redrive: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.RedriveRequest, _recovery_service_pb2.RedriveResponse]
     """Tries ended actions again under the same id and key and a new generation. Never one whose effect is done or unknown."""
+    ListAmbiguous: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.ListAmbiguousRequest, _recovery_service_pb2.ListAmbiguousResponse]
+    """Actions that are AMBIGUOUS: their effect may have happened, and nothing acts on them. Oldest first."""
+    ResolveAmbiguous: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.ResolveAmbiguousRequest, _recovery_service_pb2.ResolveAmbiguousResponse]
+    """A person's verdict on one of them, with evidence. In the caller's own tenant; NOT_FOUND elsewhere. An action that is not AMBIGUOUS is
+    refused with STATE_CONFLICT, unless this very verdict of this very caller made it so: a resend returns it as it is.
+    """
 
 @_typing.type_check_only
 class RecoveryServiceAsyncStub(RecoveryServiceStub):
@@ -47,6 +53,12 @@ class RecoveryServiceAsyncStub(RecoveryServiceStub):
     """Actions that ended with nobody waiting: every EXHAUSTED one, and FAILED ones that were submitted. Newest first."""
     Redrive: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.RedriveRequest, _recovery_service_pb2.RedriveResponse]  # type: ignore[assignment]
     """Tries ended actions again under the same id and key and a new generation. Never one whose effect is done or unknown."""
+    ListAmbiguous: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.ListAmbiguousRequest, _recovery_service_pb2.ListAmbiguousResponse]  # type: ignore[assignment]
+    """Actions that are AMBIGUOUS: their effect may have happened, and nothing acts on them. Oldest first."""
+    ResolveAmbiguous: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.ResolveAmbiguousRequest, _recovery_service_pb2.ResolveAmbiguousResponse]  # type: ignore[assignment]
+    """A person's verdict on one of them, with evidence. In the caller's own tenant; NOT_FOUND elsewhere. An action that is not AMBIGUOUS is
+    refused with STATE_CONFLICT, unless this very verdict of this very caller made it so: a resend returns it as it is.
+    """
 
 class RecoveryServiceServicer(metaclass=_abc_1.ABCMeta):
     """For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator."""
@@ -66,5 +78,23 @@ class RecoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_recovery_service_pb2.RedriveResponse, _abc.Awaitable[_recovery_service_pb2.RedriveResponse]]:
         """Tries ended actions again under the same id and key and a new generation. Never one whose effect is done or unknown."""
+
+    @_abc_1.abstractmethod
+    def ListAmbiguous(
+        self,
+        request: _recovery_service_pb2.ListAmbiguousRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_recovery_service_pb2.ListAmbiguousResponse, _abc.Awaitable[_recovery_service_pb2.ListAmbiguousResponse]]:
+        """Actions that are AMBIGUOUS: their effect may have happened, and nothing acts on them. Oldest first."""
+
+    @_abc_1.abstractmethod
+    def ResolveAmbiguous(
+        self,
+        request: _recovery_service_pb2.ResolveAmbiguousRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_recovery_service_pb2.ResolveAmbiguousResponse, _abc.Awaitable[_recovery_service_pb2.ResolveAmbiguousResponse]]:
+        """A person's verdict on one of them, with evidence. In the caller's own tenant; NOT_FOUND elsewhere. An action that is not AMBIGUOUS is
+        refused with STATE_CONFLICT, unless this very verdict of this very caller made it so: a resend returns it as it is.
+        """
 
 def add_RecoveryServiceServicer_to_server(servicer: RecoveryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -4,9 +4,10 @@
 
 // What is left to people: what was given up, and what may be tried again.
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Action, ActionState } from "./action_pb.js";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file placet/v1/recovery_service.proto.
@@ -259,6 +260,224 @@ export declare type SelectionResult = Message<"placet.v1.SelectionResult"> & {
 export declare const SelectionResultSchema: GenMessage<SelectionResult>;
 
 /**
+ * Request of ListAmbiguous.
+ *
+ * @generated from message placet.v1.ListAmbiguousRequest
+ */
+export declare type ListAmbiguousRequest = Message<"placet.v1.ListAmbiguousRequest"> & {
+  /**
+   * Empty: the caller's; "-": every tenant's.
+   *
+   * @generated from field: string tenant = 1;
+   */
+  tenant: string;
+
+  /**
+   * 1 to 1000; 0: 50.
+   *
+   * @generated from field: int32 page_size = 2;
+   */
+  pageSize: number;
+
+  /**
+   * From the page before; bound to the same request.
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
+
+  /**
+   * Capability names; none: all.
+   *
+   * @generated from field: repeated string capabilities = 4;
+   */
+  capabilities: string[];
+};
+
+/**
+ * Describes the message placet.v1.ListAmbiguousRequest.
+ * Use `create(ListAmbiguousRequestSchema)` to create a new message.
+ */
+export declare const ListAmbiguousRequestSchema: GenMessage<ListAmbiguousRequest>;
+
+/**
+ * Response of ListAmbiguous.
+ *
+ * @generated from message placet.v1.ListAmbiguousResponse
+ */
+export declare type ListAmbiguousResponse = Message<"placet.v1.ListAmbiguousResponse"> & {
+  /**
+   * Oldest action first.
+   *
+   * @generated from field: repeated placet.v1.AmbiguousEffect effects = 1;
+   */
+  effects: AmbiguousEffect[];
+
+  /**
+   * Empty on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message placet.v1.ListAmbiguousResponse.
+ * Use `create(ListAmbiguousResponseSchema)` to create a new message.
+ */
+export declare const ListAmbiguousResponseSchema: GenMessage<ListAmbiguousResponse>;
+
+/**
+ * An action whose effect may have happened.
+ *
+ * @generated from message placet.v1.AmbiguousEffect
+ */
+export declare type AmbiguousEffect = Message<"placet.v1.AmbiguousEffect"> & {
+  /**
+   * BASIC view. Its provider_operation is what the provider may be asked about.
+   *
+   * @generated from field: placet.v1.Action action = 1;
+   */
+  action?: Action | undefined;
+
+  /**
+   * Since when it is not known.
+   *
+   * @generated from field: google.protobuf.Timestamp since_time = 2;
+   */
+  sinceTime?: Timestamp | undefined;
+
+  /**
+   * The lost attempt may still act, and still say what it did: NOT_DONE is refused until 30 s after its deadline.
+   *
+   * @generated from field: bool attempt_may_act = 3;
+   */
+  attemptMayAct: boolean;
+};
+
+/**
+ * Describes the message placet.v1.AmbiguousEffect.
+ * Use `create(AmbiguousEffectSchema)` to create a new message.
+ */
+export declare const AmbiguousEffectSchema: GenMessage<AmbiguousEffect>;
+
+/**
+ * Request of ResolveAmbiguous. The caller's own tenant only.
+ *
+ * @generated from message placet.v1.ResolveAmbiguousRequest
+ */
+export declare type ResolveAmbiguousRequest = Message<"placet.v1.ResolveAmbiguousRequest"> & {
+  /**
+   * Which.
+   *
+   * @generated from field: string action_id = 1;
+   */
+  actionId: string;
+
+  /**
+   * What is true.
+   *
+   * @generated from field: placet.v1.Verdict verdict = 2;
+   */
+  verdict: Verdict;
+
+  /**
+   * DONE: I-JSON text that fits the output schema of the action's capability, at most 3 MiB and at most the contract's limit.
+   *
+   * @generated from field: string output_json = 3;
+   */
+  outputJson: string;
+
+  /**
+   * Why, in words. Kept with the event.
+   *
+   * @generated from field: string reason = 4;
+   */
+  reason: string;
+
+  /**
+   * Where the proof is: a ticket, the provider's record. Kept with the event.
+   *
+   * @generated from field: string evidence = 5;
+   */
+  evidence: string;
+
+  /**
+   * The attempt that was looked into; STALE_DIGEST if it is another one by now. 0: whichever it is.
+   *
+   * @generated from field: int32 expected_attempt = 6;
+   */
+  expectedAttempt: number;
+
+  /**
+   * Only look: every check is made, nothing is written, and the action is returned as it is.
+   *
+   * @generated from field: bool validate_only = 7;
+   */
+  validateOnly: boolean;
+};
+
+/**
+ * Describes the message placet.v1.ResolveAmbiguousRequest.
+ * Use `create(ResolveAmbiguousRequestSchema)` to create a new message.
+ */
+export declare const ResolveAmbiguousRequestSchema: GenMessage<ResolveAmbiguousRequest>;
+
+/**
+ * Response of ResolveAmbiguous.
+ *
+ * @generated from message placet.v1.ResolveAmbiguousResponse
+ */
+export declare type ResolveAmbiguousResponse = Message<"placet.v1.ResolveAmbiguousResponse"> & {
+  /**
+   * FULL view, as the verdict left it.
+   *
+   * @generated from field: placet.v1.Action action = 1;
+   */
+  action?: Action | undefined;
+};
+
+/**
+ * Describes the message placet.v1.ResolveAmbiguousResponse.
+ * Use `create(ResolveAmbiguousResponseSchema)` to create a new message.
+ */
+export declare const ResolveAmbiguousResponseSchema: GenMessage<ResolveAmbiguousResponse>;
+
+/**
+ * What a person found out about an effect.
+ *
+ * @generated from enum placet.v1.Verdict
+ */
+export enum Verdict {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: VERDICT_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It happened: the action is SUCCEEDED, with the output that is given.
+   *
+   * @generated from enum value: VERDICT_DONE = 1;
+   */
+  DONE = 1,
+
+  /**
+   * It did not happen, and will not: the action is FAILED with failure_code "not_done", or CANCELLED if somebody asked for that. It keeps
+   * its key. If it was submitted and FAILED, it is a dead letter; Redrive tries it again.
+   *
+   * @generated from enum value: VERDICT_NOT_DONE = 2;
+   */
+  NOT_DONE = 2,
+}
+
+/**
+ * Describes the enum placet.v1.Verdict.
+ */
+export declare const VerdictSchema: GenEnum<Verdict>;
+
+/**
  * For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator.
  *
  * @generated from service placet.v1.RecoveryService
@@ -283,6 +502,27 @@ export declare const RecoveryService: GenService<{
     methodKind: "unary";
     input: typeof RedriveRequestSchema;
     output: typeof RedriveResponseSchema;
+  },
+  /**
+   * Actions that are AMBIGUOUS: their effect may have happened, and nothing acts on them. Oldest first.
+   *
+   * @generated from rpc placet.v1.RecoveryService.ListAmbiguous
+   */
+  listAmbiguous: {
+    methodKind: "unary";
+    input: typeof ListAmbiguousRequestSchema;
+    output: typeof ListAmbiguousResponseSchema;
+  },
+  /**
+   * A person's verdict on one of them, with evidence. In the caller's own tenant; NOT_FOUND elsewhere. An action that is not AMBIGUOUS is
+   * refused with STATE_CONFLICT, unless this very verdict of this very caller made it so: a resend returns it as it is.
+   *
+   * @generated from rpc placet.v1.RecoveryService.ResolveAmbiguous
+   */
+  resolveAmbiguous: {
+    methodKind: "unary";
+    input: typeof ResolveAmbiguousRequestSchema;
+    output: typeof ResolveAmbiguousResponseSchema;
   },
 }>;
 

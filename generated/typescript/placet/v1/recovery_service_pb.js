@@ -4,14 +4,15 @@
 
 // What is left to people: what was given up, and what may be tried again.
 
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
+import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_placet_v1_action } from "./action_pb.js";
 
 /**
  * Describes the file placet/v1/recovery_service.proto.
  */
 export const file_placet_v1_recovery_service = /*@__PURE__*/
-  fileDesc("CiBwbGFjZXQvdjEvcmVjb3Zlcnlfc2VydmljZS5wcm90bxIJcGxhY2V0LnYxInwKFkxpc3REZWFkTGV0dGVyc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJEisKBmZpbHRlchgEIAEoCzIbLnBsYWNldC52MS5EZWFkTGV0dGVyRmlsdGVyIkcKEERlYWRMZXR0ZXJGaWx0ZXISFAoMY2FwYWJpbGl0aWVzGAEgAygJEg0KBXF1ZXVlGAIgASgJEg4KBnJlYXNvbhgDIAEoCSJWChdMaXN0RGVhZExldHRlcnNSZXNwb25zZRIiCgdhY3Rpb25zGAEgAygLMhEucGxhY2V0LnYxLkFjdGlvbhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiZAoORW5kZWRTZWxlY3Rpb24SEgoKYWN0aW9uX2lkcxgBIAMoCRIrCgZmaWx0ZXIYAiABKAsyGy5wbGFjZXQudjEuRGVhZExldHRlckZpbHRlchIRCgljb3VudF9tYXgYAyABKAUikAEKDlJlZHJpdmVSZXF1ZXN0EiwKCXNlbGVjdGlvbhgBIAEoCzIZLnBsYWNldC52MS5FbmRlZFNlbGVjdGlvbhIQCghhdHRlbXB0cxgCIAEoBRIOCgZyZWFzb24YAyABKAkSFQoNdmFsaWRhdGVfb25seRgEIAEoCBIXCg9pZGVtcG90ZW5jeV9rZXkYBSABKAkiPgoPUmVkcml2ZVJlc3BvbnNlEisKB3Jlc3VsdHMYASADKAsyGi5wbGFjZXQudjEuU2VsZWN0aW9uUmVzdWx0InIKD1NlbGVjdGlvblJlc3VsdBIRCglhY3Rpb25faWQYASABKAkSJQoFc3RhdGUYAiABKA4yFi5wbGFjZXQudjEuQWN0aW9uU3RhdGUSDwoHY2hhbmdlZBgDIAEoCBIUCgxyZWZ1c2VkX3J1bGUYBCABKAkyrQEKD1JlY292ZXJ5U2VydmljZRJYCg9MaXN0RGVhZExldHRlcnMSIS5wbGFjZXQudjEuTGlzdERlYWRMZXR0ZXJzUmVxdWVzdBoiLnBsYWNldC52MS5MaXN0RGVhZExldHRlcnNSZXNwb25zZRJACgdSZWRyaXZlEhkucGxhY2V0LnYxLlJlZHJpdmVSZXF1ZXN0GhoucGxhY2V0LnYxLlJlZHJpdmVSZXNwb25zZUI0Cg1kZXYucGxhY2V0LnYxUAFaIXBsYWNldC5kZXYvYXBpL3BsYWNldC92MTtwbGFjZXR2MWIGcHJvdG8z", [file_placet_v1_action]);
+  fileDesc("CiBwbGFjZXQvdjEvcmVjb3Zlcnlfc2VydmljZS5wcm90bxIJcGxhY2V0LnYxInwKFkxpc3REZWFkTGV0dGVyc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJEisKBmZpbHRlchgEIAEoCzIbLnBsYWNldC52MS5EZWFkTGV0dGVyRmlsdGVyIkcKEERlYWRMZXR0ZXJGaWx0ZXISFAoMY2FwYWJpbGl0aWVzGAEgAygJEg0KBXF1ZXVlGAIgASgJEg4KBnJlYXNvbhgDIAEoCSJWChdMaXN0RGVhZExldHRlcnNSZXNwb25zZRIiCgdhY3Rpb25zGAEgAygLMhEucGxhY2V0LnYxLkFjdGlvbhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiZAoORW5kZWRTZWxlY3Rpb24SEgoKYWN0aW9uX2lkcxgBIAMoCRIrCgZmaWx0ZXIYAiABKAsyGy5wbGFjZXQudjEuRGVhZExldHRlckZpbHRlchIRCgljb3VudF9tYXgYAyABKAUikAEKDlJlZHJpdmVSZXF1ZXN0EiwKCXNlbGVjdGlvbhgBIAEoCzIZLnBsYWNldC52MS5FbmRlZFNlbGVjdGlvbhIQCghhdHRlbXB0cxgCIAEoBRIOCgZyZWFzb24YAyABKAkSFQoNdmFsaWRhdGVfb25seRgEIAEoCBIXCg9pZGVtcG90ZW5jeV9rZXkYBSABKAkiPgoPUmVkcml2ZVJlc3BvbnNlEisKB3Jlc3VsdHMYASADKAsyGi5wbGFjZXQudjEuU2VsZWN0aW9uUmVzdWx0InIKD1NlbGVjdGlvblJlc3VsdBIRCglhY3Rpb25faWQYASABKAkSJQoFc3RhdGUYAiABKA4yFi5wbGFjZXQudjEuQWN0aW9uU3RhdGUSDwoHY2hhbmdlZBgDIAEoCBIUCgxyZWZ1c2VkX3J1bGUYBCABKAkiYwoUTGlzdEFtYmlndW91c1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJEhQKDGNhcGFiaWxpdGllcxgEIAMoCSJdChVMaXN0QW1iaWd1b3VzUmVzcG9uc2USKwoHZWZmZWN0cxgBIAMoCzIaLnBsYWNldC52MS5BbWJpZ3VvdXNFZmZlY3QSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIn0KD0FtYmlndW91c0VmZmVjdBIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uEi4KCnNpbmNlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhcKD2F0dGVtcHRfbWF5X2FjdBgDIAEoCCK5AQoXUmVzb2x2ZUFtYmlndW91c1JlcXVlc3QSEQoJYWN0aW9uX2lkGAEgASgJEiMKB3ZlcmRpY3QYAiABKA4yEi5wbGFjZXQudjEuVmVyZGljdBITCgtvdXRwdXRfanNvbhgDIAEoCRIOCgZyZWFzb24YBCABKAkSEAoIZXZpZGVuY2UYBSABKAkSGAoQZXhwZWN0ZWRfYXR0ZW1wdBgGIAEoBRIVCg12YWxpZGF0ZV9vbmx5GAcgASgIIj0KGFJlc29sdmVBbWJpZ3VvdXNSZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uKkoKB1ZlcmRpY3QSFwoTVkVSRElDVF9VTlNQRUNJRklFRBAAEhAKDFZFUkRJQ1RfRE9ORRABEhQKEFZFUkRJQ1RfTk9UX0RPTkUQAjLeAgoPUmVjb3ZlcnlTZXJ2aWNlElgKD0xpc3REZWFkTGV0dGVycxIhLnBsYWNldC52MS5MaXN0RGVhZExldHRlcnNSZXF1ZXN0GiIucGxhY2V0LnYxLkxpc3REZWFkTGV0dGVyc1Jlc3BvbnNlEkAKB1JlZHJpdmUSGS5wbGFjZXQudjEuUmVkcml2ZVJlcXVlc3QaGi5wbGFjZXQudjEuUmVkcml2ZVJlc3BvbnNlElIKDUxpc3RBbWJpZ3VvdXMSHy5wbGFjZXQudjEuTGlzdEFtYmlndW91c1JlcXVlc3QaIC5wbGFjZXQudjEuTGlzdEFtYmlndW91c1Jlc3BvbnNlElsKEFJlc29sdmVBbWJpZ3VvdXMSIi5wbGFjZXQudjEuUmVzb2x2ZUFtYmlndW91c1JlcXVlc3QaIy5wbGFjZXQudjEuUmVzb2x2ZUFtYmlndW91c1Jlc3BvbnNlQjQKDWRldi5wbGFjZXQudjFQAVohcGxhY2V0LmRldi9hcGkvcGxhY2V0L3YxO3BsYWNldHYxYgZwcm90bzM", [file_google_protobuf_timestamp, file_placet_v1_action]);
 
 /**
  * Describes the message placet.v1.ListDeadLettersRequest.
@@ -61,6 +62,55 @@ export const RedriveResponseSchema = /*@__PURE__*/
  */
 export const SelectionResultSchema = /*@__PURE__*/
   messageDesc(file_placet_v1_recovery_service, 6);
+
+/**
+ * Describes the message placet.v1.ListAmbiguousRequest.
+ * Use `create(ListAmbiguousRequestSchema)` to create a new message.
+ */
+export const ListAmbiguousRequestSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_recovery_service, 7);
+
+/**
+ * Describes the message placet.v1.ListAmbiguousResponse.
+ * Use `create(ListAmbiguousResponseSchema)` to create a new message.
+ */
+export const ListAmbiguousResponseSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_recovery_service, 8);
+
+/**
+ * Describes the message placet.v1.AmbiguousEffect.
+ * Use `create(AmbiguousEffectSchema)` to create a new message.
+ */
+export const AmbiguousEffectSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_recovery_service, 9);
+
+/**
+ * Describes the message placet.v1.ResolveAmbiguousRequest.
+ * Use `create(ResolveAmbiguousRequestSchema)` to create a new message.
+ */
+export const ResolveAmbiguousRequestSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_recovery_service, 10);
+
+/**
+ * Describes the message placet.v1.ResolveAmbiguousResponse.
+ * Use `create(ResolveAmbiguousResponseSchema)` to create a new message.
+ */
+export const ResolveAmbiguousResponseSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_recovery_service, 11);
+
+/**
+ * Describes the enum placet.v1.Verdict.
+ */
+export const VerdictSchema = /*@__PURE__*/
+  enumDesc(file_placet_v1_recovery_service, 0);
+
+/**
+ * What a person found out about an effect.
+ *
+ * @generated from enum placet.v1.Verdict
+ */
+export const Verdict = /*@__PURE__*/
+  tsEnum(VerdictSchema);
 
 /**
  * For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator.

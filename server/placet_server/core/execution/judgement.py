@@ -33,6 +33,7 @@ EFFECT_KEY_EXPIRED = "EFFECT_KEY_EXPIRED"
 QUEUE_DELAY = "QUEUE_DELAY"
 RETRY_BUDGET = "RETRY_BUDGET"
 CALLER_GONE = "CALLER_GONE"
+NOT_DONE = "not_done"
 
 
 class StopCause(StrEnum):
@@ -159,6 +160,27 @@ def close_verdict(action: Action, now_us: int) -> Verdict | None:
     return _exhausted(action, reason, reason)._replace(
         message=action.message, failure_code=action.failure_code, failure_category=action.failure_category
     )
+
+
+def judge_resolved(
+    action: Action, *, output_json: str | None, output_digest: str | None, message: str
+) -> Verdict:
+    """What an ambiguous action comes to once it is proved what happened, over all its attempts. Without an output:
+    nothing was done, and nothing will be. It keeps its key, as whoever reads of it must not take it for never tried.
+    """
+    if output_json is not None:
+        return Verdict(
+            state=ActionState.SUCCEEDED,
+            effect=EffectState.DONE,
+            output_json=output_json,
+            output_digest=output_digest,
+        )
+    if action.cancel_requested_time_us is not None:
+        return _cancelled(action, StopCause.CANCELLED_BY_CALLER)._replace(message=message)
+    failed = Failed(
+        code=NOT_DONE, message=message, category=FailureCategory.PERMANENT, effect=EffectState.NOT_DONE
+    )
+    return _failure(action, failed, effect=EffectState.NOT_DONE, key_released=False)
 
 
 def _failed(action: Action, failed: Failed, now_us: int, unwanted: StopCause | None) -> Verdict:

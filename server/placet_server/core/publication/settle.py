@@ -55,18 +55,26 @@ class Verdict(NamedTuple):
 
 
 async def settle(
-    journal: Journal, action: Action, verdict: Verdict, *, as_read: bool = False
+    journal: Journal,
+    action: Action,
+    verdict: Verdict,
+    *,
+    as_read: bool = False,
+    resolution: Mapping[str, str] | None = None,
 ) -> Action | None:
     """The action as settled; None if it is not this lease's any more, or a cancel now forbids the verdict
     to try again.
 
     `action` is the row as its lease holder knows it. `as_read`: by somebody else than the lease holder, so only
-    if the row has not moved since it was read. Not to be cancelled: run it in a task of its own.
+    if the row has not moved since it was read. `resolution`: whose verdict it is, and why, for the event. Not to be
+    cancelled: run it in a task of its own.
     """
     check_transition(action.state, verdict.state)
     advance = _advance(journal, action, verdict)
     if as_read:
         advance["sequence"] = action.sequence
+    if resolution is not None:
+        advance["event_body"] = _json(orjson.loads(advance["event_body"]) | {"resolution": resolution})
     written = await journal.writer.advance(advance)
     if written is None:
         return await _read_back(journal, action, verdict)

@@ -1,0 +1,33 @@
+"""Effects that may have happened, and a verdict on one, to model and back."""
+
+from __future__ import annotations
+
+from placet.v1 import recovery_service_pb2 as pb
+from placet_server.core.recovery.resolve import Finding, ResolveCommand
+from placet_server.rpc.convert.action import action_message
+from placet_server.rpc.convert.time import set_timestamp
+from placet_server.store.ambiguous import Ambiguous
+
+_FINDING = {pb.VERDICT_DONE: Finding.DONE, pb.VERDICT_NOT_DONE: Finding.NOT_DONE}
+
+
+def ambiguous_message(found: Ambiguous) -> pb.AmbiguousEffect:
+    message = pb.AmbiguousEffect(
+        action=action_message(found.action, with_payloads=False), attempt_may_act=found.attempt_may_act
+    )
+    if found.since_time_us is not None:
+        set_timestamp(message.since_time, found.since_time_us)
+    return message
+
+
+def resolve_of(request: pb.ResolveAmbiguousRequest) -> ResolveCommand:
+    """The message has passed validation."""
+    return ResolveCommand(
+        action_id=request.action_id,
+        finding=_FINDING[request.verdict],
+        output_json=request.output_json,
+        reason=request.reason,
+        evidence=request.evidence,
+        expected_attempt=request.expected_attempt,
+        validate_only=request.validate_only,
+    )

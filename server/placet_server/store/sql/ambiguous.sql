@@ -1,0 +1,56 @@
+-- Actions whose effect may have happened. Found by an index that holds nothing else, so that a settle never touches it.
+
+-- name: find
+-- An action as a verdict on it looks at it: whether the lost attempt may still act, and what was said when the action last ended.
+select
+    s.*,
+    (
+        select e.body
+        from events as e
+        where e.tenant = s.tenant and e.action_id = s.action_id and e.type = 'settled'
+        order by e.sequence desc
+        limit 1
+    ) as last_end,
+    coalesce(s.deadline_us > (extract(epoch from coalesce(:now::timestamptz, statement_timestamp()) - make_interval(secs => :grace_seconds)) * 1000000)::bigint, false)
+        as attempt_may_act
+from action_records as s
+where s.tenant = :tenant and s.action_id = :action_id
+
+-- name: list_page
+-- A page of ambiguous actions, oldest action first, each with when it became so; tenant NULL is every tenant's, the operator's.
+select
+    s.*,
+    (
+        select (extract(epoch from e.create_time) * 1000000)::bigint
+        from events as e
+        where e.tenant = s.tenant and e.action_id = s.action_id and e.type = 'ambiguous'
+        order by e.sequence desc
+        limit 1
+    ) as since_time_us,
+    coalesce(s.deadline_us > (extract(epoch from coalesce(:now::timestamptz, statement_timestamp()) - make_interval(secs => :grace_seconds)) * 1000000)::bigint, false)
+        as attempt_may_act
+from (
+    (
+        select a.tenant, a.action_id
+        from actions as a
+        where a.state = 'AMBIGUOUS'
+          and a.tenant = :tenant::text
+          and a.action_id > :after
+          and (cardinality(:capabilities::text[]) = 0 or a.capability = any (:capabilities::text[]))
+        order by a.action_id
+        limit :page_size
+    )
+    union all
+    (
+        select a.tenant, a.action_id
+        from actions as a
+        where a.state = 'AMBIGUOUS'
+          and :tenant::text is null
+          and a.action_id > :after
+          and (cardinality(:capabilities::text[]) = 0 or a.capability = any (:capabilities::text[]))
+        order by a.action_id
+        limit :page_size
+    )
+) as d
+join action_summaries as s on s.tenant = d.tenant and s.action_id = d.action_id
+order by s.action_id
