@@ -38,6 +38,7 @@ LOOPS: dict[str, tuple[str, ...]] = {
     "action": ("list_lost", "list_owned", "list_cancelled"),
     "queue": ("list_lines", "list_expired", "next_due", "summarize"),
     "dead_letter": ("list_page", "list_selected"),
+    "ambiguous": ("find", "list_page"),
 }
 TABLES = {"actions", "events", "lane_items", "queue_ready", "queue_delayed", "dead_letters"}
 KEYS = {
@@ -49,9 +50,11 @@ KEYS = {
     "queue_ready_order",
     "queue_delayed_pkey",
     "queue_delayed_due",
+    "queue_pauses_pkey",
     "dead_letters_pkey",
 }
 LOOP_INDEXES = KEYS | {
+    "actions_ambiguous",
     "actions_running",
     "instances_pkey",
     "queue_ready_expire",

@@ -393,6 +393,8 @@ ALTER TABLE ONLY public.queue_ready
 ALTER TABLE ONLY public.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
 
+CREATE INDEX actions_ambiguous ON public.actions USING btree (tenant, action_id) WHERE (state = 'AMBIGUOUS'::text);
+
 CREATE UNIQUE INDEX actions_key ON public.actions USING btree (key_digest) WHERE (key_digest IS NOT NULL);
 
 CREATE INDEX actions_running ON public.actions USING btree (instance_id) WHERE (state = 'RUNNING'::text);
