@@ -37,7 +37,7 @@ LOG_LINES_MAX = 5
 QUIET_SECONDS = 20.0
 SCOPES = (
     "actions.execute actions.read actions.cancel catalog.read catalog.admit "
-    "operations.read recovery.read recovery.write"
+    "operations.read operations.write recovery.read recovery.write"
 )
 # Work of earlier tests that this server still has to do. What waits for a time far off stays as it is.
 UNDER_WAY = """

@@ -41,7 +41,11 @@ NO_UTF8 = {
         field(1, ECHO + field(4, field(10, field(1, BAD) + field(2, b"v")))),
     ),
     "queue": (RUNTIME + "Submit", field(1, ECHO) + field(2, BAD)),
+    "queue in a batch": (RUNTIME + "SubmitBatch", field(1, field(1, ECHO) + field(2, BAD))),
     "tenant": (OPERATIONS + "ListQueues", field(1, BAD)),
+    "queue to pause": (OPERATIONS + "PauseQueue", field(2, BAD)),
+    "reason to pause": (OPERATIONS + "PauseQueue", field(2, b"q") + field(3, BAD)),
+    "queue to resume": (OPERATIONS + "ResumeQueue", field(2, BAD)),
     "queue of dead letters": (RECOVERY + "ListDeadLetters", field(4, field(2, BAD))),
     "id to redrive": (RECOVERY + "Redrive", field(1, field(1, BAD))),
     "reason to redrive": (RECOVERY + "Redrive", field(1, field(1, ACTION_ID.encode())) + field(3, BAD)),
@@ -156,6 +160,9 @@ WITH_NUL: dict[str, tuple[str, Any]] = {
     "queue": ("Submit", submission(queue=NUL)),
     "submitted input": ("Submit", pb.SubmitRequest(invocation=invocation(input_json=NUL).invocation)),
     "tenant": ("ListQueues", operations_service_pb2.ListQueuesRequest(tenant=NUL)),
+    "queue to pause": ("PauseQueue", operations_service_pb2.PauseQueueRequest(queue=NUL)),
+    "reason to pause": ("PauseQueue", operations_service_pb2.PauseQueueRequest(queue="q", reason=NUL)),
+    "queue to resume": ("ResumeQueue", operations_service_pb2.ResumeQueueRequest(queue=NUL)),
     "tenant of dead letters": ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant=NUL)),
     "capability of dead letters": ("ListDeadLetters", dead_letters(capabilities=[NUL])),
     "queue of dead letters": ("ListDeadLetters", dead_letters(queue=NUL)),
@@ -252,6 +259,37 @@ async def test_a_start_of_nowhere_is_malformed_and_nothing_waits(
     async with server.unharmed():
         refused = await refusal(client.call("Submit", request_))
     assert (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST") == (refused.code, refused.reason)
+
+
+async def test_an_item_that_breaks_a_bound_or_a_gate_is_refused_alone_and_nothing_waits(
+    server: Served, client: Client
+) -> None:
+    wrong = [
+        *ODD_STARTS,
+        pb.SubmitRequest(),
+        submission(queue=NUL),
+        submission(queue="q" * 65),
+        submission(priority=2**31 - 1),
+        pb.SubmitRequest(invocation=invocation(capability=NUL).invocation),
+        pb.SubmitRequest(invocation=invocation(input_json=NUL).invocation),
+        pb.SubmitRequest(invocation=invocation(input_json='{"text":"' + "a" * 2**20 + '"}').invocation),
+        pb.SubmitRequest(invocation=invocation(input_json="[" * 100_000).invocation),
+        pb.SubmitRequest(invocation=invocation(capability="hostile.order").invocation),
+        pb.SubmitRequest(invocation=options(labels={f"n{n}": "v" for n in range(17)}).invocation),
+    ]
+    async with server.unharmed():
+        answer = await client.call("SubmitBatch", pb.SubmitBatchRequest(items=wrong))
+    codes = [result.error.code for result in answer.results]
+    assert [grpc.StatusCode.INVALID_ARGUMENT.value[0]] * len(wrong) == codes
+
+
+@pytest.mark.parametrize("count", [0, 501, 20_000])
+async def test_a_batch_of_no_size_is_malformed(server: Served, client: Client, count: int) -> None:
+    async with server.unharmed():
+        refused = await refusal(
+            client.call("SubmitBatch", pb.SubmitBatchRequest(items=[submission(queue="hostile")] * count))
+        )
+    assert "MALFORMED_REQUEST" == refused.reason
 
 
 @pytest.mark.parametrize(("rpc", "request_"), ODD_TIMES + ODD_SPANS)

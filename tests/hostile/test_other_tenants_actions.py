@@ -246,6 +246,27 @@ async def test_what_waits_is_of_the_own_tenant_alone(
         assert "acme_secret" in [queue.name for queue in ours.queues]
 
 
+async def test_a_key_in_a_batch_is_of_the_own_tenant_alone(client: Client, stranger: Client) -> None:
+    request = pb.SubmitBatchRequest(items=[submission(str(uuid.uuid4()))])
+    ours, again, theirs = [
+        (await caller.call("SubmitBatch", request)).results[0].submitted
+        for caller in (client, client, stranger)
+    ]
+    assert (ours.action_id, True) == (again.action_id, again.attached)
+    assert (False, False) == (ours.action_id == theirs.action_id, theirs.attached)
+
+
+async def test_a_pause_is_of_the_own_tenant_alone(server: Served, client: Client, stranger: Client) -> None:
+    await client.call("Submit", submission(str(uuid.uuid4())))
+    pause = operations_service_pb2.PauseQueueRequest(queue="acme_secret", reason="theirs")
+    async with server.unharmed():
+        theirs = (await stranger.call("PauseQueue", pause)).queue
+        assert (True, 0) == (theirs.paused, theirs.ready)
+        listed = await client.call("ListQueues", operations_service_pb2.ListQueuesRequest())
+        assert [False] == [queue.paused for queue in listed.queues if queue.name == "acme_secret"]
+        await stranger.call("ResumeQueue", operations_service_pb2.ResumeQueueRequest(queue="acme_secret"))
+
+
 @pytest.mark.parametrize("tenant", ["-", "acme", "nobody"])
 async def test_another_tenant_is_named_by_operators_alone(
     server: Served, stranger: Client, tenant: str
@@ -253,6 +274,8 @@ async def test_another_tenant_is_named_by_operators_alone(
     async with server.unharmed():
         for rpc, request in (
             ("ListQueues", operations_service_pb2.ListQueuesRequest(tenant=tenant)),
+            ("PauseQueue", operations_service_pb2.PauseQueueRequest(tenant=tenant, queue="acme_secret")),
+            ("ResumeQueue", operations_service_pb2.ResumeQueueRequest(tenant=tenant, queue="acme_secret")),
             ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant=tenant)),
             ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant=tenant, page_token="AAAA")),
             ("ListAmbiguous", recovery.ListAmbiguousRequest(tenant=tenant)),

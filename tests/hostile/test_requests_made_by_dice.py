@@ -46,6 +46,7 @@ GOOD: dict[str, Message] = {
     "Execute": pb.ExecuteRequest(invocation=INVOCATION),
     "ExecuteStream": pb.ExecuteStreamRequest(invocation=INVOCATION),
     "Submit": pb.SubmitRequest(invocation=INVOCATION, queue="dice", priority=1),
+    "SubmitBatch": pb.SubmitBatchRequest(items=[pb.SubmitRequest(invocation=INVOCATION, queue="dice")] * 2),
     "GetAction": pb.GetActionRequest(key=pb.KeyRef(capability="hostile.echo", idempotency_key="k")),
     "ListActions": pb.ListActionsRequest(page_size=5, filter=pb.ActionFilter(requester="dora")),
     "WaitAction": pb.WaitActionRequest(action_id=ACTION_ID),
@@ -57,6 +58,8 @@ GOOD: dict[str, Message] = {
     ),
     "GetCapability": catalog.GetCapabilityRequest(name="hostile.echo", version="1"),
     "ListQueues": operations_service_pb2.ListQueuesRequest(tenant="dice"),
+    "PauseQueue": operations_service_pb2.PauseQueueRequest(queue="dice_paused", reason="r"),
+    "ResumeQueue": operations_service_pb2.ResumeQueueRequest(queue="dice_paused"),
     "ListDeadLetters": recovery.ListDeadLettersRequest(
         page_size=5, filter=recovery.DeadLetterFilter(queue="dice")
     ),

@@ -63,6 +63,39 @@ def test_a_submission_is_ok_and_pending(idle: Program) -> None:
     assert (True, action) == (again.responses[0]["attached"], again.action)
 
 
+def test_a_batch_answers_for_each_item_alone(idle: Program) -> None:
+    pay = invoke("desk.pay", amount="1") | {"delay": "600s"}
+    wrong = [invoke("desk.pay", amount=1), invoke("desk.none"), pay | {"queue": "Q"}]
+    answer = idle.call("SubmitBatch", {"items": [pay, *wrong, pay]})
+    first, *refused, last = answer.responses[0]["results"]
+    assert ("OK", 0, QUEUED) == (answer.code, answer.details, first["submitted"]["state"])
+    assert first["submitted"] | {"attached": True} == last["submitted"]
+    assert [3, 5, 3] == [each["error"]["code"] for each in refused]
+    assert [idle.call("Submit", each).message for each in wrong] == [
+        each["error"]["message"] for each in refused
+    ]
+    again = idle.call("Submit", pay)
+    assert (True, first["submitted"]["actionId"]) == (
+        again.responses[0]["attached"],
+        again.action.action_id,
+    )
+
+
+def test_a_paused_queue_begins_nothing_until_it_is_resumed(program: Program) -> None:
+    queue = f"q{uuid.uuid4().hex}"
+    paused = program.call("PauseQueue", {"queue": queue, "reason": "the bank is down"}).responses[0]["queue"]
+    assert (queue, True, "the bank is down") == (paused["name"], paused["paused"], paused["pausedReason"])
+    action_id = program.call("Submit", invoke("desk.pay", amount="1") | {"queue": queue}).action.action_id
+    waiting = program.call("WaitAction", {"action_id": action_id, "timeout": "0.5s"}).action
+    assert (QUEUED, 0) == (action_pb2.ActionState.Name(waiting.state), waiting.attempt)
+    listed = program.call("ListQueues").responses[0]["queues"]
+    (found,) = (each for each in listed if each["name"] == queue)
+    assert ("1", paused["pauseTime"]) == (found["ready"], found["pauseTime"])
+    resumed = program.call("ResumeQueue", {"queue": queue})
+    assert ("OK", None) == (resumed.code, resumed.responses[0]["queue"].get("paused"))
+    assert '{"paid":"1"}' == ended(program, action_id).output_json
+
+
 def test_what_was_run_since_is_told_by_a_resend(program: Program) -> None:
     request = invoke("desk.pay", amount="19.90 €")
     action_id = program.call("Submit", request).action.action_id

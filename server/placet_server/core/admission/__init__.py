@@ -4,6 +4,7 @@ execute      the use cases: run to the end, with or without events
 pipeline     the gates in their order
 catalog, input, contract, credential, key   one gate each; key also says what a known key means
 submit       the use case that stores an action and leaves it to a server
+submit_batch many submissions at once, each with its own answer
 dispatch     taking work from the queues: never more than can run at once
 take         starting what was claimed from a queue
 reserve      the row that is intent, reservation and lease at once

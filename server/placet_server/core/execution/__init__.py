@@ -11,6 +11,7 @@ timers      deadlines by the thousand
 context     what the handler is given
 judgement   how an attempt ended, and what that means: pure
 cancel      somebody asks to stop
+pause       queues that begin nothing for a while
 watched     a watcher who keeps a run wanted
 supervisor  the only place that starts tasks
 """
