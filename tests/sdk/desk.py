@@ -52,6 +52,15 @@ def tell(context: placet.SyncContext, text: str) -> str:
     return text
 
 
+@app.tool("desk.mumble", "unsafe", effect_marked=True)
+def mumble(context: placet.SyncContext, text: str) -> str:
+    """Loses the answer of its provider, until a file `open` is there."""
+    context.checkpoint(f"said {text}")
+    if not Path(os.environ[FOLDER_VARIABLE], "open").exists():
+        raise OSError("connection reset")
+    return text
+
+
 @app.tool("desk.decline", "idempotent")
 async def decline(effect: str = "not_done", category: str = "permanent") -> None:
     mark("decline")

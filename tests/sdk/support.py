@@ -186,6 +186,15 @@ class Script(RuntimeServiceServicer, OperationsServiceServicer, RecoveryServiceS
     async def Redrive(self, request: Any, context: Context) -> Any:
         return await self._answer("Redrive", request, context)
 
+    async def SubmitBatch(self, request: Any, context: Context) -> Any:
+        return await self._answer("SubmitBatch", request, context)
+
+    async def PauseQueue(self, request: Any, context: Context) -> Any:
+        return await self._answer("PauseQueue", request, context)
+
+    async def ResumeQueue(self, request: Any, context: Context) -> Any:
+        return await self._answer("ResumeQueue", request, context)
+
     async def ListAmbiguous(self, request: Any, context: Context) -> Any:
         return await self._answer("ListAmbiguous", request, context)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from placet import errors
+from placet import Submission, errors
+from placet.result import Submitted
 from placet.status import error_of_action
 from placet.testing import Server, server
 from placet.v1.action_pb2 import ActionState
@@ -139,3 +140,122 @@ async def test_a_stream_of_a_submitted_action_shows_its_attempts(both: Both, tmp
     assert (None, submitted.action_id, "hello") == (error, stream.action_id, stream.output)
     assert ["admitted", "attempt_started", "effect_started", "settled"] == kinds
     assert ("default", 1) == (events[0].admitted.queue, desk.marks(tmp_path, "post"))
+
+
+async def test_a_batch_is_stored_item_by_item_and_again_only_once(both: Both, tmp_path: Path) -> None:
+    items = [
+        Submission("desk.pay", {"amount": "1.00"}, key="b1", queue="till", priority=2),
+        Submission("desk.pay", {"amount": 1}, key="b2"),
+        Submission("desk.add", {"a": 1, "b": 2}),
+        Submission("desk.pay", {"amount": "1.00"}, key="b1", queue="till"),
+        Submission("desk.pay", {"amount": "2.00"}, key="b1"),
+        Submission("desk.pay", {"amount": "1.00"}, key="b3", queue="Not a name"),
+        Submission("desk.none", {}),
+    ]
+    first = await both.ask("submit_batch", items)
+    again = await both.ask("submit_batch", items)
+    kinds = [type(answer) for answer in first]
+    invalid, conflict = errors.InvalidRequestError, errors.ConflictError
+    assert [Submitted, invalid, Submitted, Submitted, conflict, invalid, errors.NotFoundError] == kinds
+    assert kinds == [type(answer) for answer in again]
+    assert "/amount" == first[1].violations[0].field
+    assert (False, True, True) == (first[0].attached, first[3].attached, again[0].attached)
+    assert {first[0].action_id} == {first[3].action_id, again[0].action_id, again[3].action_id}
+    action = await both.ask("wait", first[0].action_id, timeout=30.0)
+    assert ("SUCCEEDED", "till", 2) == (_state(action.state), action.queue, action.priority)
+    events, _, error = await both.events("watch", first[0].action_id, after=first[0].action.cursor)
+    assert (None, "settled") == (error, events[-1].WhichOneof("event"))
+    assert 1 == desk.marks(tmp_path, "pay")
+
+
+async def test_more_than_travel_at_once_are_all_stored_in_order(both: Both) -> None:
+    items = [Submission("desk.add", {"a": number, "b": 0}, delay=3600) for number in range(1100)]
+    answers = await both.ask("submit_batch", items)
+    assert 1100 == len({answer.action_id for answer in answers})
+    (queue,) = await both.ask("queues")
+    assert ("default", 0, 1100) == (queue.name, queue.ready, queue.delayed)
+    last = await both.ask("get", answers[1099].action_id)
+    assert '{"a":1099,"b":0}' == last.input_json
+
+
+async def test_a_paused_queue_stores_and_begins_nothing(both: Both, tmp_path: Path) -> None:
+    paused = await both.ask("pause_queue", "till", reason="cashing up")
+    submitted = await both.ask("submit", "desk.pay", {"amount": "1.00"}, queue="till")
+    waited = await both.ask("wait", submitted.action_id, timeout=1.0)
+    assert ("QUEUED", 0, True, "cashing up") == (
+        _state(waited.state),
+        desk.marks(tmp_path, "pay"),
+        paused.paused,
+        paused.paused_reason,
+    )
+    (queue,) = await both.ask("queues")
+    assert ("till", True, 1) == (queue.name, queue.paused, queue.ready)
+    resumed = await both.ask("resume_queue", "till")
+    action = await both.ask("wait", submitted.action_id, timeout=30.0)
+    assert (False, "SUCCEEDED") == (resumed.paused, _state(action.state))
+    assert not (await both.ask("resume_queue", "till")).paused
+
+
+async def _doubtful(both: Both, key: str) -> str:
+    with pytest.raises(errors.AmbiguousError) as caught:
+        await both.ask("call", "desk.mumble", {"text": "hello"}, key=key)
+    return caught.value.action_id
+
+
+async def test_what_was_done_is_said_once_and_is_the_answer_to_its_key(both: Both) -> None:
+    action_id = await _doubtful(both, "m1")
+    (effect,) = await both.pages("ambiguous", capabilities=["desk.mumble"])
+    assert (action_id, "said hello", True) == (
+        effect.action.action_id,
+        effect.action.provider_operation,
+        effect.attempt_may_act,
+    )
+    said = {"reason": "the bank has it", "evidence": "T-1", "output": "hello"}
+    looked = await both.ask("resolve_ambiguous", action_id, "done", validate_only=True, **said)
+    action = await both.ask("resolve_ambiguous", action_id, "done", expected_attempt=1, **said)
+    again = await both.ask("resolve_ambiguous", action_id, "done", **said)
+    assert ("AMBIGUOUS", "SUCCEEDED") == (_state(looked.state), _state(action.state))
+    assert action == again
+    result = await both.ask("call", "desk.mumble", {"text": "hello"}, key="m1")
+    assert ("hello", True, []) == (result.output, result.attached, await both.pages("ambiguous"))
+    with pytest.raises(errors.ConflictError) as caught:
+        await both.ask("resolve_ambiguous", action_id, "not_done", reason="no", evidence="T-2")
+    assert ("STATE_CONFLICT", "not_ambiguous") == (caught.value.reason, caught.value.metadata["rule"])
+
+
+async def test_what_was_not_done_is_said_when_it_is_certain_and_may_be_tried_again(
+    both: Both, running: Server, tmp_path: Path
+) -> None:
+    action_id = await _doubtful(both, "m2")
+    said = {"reason": "the bank has nothing", "evidence": "T-1"}
+    with pytest.raises(errors.ConflictError) as caught:
+        await both.ask("resolve_ambiguous", action_id, "not_done", **said)
+    assert "attempt_may_act" == caught.value.metadata["rule"]
+    running.clock.advance(3600)
+    action = await both.ask("resolve_ambiguous", action_id, "not_done", **said)
+    error = error_of_action(action)
+    assert isinstance(error, errors.FailedError)
+    assert ("not_done", "NOT_DONE", "the bank has nothing") == (
+        error.failure_code,
+        error.effect,
+        error.outcome and error.outcome.message,
+    )
+    (tmp_path / "open").touch()
+    (redriven,) = await both.ask("redrive", [action_id])
+    assert redriven.changed
+    action = await both.ask("wait", action_id, timeout=30.0)
+    assert ("SUCCEEDED", 2, "m2") == (_state(action.state), action.generation, action.idempotency_key)
+
+
+async def test_a_verdict_that_does_not_fit_changes_nothing(both: Both) -> None:
+    action_id = await _doubtful(both, "m3")
+    said = {"reason": "r", "evidence": "e"}
+    with pytest.raises(errors.InvalidRequestError):
+        await both.ask("resolve_ambiguous", action_id, "done", output=7, **said)
+    with pytest.raises(errors.InvalidRequestError):
+        await both.ask("resolve_ambiguous", action_id, "done", output="x", reason="", evidence="e")
+    with pytest.raises(errors.ConflictError):
+        await both.ask("resolve_ambiguous", action_id, "done", output="x", expected_attempt=2, **said)
+    with pytest.raises(errors.NotFoundError):
+        await both.ask("resolve_ambiguous", UNKNOWN_ID, "done", output="x", **said)
+    assert [action_id] == [effect.action.action_id for effect in await both.pages("ambiguous")]

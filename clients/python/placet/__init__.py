@@ -13,6 +13,7 @@ __path__ = extend_path(__path__, __name__)
 if TYPE_CHECKING:
     from placet.aio import AsyncClient
     from placet.app import App, Tool, load_app
+    from placet.batch import Submission
     from placet.client import Client
     from placet.connection import Tls
     from placet.context import CallerInfo, Context, Json, SyncContext
@@ -35,6 +36,7 @@ _HOMES = {
     "Json": "context",
     "PlacetError": "errors",
     "Result": "result",
+    "Submission": "batch",
     "Submitted": "result",
     "SyncContext": "context",
     "Tls": "connection",
@@ -55,6 +57,7 @@ __all__ = [
     "Json",
     "PlacetError",
     "Result",
+    "Submission",
     "Submitted",
     "SyncContext",
     "Tls",

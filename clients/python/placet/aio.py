@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 import grpc
 import grpc.aio
 
-from placet import requests
+from placet import batch, requests
+from placet.batch import Answer, Submission
 from placet.connection import Address, AsyncToken, Tls, find_address
 from placet.errors import PlacetError
 from placet.follow import Follower
-from placet.requests import CallArguments, CallOptions, Place, Seconds, SubmitArguments
+from placet.requests import CallArguments, CallOptions, Place, Seconds, SubmitArguments, VerdictWord
 from placet.result import Result, Submitted
 from placet.retry import Deadline, RetryPolicy
 from placet.status import error_of_rpc
@@ -137,6 +138,18 @@ class AsyncClient:
         place = Place(queue=queue, priority=priority, delay=delay, ready_time=ready_time)
         return await self._run(submit(prepared, place, self._keyless, Deadline(timeout), self._policy))
 
+    async def submit_batch(
+        self, submissions: Iterable[Submission], *, timeout: float = CALL_SECONDS
+    ) -> Sequence[Answer]:
+        """Store many; for each, in their order, the Submitted or the PlacetError that `submit` would have raised.
+
+        Any number: they travel 500 at a time, and `timeout` bounds all of them together. What is wrong with one does
+        not touch the others. The action of a Submitted has id, state and cursor alone. Raises only ValueError and
+        TypeError, for what is not JSON, before anything is sent.
+        """
+        items = batch.prepare_batch(submissions)
+        return await self._run(batch.submit_batch(items, self._keyless, Deadline(timeout), self._policy))
+
     def watch(self, action_id: str, *, after: str = "", timeout: float | None = None) -> AsyncEventStream:
         """Events after a cursor, first history, then live, to the end of the action; its ending is in the last
         event."""
@@ -203,6 +216,23 @@ class AsyncClient:
         queues: Sequence[operations_service_pb2.Queue] = response.queues
         return queues
 
+    async def pause_queue(
+        self, queue: str, *, reason: str = "", tenant: str = "", timeout: float = READ_SECONDS
+    ) -> operations_service_pb2.Queue:
+        """Nothing of it begins any more; what runs goes on, and what is submitted is stored. `tenant` "-": of all
+        tenants, for operators."""
+        request = requests.pause_request(queue, reason, tenant)
+        paused: operations_service_pb2.Queue = (await self._ask("PauseQueue", request, timeout)).queue
+        return paused
+
+    async def resume_queue(
+        self, queue: str, *, tenant: str = "", timeout: float = READ_SECONDS
+    ) -> operations_service_pb2.Queue:
+        """Takes back the pause for the same `tenant`; no error if there is none."""
+        request = requests.resume_request(queue, tenant)
+        resumed: operations_service_pb2.Queue = (await self._ask("ResumeQueue", request, timeout)).queue
+        return resumed
+
     def dead_letters(
         self,
         *,
@@ -252,6 +282,48 @@ class AsyncClient:
             key=key,
         )
         return await self._run(redrive(request, Deadline(timeout), self._policy))
+
+    def ambiguous(
+        self,
+        *,
+        capabilities: Iterable[str] = (),
+        tenant: str = "",
+        page_size: int = 0,
+        timeout: float = READ_SECONDS,
+    ) -> AsyncIterator[recovery_service_pb2.AmbiguousEffect]:
+        """Actions whose effect may have happened, oldest first; pages are fetched as needed."""
+        request = requests.ambiguous_request(capabilities=capabilities, tenant=tenant, page_size=page_size)
+        return self._pages("ListAmbiguous", request, "effects", timeout)
+
+    async def resolve_ambiguous(
+        self,
+        action_id: str,
+        verdict: VerdictWord,
+        *,
+        reason: str,
+        evidence: str,
+        output: Any = None,
+        expected_attempt: int = 0,
+        validate_only: bool = False,
+        timeout: float = READ_SECONDS,
+    ) -> action_pb2.Action:
+        """Say what became of an effect, for good: "done" makes it SUCCEEDED with `output`, "not_done" FAILED, or
+        CANCELLED if somebody asked for that.
+
+        `reason` and `evidence` are kept with it. `expected_attempt`: only if it is still this one. `validate_only`
+        checks everything and changes nothing.
+        """
+        request = requests.resolve_request(
+            action_id,
+            verdict,
+            reason=reason,
+            evidence=evidence,
+            output=output,
+            expected_attempt=expected_attempt,
+            validate_only=validate_only,
+        )
+        action: action_pb2.Action = (await self._ask("ResolveAmbiguous", request, timeout)).action
+        return action
 
     async def whoami(self, *, timeout: float = READ_SECONDS) -> runtime_service_pb2.GetCallerResponse:
         response: runtime_service_pb2.GetCallerResponse

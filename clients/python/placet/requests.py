@@ -24,6 +24,7 @@ Seconds: TypeAlias = float | timedelta
 OnCallerGone = Literal["cancel", "detach"]
 OnDuplicate = Literal["attach", "refuse"]
 DurabilityWord = Literal["ephemeral", "single_process", "shared"]
+VerdictWord = Literal["done", "not_done"]
 
 _ON_CALLER_GONE = {"cancel": action_pb2.ON_CALLER_GONE_CANCEL, "detach": action_pb2.ON_CALLER_GONE_DETACH}
 _ON_DUPLICATE = {"attach": action_pb2.ON_DUPLICATE_ATTACH, "refuse": action_pb2.ON_DUPLICATE_REFUSE}
@@ -32,6 +33,7 @@ _DURABILITY = {
     "single_process": action_pb2.DURABILITY_CLASS_SINGLE_PROCESS,
     "shared": action_pb2.DURABILITY_CLASS_SHARED,
 }
+_VERDICT = {"done": recovery_service_pb2.VERDICT_DONE, "not_done": recovery_service_pb2.VERDICT_NOT_DONE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +203,48 @@ def dead_letters_request(
 
 def queues_request(tenant: str) -> operations_service_pb2.ListQueuesRequest:
     return operations_service_pb2.ListQueuesRequest(tenant=tenant)
+
+
+def pause_request(queue: str, reason: str, tenant: str) -> operations_service_pb2.PauseQueueRequest:
+    return operations_service_pb2.PauseQueueRequest(queue=queue, reason=reason, tenant=tenant)
+
+
+def resume_request(queue: str, tenant: str) -> operations_service_pb2.ResumeQueueRequest:
+    return operations_service_pb2.ResumeQueueRequest(queue=queue, tenant=tenant)
+
+
+def ambiguous_request(
+    *, capabilities: Iterable[str], tenant: str, page_size: int
+) -> recovery_service_pb2.ListAmbiguousRequest:
+    return recovery_service_pb2.ListAmbiguousRequest(
+        tenant=tenant, page_size=page_size, capabilities=list(capabilities)
+    )
+
+
+def resolve_request(
+    action_id: str,
+    verdict: VerdictWord,
+    *,
+    reason: str,
+    evidence: str,
+    output: Any,
+    expected_attempt: int,
+    validate_only: bool,
+) -> recovery_service_pb2.ResolveAmbiguousRequest:
+    """Raises ValueError for an output of what was not done, and for a verdict that does not exist."""
+    if verdict not in _VERDICT:
+        raise ValueError(f"verdict is {verdict!r}; say 'done' or 'not_done'")
+    if verdict == "not_done" and output is not None:
+        raise ValueError("what was not done has no output")
+    return recovery_service_pb2.ResolveAmbiguousRequest(
+        action_id=action_id,
+        verdict=_VERDICT[verdict],
+        output_json=input_text(output) if verdict == "done" else "",
+        reason=reason,
+        evidence=evidence,
+        expected_attempt=expected_attempt,
+        validate_only=validate_only,
+    )
 
 
 def redrive_request(

@@ -30,7 +30,8 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """It is stored. `attached`: the key was known, and `action` is its holder as it stands, ended or not."""
+    """It is stored. `attached`: the key was known, and `action` is its holder as it stands, ended or not. In an answer
+    of `submit_batch` the action has its id, state and cursor alone."""
 
     action_id: str
     attached: bool

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from placet import errors
 from placet.errors import PlacetError, Violation
@@ -134,6 +134,13 @@ def error_of_status(code: str, message: str, trailers: Iterable[tuple[str, str |
         violations=tuple(details.violations),
         retry_delay_seconds=_delay_of(outcome, details.retry_delay_seconds),
     )
+
+
+def error_of_message(status: status_pb2.Status) -> PlacetError:
+    """The exception of a status that came as a message: one item's of many."""
+    known = code_pb2.Code.DESCRIPTOR.values_by_number.get(status.code)
+    trailers = ((DETAILS_TRAILER, status.SerializeToString()),)
+    return error_of_status("UNKNOWN" if known is None else known.name, status.message, trailers)
 
 
 def error_of_action(action: action_pb2.Action) -> PlacetError | None:
