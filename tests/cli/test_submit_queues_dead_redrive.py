@@ -83,7 +83,15 @@ def test_a_refused_submission_has_the_code_of_its_refusal(cli: CommandLine) -> N
 def test_queues_show_what_waits_until_nothing_does(cli: CommandLine) -> None:
     action_id = cli(*LOOKUP, "--queue", "nightly", "--at", "2035-01-31T02:00:00Z").out.strip()
     (found,) = [queue for queue in cli("queues", "--json").document["queues"] if queue["name"] == "nightly"]
-    assert {"name": "nightly", "ready": 0, "delayed": 1, "oldest": None} == found
+    assert {
+        "name": "nightly",
+        "ready": 0,
+        "delayed": 1,
+        "oldest": None,
+        "paused": False,
+        "paused_reason": "",
+        "pause_time": None,
+    } == found
     assert "nightly  0      1" in cli("queues").out
     assert "in queue nightly, not before 2035-01-31T02:00:00" in cli("show", action_id, "--events").out
     cli("cancel", action_id)

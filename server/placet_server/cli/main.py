@@ -12,6 +12,7 @@ import typer
 
 from placet_server.cli import (
     action,
+    ambiguous,
     app,
     call,
     capability,
@@ -49,7 +50,7 @@ cli = typer.Typer(
       placet demo                                      see what it is about
       placet dev                                       a server in this folder
       placet call orders.lookup '{"order": "A-1001"}'  run a capability
-      placet ls --state ambiguous                      what is not known yet
+      placet ambiguous                                 what is not known yet
     """,
     epilog=EPILOG,
     no_args_is_help=True,
@@ -70,14 +71,16 @@ for command in (
     action.show,
     watch.watch,
     action.cancel,
-    queue.queues,
     dead_letter.dead,
     dead_letter.redrive,
+    ambiguous.ambiguous,
+    ambiguous.resolve,
     whoami.whoami,
     health.health,
     version.version,
 ):
     cli.command()(command)
+cli.add_typer(queue.commands, name="queues")
 cli.add_typer(app.commands, name="app")
 
 

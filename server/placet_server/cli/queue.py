@@ -1,27 +1,44 @@
-"""`placet queues`: what waits."""
+"""`placet queues`: what waits, and whether it may begin."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from placet_server.cli.complaint import Complaint
 from placet_server.cli.option import AllTenants, Json, Target
-from placet_server.cli.output import print_document, print_table
+from placet_server.cli.output import print_document, print_table, say
 
 COUNT_MAX = 100_000
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
+QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue.")]
 
-def queues(all_tenants: AllTenants = False, target: Target = None, is_json: Json = False) -> None:
-    """Queues: what waits, and how long.
+commands = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
-    A queue is listed while something waits in it. READY is due and waits for a server, DELAYED waits for its time.
+
+@commands.callback()
+def queues(
+    context: typer.Context, all_tenants: AllTenants = False, target: Target = None, is_json: Json = False
+) -> None:
+    """Queues: what waits, and how long; pause and resume.
+
+    A queue is listed while something waits in it, or while it is paused. READY is due and waits for a server, DELAYED
+    waits for its time.
 
     \b
     Examples:
       placet queues
       placet queues --all-tenants
       placet queues --json | jq '.queues[] | select(.ready > 1000)'
+      placet queues pause nightly --reason "the provider is down"
+      placet queues resume nightly
     """
+    if context.invoked_subcommand is not None:
+        if all_tenants or target or is_json:
+            raise Complaint(f"options belong behind {context.invoked_subcommand}")
+        return
     from placet_server.cli.document import document_of
     from placet_server.cli.session import connect
 
@@ -30,7 +47,56 @@ def queues(all_tenants: AllTenants = False, target: Target = None, is_json: Json
     if is_json:
         print_document({"queues": found})
         return
-    print_table(("QUEUE", "READY", "DELAYED", "OLDEST"), map(_row, found), empty="nothing waits")
+    columns = ("QUEUE", "READY", "DELAYED", "OLDEST", "PAUSED", "REASON")
+    shown = columns if any(queue["paused"] for queue in found) else columns[:4]
+    rows = (_row(queue)[: len(shown)] for queue in found)
+    print_table(shown, rows, empty="nothing waits")
+
+
+@commands.command()
+def pause(
+    name: QueueName,
+    reason: Annotated[str, typer.Option(help="Shown with the queue.")] = "",
+    all_tenants: AllTenants = False,
+    target: Target = None,
+    is_json: Json = False,
+) -> None:
+    """Let nothing more of a queue begin, until it is resumed.
+
+    What runs goes on, and what is submitted is stored. Pausing again replaces the reason.
+
+    \b
+    Examples:
+      placet queues pause nightly --reason "the provider is down"
+      placet queues pause default --all-tenants
+    """
+    from placet_server.cli.document import document_of
+    from placet_server.cli.session import connect
+
+    with connect(target) as client:
+        found = client.pause_queue(name, reason=reason, tenant="-" if all_tenants else "")
+    _tell(document_of(found), is_json=is_json)
+
+
+@commands.command()
+def resume(
+    name: QueueName, all_tenants: AllTenants = False, target: Target = None, is_json: Json = False
+) -> None:
+    """Take a pause back. It is no error if there is none.
+
+    With --all-tenants the pause that was made for all of them; a tenant's own stays.
+
+    \b
+    Examples:
+      placet queues resume nightly
+      placet queues resume default --all-tenants
+    """
+    from placet_server.cli.document import document_of
+    from placet_server.cli.session import connect
+
+    with connect(target) as client:
+        found = client.resume_queue(name, tenant="-" if all_tenants else "")
+    _tell(document_of(found), is_json=is_json)
 
 
 def span_text(seconds: float) -> str:
@@ -43,6 +109,17 @@ def span_text(seconds: float) -> str:
     return " ".join(parts[:2]) or "0s"
 
 
+def _tell(queue: dict[str, Any], *, is_json: bool) -> None:
+    if is_json:
+        print_document(queue)
+        return
+    state = "is paused: nothing of it begins" if queue["paused"] else "is not paused"
+    reason = f" ({queue['paused_reason']})" if queue["paused_reason"] else ""
+    say(
+        f"{queue['name']} {state}{reason}; {_count(queue['ready'])} ready, {_count(queue['delayed'])} delayed"
+    )
+
+
 def _row(queue: dict[str, Any]) -> tuple[str, ...]:
     oldest = queue["oldest"]
     return (
@@ -50,6 +127,8 @@ def _row(queue: dict[str, Any]) -> tuple[str, ...]:
         _count(queue["ready"]),
         _count(queue["delayed"]),
         "" if oldest is None else span_text(oldest),
+        (queue["pause_time"] or "paused")[:19].replace("T", " ") if queue["paused"] else "",
+        queue["paused_reason"],
     )
 
 

@@ -10,8 +10,6 @@ import typer
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import (
-    CapabilityName,
-    Input,
     Json,
     Labels,
     Target,
@@ -27,30 +25,50 @@ if TYPE_CHECKING:
     from placet.v1.action_pb2 import Action
 
 
+CapabilityName = Annotated[
+    str, typer.Argument(metavar="CAPABILITY", help="Its name, for example orders.lookup.", show_default=False)
+]
+InputText = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="JSON|@FILE|-",
+        help="The input: JSON text, a file, or stdin. Default: {}.",
+        show_default=False,
+    ),
+]
+Batch = Annotated[
+    str, typer.Option(metavar="FILE|-", help="Many instead of one: a JSON object a line, of a file or stdin.")
+]
+Key = Annotated[
+    str | None,
+    typer.Option(help="Idempotency key: the same key again has the effect once. Default: a fresh one."),
+]
+QueueName = Annotated[str, typer.Option(help="The queue; made by its first action. Default: default.")]
+Priority = Annotated[int | None, typer.Option(min=0, max=9, help="From 0, first, to 9, last. Default: 5.")]
+Delay = Annotated[str, typer.Option(metavar="SPAN", help="Not run before so long: 90s, 5m, 2h.")]
+At = Annotated[str, typer.Option("--at", metavar="TIME", help="Not run before: 2030-01-31T12:00:00Z.")]
+Version = Annotated[str, typer.Option(help="This version instead of the current one.")]
+AttemptTimeout = Annotated[
+    str, typer.Option(metavar="SPAN", help="For each attempt; the contract bounds it.")
+]
+Wait = Annotated[
+    str, typer.Option(metavar="SPAN", help="Stay so long at most for its end, which is the exit code then.")
+]
+
+
 def submit(
-    capability: CapabilityName,
-    input_text: Input = "{}",
-    queue: Annotated[str, typer.Option(help="The queue; made by its first action. Default: default.")] = "",
-    priority: Annotated[
-        int | None, typer.Option(min=0, max=9, help="From 0, first, to 9, last. Default: 5.")
-    ] = None,
-    delay: Annotated[str, typer.Option(metavar="SPAN", help="Not run before so long: 90s, 5m, 2h.")] = "",
-    at: Annotated[
-        str, typer.Option("--at", metavar="TIME", help="Not run before: 2030-01-31T12:00:00Z.")
-    ] = "",
-    key: Annotated[
-        str | None,
-        typer.Option(help="Idempotency key: the same key again has the effect once. Default: a fresh one."),
-    ] = None,
-    version: Annotated[str, typer.Option(help="This version instead of the current one.")] = "",
-    attempt_timeout: Annotated[
-        str, typer.Option(metavar="SPAN", help="For each attempt; the contract bounds it.")
-    ] = "",
+    capability: CapabilityName = "",
+    input_text: InputText = None,
+    batch: Batch = "",
+    queue: QueueName = "",
+    priority: Priority = None,
+    delay: Delay = "",
+    at: At = "",
+    key: Key = None,
+    version: Version = "",
+    attempt_timeout: AttemptTimeout = "",
     label: Labels = None,
-    wait: Annotated[
-        str,
-        typer.Option(metavar="SPAN", help="Stay so long at most for its end, which is the exit code then."),
-    ] = "",
+    wait: Wait = "",
     target: Target = None,
     is_json: Json = False,
 ) -> int:
@@ -59,15 +77,20 @@ def submit(
     Prints the action's id. Exit code 0 says that it is stored, not that it has run. With --wait it is the output that
     is printed, and the exit code is that of the outcome.
 
+    A line of --batch has capability and input, and, where it wants, key, queue, priority, delay, at, version,
+    attempt_timeout and labels; options say what lines do not. Each line is stored or refused by itself and has a
+    result line, in order, with its number. With keys the same file may be sent again. Exit code 0 if all are stored, 12
+    if some are, else why none is.
+
     \b
     Examples:
       placet submit reports.export
       placet submit payments.refund '{"order": "A-1001", "amount": "19.90"}' --key refund-A-1001 --wait 60s
       placet submit reports.export --queue nightly --priority 9 --at 2030-01-31T02:00:00Z
       placet submit reports.export --delay 5m --json | jq -r .action.action_id
+      placet submit --batch refunds.jsonl --queue nightly
+      echo '{"capability": "orders.lookup", "input": {"order": "A-1001"}, "key": "look-1"}' | placet submit --batch -
     """
-    from placet_server.cli.session import connect
-
     if delay and at:
         raise Complaint("--delay and --at exclude each other")
     options: dict[str, Any] = {
@@ -75,13 +98,44 @@ def submit(
         "priority": priority,
         "delay": seconds_of(delay, "--delay") if delay else None,
         "ready_time": time_of(at, "--at") if at else None,
-        "key": key,
         "version": version,
         "attempt_timeout": seconds_of(attempt_timeout, "--attempt-timeout") if attempt_timeout else None,
         "labels": labels_of(label),
     }
+    if batch:
+        if capability or input_text is not None or key is not None or wait:
+            raise Complaint(
+                "--batch excludes CAPABILITY, JSON, --key and --wait: its lines say what to submit"
+            )
+        return _many(batch, options, target, is_json=is_json)
+    if not capability:
+        raise Complaint("say which CAPABILITY, or --batch FILE")
+    options["key"] = key
     seconds = seconds_of(wait, "--wait") if wait else None
-    payload = payload_of(input_text)
+    payload = payload_of("{}" if input_text is None else input_text)
+    return _one(capability, payload, options, seconds, target, is_json=is_json)
+
+
+def _many(path: str, options: dict[str, Any], target: str | None, *, is_json: bool) -> int:
+    from placet_server.cli.batch import submit_batch
+    from placet_server.cli.session import connect
+
+    with connect(target) as client:
+        return submit_batch(client, path, options, is_json=is_json)
+
+
+def _one(
+    capability: str,
+    payload: bytes,
+    options: dict[str, Any],
+    seconds: float | None,
+    target: str | None,
+    *,
+    is_json: bool,
+) -> int:
+    """`seconds`: how long to stay for its end; None: not at all."""
+    from placet_server.cli.session import connect
+
     with connect(target) as client:
         try:
             submitted = client.submit(capability, payload, **options)
