@@ -14,12 +14,19 @@ import grpc.aio
 
 from placet import requests
 from placet.errors import NotFoundError, PlacetError
-from placet.requests import CallArguments, CallOptions
+from placet.requests import CallArguments, CallOptions, Place
 from placet.status import error_of_rpc
-from placet.v1 import action_pb2, error_reason_pb2, outcome_pb2, runtime_service_pb2
+from placet.v1 import (
+    action_pb2,
+    error_reason_pb2,
+    outcome_pb2,
+    recovery_service_pb2,
+    runtime_service_pb2,
+)
+from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
 from placet_server.store import event as events
-from placet_server.store.session import connect
+from placet_server.store.session import Connection, connect
 from tests.faults.processes import POLL_SECONDS, WAIT_SECONDS, Server
 
 TENANT = "dev"
@@ -58,6 +65,7 @@ class Caller:
         ]
         self._channel = grpc.aio.insecure_channel(server.target, options)
         self._stub = RuntimeServiceStub(self._channel)
+        self._recovery: Any = RecoveryServiceStub(self._channel)
         self._metadata = (("authorization", f"Bearer {server.token}"),)
 
     async def close(self) -> None:
@@ -83,6 +91,41 @@ class Caller:
             if not patient or answer.word != "STORE_UNAVAILABLE" or time.monotonic() - begin > seconds:
                 return answer
             await asyncio.sleep(POLL_SECONDS)
+
+    async def submit(
+        self, capability: str, input: Any, key: str, *, delay: float | None = None, seconds: float = 10.0
+    ) -> Answer:
+        """Sends again what a busy machine's store was too slow for."""
+        prepared = requests.prepare_call(capability, input, CallOptions(key=key))
+        request = prepared.submit_request(Place(delay=delay))
+        begin = time.monotonic()
+        while True:
+            try:
+                response = await self._stub.Submit(request, timeout=seconds, metadata=self._metadata)
+            except grpc.aio.AioRpcError as error:
+                answer = Answer(error=error_of_rpc(error), seconds=time.monotonic() - begin)
+            else:
+                return Answer(action=response.action, attached=response.attached)
+            if answer.word != "STORE_UNAVAILABLE" or answer.seconds > seconds:
+                return answer
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def cancel(self, action_id: str) -> action_pb2.Action:
+        request = runtime_service_pb2.CancelActionRequest(action_id=action_id, reason="a test")
+        response = await self._stub.CancelAction(request, timeout=10, metadata=self._metadata)
+        action: action_pb2.Action = response.action
+        return action
+
+    async def redrive(self, action_id: str) -> str:
+        """Empty if it is tried again, or the rule that forbids it."""
+        request = recovery_service_pb2.RedriveRequest(
+            selection=recovery_service_pb2.EndedSelection(action_ids=[action_id], count_max=1)
+        )
+        response = await self._recovery.Redrive(request, timeout=10, metadata=self._metadata)
+        (result,) = response.results
+        rule: str = result.refused_rule
+        assert bool(rule) != result.changed
+        return rule
 
     async def _send(
         self, request: Any, seconds: float, begin: float, on_action_id: Callable[[str], None] | None
@@ -178,3 +221,21 @@ async def check_chain(dsn: str, action: action_pb2.Action) -> list[str]:
     assert list(range(1, len(chain) + 1)) == [link.sequence for link in chain]
     assert action.receipt_digest == receipt.hex()
     return [link.type for link in chain]
+
+
+async def until_all_ended(dsn: str) -> list[tuple[str, int, int]]:
+    """The states, attempts and numbers of all actions once nothing moves any more."""
+    connection = await connect(dsn)
+    try:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while await connection.fetchval("select count(*) from actions where state in ('QUEUED', 'RUNNING')"):
+            assert time.monotonic() < deadline, f"never ended: {await _counted(connection)}"
+            await asyncio.sleep(POLL_SECONDS)
+        return await _counted(connection)
+    finally:
+        await connection.close()
+
+
+async def _counted(connection: Connection) -> list[tuple[str, int, int]]:
+    rows = await connection.fetch("select state, attempt, count(*) from actions group by 1, 2 order by 1, 2")
+    return [(str(row[0]), int(row[1]), int(row[2])) for row in rows]

@@ -3,12 +3,15 @@
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.faults.caller import Caller
 from tests.faults.processes import Provider, Server, Servers, Zygote
+from tests.faults.store_owner import Store
+from tests.postgres import Kind
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +50,13 @@ def servers(zygote: Zygote, provider: Provider, open_folder: Path) -> Iterator[S
     started = Servers(zygote, open_folder, provider)
     yield started
     started.close()
+
+
+@pytest.fixture
+def store(open_folder: Path, postgres_kind: Kind) -> Iterator[Store]:
+    with closing(Store(open_folder / "store", postgres_kind)) as started:
+        started.start()
+        yield started
 
 
 @pytest.fixture

@@ -49,8 +49,8 @@ class Process(Address):
         """Start, or start again. `kill_at` is a boundary, or "boundary:capability": reaching it, the process kills
         itself.
 
-        The boundaries: before_intent_persistence, intent_persisted, before_provider_call, provider_response_received,
-        result_persisted.
+        The boundaries: before_intent_persistence, intent_persisted, claimed, before_provider_call,
+        provider_response_received, result_persisted.
         """
         token_file = self._folder / "token"
         before = _stamp(token_file)

@@ -212,6 +212,8 @@ class Dispatcher:
             self.is_claiming = False
             for _ in range(plain):
                 self._engine.threads.release()
+        for action in (each.action for each in picked if each.action is not None):
+            self._engine.journal.boundary.reached("claimed", action.capability)
         # From the answer to here nothing is awaited, nor until all of it runs: what this boot holds and does not run,
         # the ownership check gives away.
         begin_until = begin + min(ANSWER_SECONDS, self._kernel.lease_seconds / 2)

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 BoundaryName: TypeAlias = Literal[
     "before_intent_persistence",
     "intent_persisted",
+    "claimed",
     "before_provider_call",
     "provider_response_received",
     "result_persisted",
