@@ -84,7 +84,7 @@ async def list_dead_letters(
 
 
 async def list_queues(journal: Journal, *, tenant: str | None) -> list[QueueDepth]:
-    """By name, those in which something waits. `tenant` None: over all tenants."""
+    """By name, those in which something waits, and paused ones. `tenant` None: over all tenants."""
     async with journal.pool.connection() as connection:
         return await queue.summarize(connection, tenant, journal.clock.now())
 
