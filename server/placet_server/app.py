@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from placet_server.core.publication.boundary import Hook
 from placet_server.kernel_setup import KernelOptions, OpenKernel, load_apps, open_kernel, release_version
 from placet_server.rpc.announcement import Announcer
 from placet_server.rpc.catalog import CatalogServicer
-from placet_server.rpc.health import HealthPort, LoopPulse, StoreProbe
+from placet_server.rpc.health import HealthLooker, HealthPort, LoopPulse, StoreProbe
 from placet_server.rpc.identity.dev_token import stored_or_new_token, write_token_file
 from placet_server.rpc.identity.setup import open_identity
 from placet_server.rpc.interceptor import Interceptor, Parts
@@ -54,13 +54,15 @@ EXIT_LOST = 70
 # What answers need to leave after the last action has ended.
 ANSWER_SECONDS = 0.5
 
+Report = Callable[[Mapping[str, bool]], None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Where a started server listens."""
+    """Where a started server listens; `health` None: its parent does."""
 
     main: int
-    health: int
+    health: int | None
     metrics: int | None
 
 
@@ -77,9 +79,12 @@ class PlacetServer:
         clock: Clock | None = None,
         settings: ExecutionSettings | None = None,
         boundary_hook: Hook | None = None,
+        report: Report | None = None,
     ) -> None:
-        """`apps` besides those that `config` names; the rest is for tests. Raises ConfigRefused."""
+        """`apps` besides those that `config` names. `report`: the server is one of several with a parent, which is told
+        its health and says for all of them where they are. The rest is for tests. Raises ConfigRefused."""
         self._config = config
+        self._report = report
         self._metrics = Metrics()
         self._options = KernelOptions(
             apps=(*apps, *load_apps(config.app)),
@@ -110,6 +115,7 @@ class PlacetServer:
 
     @property
     def health_target(self) -> str:
+        assert self.ports.health is not None, "health is the parent's"
         return address_of(self._config.health_host, self.ports.health)
 
     async def start(self) -> Ports:
@@ -167,7 +173,7 @@ class PlacetServer:
         health = self._open_health()
         metrics_port = self._open_metrics_port()
         self.ports = Ports(main=self._rpc.port, health=health, metrics=metrics_port)
-        if self._config.identity_dev:
+        if self._config.identity_dev and self._report is None:
             write_token_file(
                 self._config.token_file, token=token, target=self.target, health_target=self.health_target
             )
@@ -222,7 +228,7 @@ class PlacetServer:
         except PortTaken as error:
             raise ConfigRefused(str(error)) from error
 
-    def _open_health(self) -> int:
+    def _open_health(self) -> int | None:
         lag = self._metrics.loop_lag.of()
         pulse = LoopPulse(asyncio.get_running_loop(), stall_seconds=self._config.stall_seconds, lag=lag)
 
@@ -236,6 +242,11 @@ class PlacetServer:
             return self._serving and live() and self._probe.ok()
 
         checks = {"": ready, "ready": ready, "live": live, "storage": self._probe.ok}
+        if self._report is not None:
+            looker = HealthLooker(checks, pulse, self._report)
+            looker.start()
+            self._stack.push_async_callback(asyncio.to_thread, looker.close)
+            return None
         address = address_of(self._config.health_host, self._config.health_port)
         try:
             port = HealthPort(address, checks, pulse)
@@ -248,10 +259,12 @@ class PlacetServer:
     def _open_metrics_port(self) -> int | None:
         if self._config.metrics_port is None:
             return None
-        from placet_server.telemetry.exposition import MetricsPort
+        from placet_server.telemetry.exposition import MetricsPort, registry_of
 
         try:
-            port = MetricsPort(self._metrics, self._config.health_host, self._config.metrics_port)
+            port = MetricsPort(
+                registry_of(self._metrics), self._config.health_host, self._config.metrics_port
+            )
         except OSError as error:
             address = address_of(self._config.health_host, self._config.metrics_port)
             raise ConfigRefused(str(PortTaken(address))) from error
@@ -275,12 +288,14 @@ class PlacetServer:
             return
 
 
-async def serve(config: Config, on_ready: Callable[[PlacetServer], None] | None = None) -> int:
+async def serve(
+    config: Config, on_ready: Callable[[PlacetServer], None] | None = None, report: Report | None = None
+) -> int:
     """Serve until SIGTERM or SIGINT (0) or until the server cannot go on (70). A second signal cancels running work.
 
     Raises ConfigRefused, StoreUnavailable.
     """
-    server = PlacetServer(config)
+    server = PlacetServer(config, report=report)
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
 
@@ -305,12 +320,14 @@ async def serve(config: Config, on_ready: Callable[[PlacetServer], None] | None 
     return EXIT_LOST if lost.done() and not asked.is_set() else 0
 
 
-def run(config: Config, on_ready: Callable[[PlacetServer], None] | None = None) -> int:
+def run(
+    config: Config, on_ready: Callable[[PlacetServer], None] | None = None, report: Report | None = None
+) -> int:
     """`serve` on a fresh uvloop, with logging set up. Returns the exit code, unless a handler's thread will not end:
     then the process ends here."""
     logs.set_up(json_lines=config.log_format == "json", level=config.log_level)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        code = runner.run(serve(config, on_ready))
+        code = runner.run(serve(config, on_ready, report))
     if any(
         thread.name.startswith("placet-handler") and thread.is_alive() for thread in threading.enumerate()
     ):

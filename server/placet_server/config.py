@@ -45,6 +45,12 @@ class Config(BaseSettings):
         None, description="Port of /metrics (Prometheus) on health_host; unset: none."
     )
     reuse_port: bool = Field(False, description="Several processes share the main port (SO_REUSEPORT).")
+    processes: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Server processes on this machine, with one parent; they share the ports and the store.",
+    )
     insecure_bind: bool = Field(
         False,
         description="Allow plaintext and identity_dev on an address that is not loopback: a container, a mesh.",

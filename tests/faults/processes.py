@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -99,7 +99,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def health_of(server: Server, service: str) -> str:
+class Healthy(Protocol):
+    """Has a health port."""
+
+    health_target: str
+
+
+def health_of(server: Healthy, service: str) -> str:
     """As its health port says: SERVING or NOT_SERVING; "" when the port is closed."""
     options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
     with grpc.insecure_channel(server.health_target, options) as channel:
@@ -112,7 +118,7 @@ def health_of(server: Server, service: str) -> str:
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))
 
 
-async def until_health(server: Server, service: str, expected: str) -> None:
+async def until_health(server: Healthy, service: str, expected: str) -> None:
     await asyncio.to_thread(
         wait_until, lambda: health_of(server, service) == expected, f"{service} {expected}"
     )

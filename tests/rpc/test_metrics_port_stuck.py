@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from placet_server.telemetry import exposition
-from placet_server.telemetry.exposition import MetricsPort
+from placet_server.telemetry.exposition import MetricsPort, registry_of
 from placet_server.telemetry.metric import Metrics
 
 
@@ -24,7 +24,7 @@ def opened() -> Iterator[Callable[..., MetricsPort]]:
         metrics = Metrics()
         metrics.flush_items.of().observe(3)
         metrics.refusals.add("OVERLOADED")
-        ports.append(MetricsPort(metrics, host, 0))
+        ports.append(MetricsPort(registry_of(metrics), host, 0))
         ports[-1].start()
         return ports[-1]
 

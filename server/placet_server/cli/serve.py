@@ -1,4 +1,4 @@
-"""`placet dev` and `placet serve`: a server in this process."""
+"""`placet dev` and `placet serve`: a server in this process, or several below it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,30 @@ from placet_server.cli.output import print_line, say
 
 if TYPE_CHECKING:
     from placet_server.app import PlacetServer
+    from placet_server.parent.parent import ReadyParent
 
 SAMPLE_APP = "placet.sample.shop:app"
 DEV_PORT = 7433
 DEV_HEALTH_PORT = 7434
 SAMPLE_COMMAND = """placet call orders.lookup '{"order": "A-1001"}'"""
+
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=64,
+        help="Server processes with one parent, all on these ports. Default: 1.",
+        show_default=False,
+    ),
+]
+ReusePort = Annotated[
+    bool | None,
+    typer.Option("--reuse-port/--no-reuse-port", help="Share the main port.", show_default=False),
+]
+Migrate = Annotated[
+    bool | None,
+    typer.Option("--migrate/--no-migrate", help="At start: migrate, or only check.", show_default=False),
+]
 
 
 def dev(
@@ -42,6 +61,7 @@ def dev(
     data: Annotated[Path, typer.Option(help="Folder of the embedded Postgres: what is stored stays.")] = Path(
         ".placet"
     ),
+    processes: Processes = None,
     is_json: Json = False,
 ) -> int:
     """A server on this machine, durable in ./.placet.
@@ -53,6 +73,7 @@ def dev(
       placet dev
       placet dev --app shop:app
       placet dev --port 0 --data /tmp/shop
+      placet dev --processes 2
     """
     apps = tuple(app or (SAMPLE_APP,))
     free_if_port_is = 0 if port == 0 else DEV_HEALTH_PORT
@@ -68,6 +89,7 @@ def dev(
         "health_host": "127.0.0.1",
         "health_port": free_if_port_is if health_port is None else health_port,
         "reflection": True,
+        "processes": processes or 1,
     }
     if "PLACET_LOG_LEVEL" not in os.environ:
         fixed["log_level"] = "warning"
@@ -96,14 +118,9 @@ def serve(
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port of /metrics for Prometheus.")
     ] = None,
-    reuse_port: Annotated[
-        bool | None,
-        typer.Option("--reuse-port/--no-reuse-port", help="Share the main port.", show_default=False),
-    ] = None,
-    auto_migrate: Annotated[
-        bool | None,
-        typer.Option("--migrate/--no-migrate", help="At start: migrate, or only check.", show_default=False),
-    ] = None,
+    reuse_port: ReusePort = None,
+    processes: Processes = None,
+    auto_migrate: Migrate = None,
     admit_apps: Annotated[
         bool | None,
         typer.Option(
@@ -124,10 +141,14 @@ def serve(
 
     SIGTERM drains; a second one cancels what still runs. Without a store or an identity source it does not start.
 
+    With --processes a parent starts that many servers on one port, starts again those that end, and its health port
+    answers for all of them.
+
     \b
     Examples:
       PLACET_DSN=postgresql://placet@db/placet PLACET_IDENTITY_MTLS=true placet serve --app shop:app
       placet serve --port 7433 --health-port 7434 --no-migrate
+      placet serve --processes 4 --app shop:app
       placet serve --settings
     """
     if settings:
@@ -142,6 +163,7 @@ def serve(
         "health_port": health_port,
         "metrics_port": metrics_port,
         "reuse_port": reuse_port,
+        "processes": processes,
         "auto_migrate": auto_migrate,
         "admit_apps": admit_apps,
     }
@@ -167,8 +189,26 @@ def _run(overrides: dict[str, Any], hint: str, *, is_json: bool) -> int:
         else:
             say(f"ready on {server.target}" + (f"; try: {hint}" if hint else ""))
 
+    def ready_parent(parent: ReadyParent) -> None:
+        if is_json:
+            processes = [{"pid": pid, "boot_id": boot_id} for pid, boot_id in parent.children]
+            document = {
+                "target": parent.target,
+                "health_target": parent.health_target,
+                "processes": processes,
+            }
+            print_line({"ready": document})
+        else:
+            count = len(parent.children)
+            say(f"ready on {parent.target} with {count} processes" + (f"; try: {hint}" if hint else ""))
+
     try:
-        return app.run(load_config(**overrides), ready)
+        config = load_config(**overrides)
+        if config.processes > 1:
+            from placet_server.parent import parent
+
+            return parent.run(config, ready_parent)
+        return app.run(config, ready)
     except ConfigRefused as error:
         raise Complaint(str(error), ExitCode.REFUSED, "CONFIG_REFUSED") from None
     except StoreUnavailable as error:

@@ -67,6 +67,11 @@ class DataFolder:
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         self._lock = OwnedDescriptor(descriptor)
 
+    @property
+    def lock_descriptor(self) -> int | None:
+        """A child that inherits it holds the lock, too, until it ends."""
+        return None if self._lock is None else self._lock.number
+
     def unlock(self) -> None:
         """Idempotent."""
         if self._lock is not None:

@@ -113,6 +113,11 @@ class EmbeddedPostgres:
         return processes_of(self._running_folder().data)
 
     @property
+    def lock_descriptor(self) -> int | None:
+        """Of the data folder. Whoever inherits it keeps other owners away as long as it lives."""
+        return self._running_folder().lock_descriptor
+
+    @property
     def alive(self) -> bool:
         return self._server is not None and self._server.exit_code is None
 

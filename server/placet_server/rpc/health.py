@@ -90,34 +90,26 @@ class StoreProbe:
             self._ok_at = monotonic()
 
 
-class HealthPort:
-    """Serves grpc.health.v1 from threads until closed."""
+class HealthLooker:
+    """Looks again and again from a thread, until closed, and tells what it saw. `checks` run in that thread."""
 
-    def __init__(self, address: str, checks: Mapping[str, Check], pulse: LoopPulse) -> None:
-        """Binds; `port` says where. Raises RuntimeError if the port is taken. `checks` run in a thread."""
+    def __init__(
+        self, checks: Mapping[str, Check], pulse: LoopPulse, tell: Callable[[dict[str, bool]], None]
+    ) -> None:
         self._checks = checks
         self._pulse = pulse
-        self._servicer = health.HealthServicer(experimental_non_blocking=True)
-        self._server = grpc.server(
-            ThreadPoolExecutor(4, thread_name_prefix="placet-health"),
-            options=[("grpc.so_reuseport", 0)],
-            maximum_concurrent_rpcs=_CALLS_MAX,
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
-        self.port = self._server.add_insecure_port(address)
+        self._tell = tell
         self._closing = Event()
         self._thread = Thread(target=self._run, name="placet-health", daemon=True)
 
     def start(self) -> None:
+        """Looks a first time before it returns."""
         self._look()
-        self._server.start()
         self._thread.start()
 
     def close(self) -> None:
         """Blocks for a moment."""
         self._closing.set()
-        self._servicer.enter_graceful_shutdown()
-        self._server.stop(grace=0.5).wait()
         self._thread.join()
 
     def _run(self) -> None:
@@ -130,8 +122,37 @@ class HealthPort:
             self._look()
 
     def _look(self) -> None:
-        for service, check in self._checks.items():
-            self._servicer.set(service, serving_status(check()))
+        self._tell({service: check() for service, check in self._checks.items()})
+
+
+class HealthPort:
+    """Serves grpc.health.v1 from threads until closed."""
+
+    def __init__(self, address: str, checks: Mapping[str, Check], pulse: LoopPulse) -> None:
+        """Binds; `port` says where. Raises RuntimeError if the port is taken. `checks` run in a thread."""
+        self._servicer = health.HealthServicer(experimental_non_blocking=True)
+        self._server = grpc.server(
+            ThreadPoolExecutor(4, thread_name_prefix="placet-health"),
+            options=[("grpc.so_reuseport", 0)],
+            maximum_concurrent_rpcs=_CALLS_MAX,
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
+        self.port = self._server.add_insecure_port(address)
+        self._looker = HealthLooker(checks, pulse, self._set)
+
+    def start(self) -> None:
+        self._looker.start()
+        self._server.start()
+
+    def close(self) -> None:
+        """Blocks for a moment."""
+        self._servicer.enter_graceful_shutdown()
+        self._server.stop(grace=0.5).wait()
+        self._looker.close()
+
+    def _set(self, statuses: Mapping[str, bool]) -> None:
+        for service, is_ok in statuses.items():
+            self._servicer.set(service, serving_status(is_ok))
 
 
 def serving_status(ok: bool) -> Any:

@@ -62,9 +62,9 @@ def _buckets(series: Histogram) -> list[tuple[str, float]]:
 class MetricsPort:
     """Serves GET /metrics until closed."""
 
-    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
+    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
         """Binds. Raises OSError."""
-        self._server = _Server(host, port, _Handler.factory(registry_of(metrics)))
+        self._server = _Server(host, port, _Handler.factory(registry))
         self.port: int = self._server.server_address[1]
         self._thread = Thread(target=self._server.serve_forever, name="placet-metrics", daemon=True)
 
