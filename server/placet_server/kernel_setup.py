@@ -184,6 +184,7 @@ def _kernel(
         doorbell=Doorbell(relay),
         boundary=Boundary(options.boundary_hook or kill_hook(os.environ)),
         reattach_grace_seconds=settings.reattach_grace_seconds,
+        note_dead=options.observer.dead,
     )
     handlers = HandlerTable(tool for app in options.apps for tool in app.tools)
     engine = Engine(

@@ -109,6 +109,11 @@ class Metrics:
         self.refusals = CounterFamily(
             name="placet_refusals_total", help="Refusals of the gates by reason.", labels=("reason",)
         )
+        self.dead_letters = CounterFamily(
+            name="placet_dead_letters_total",
+            help="Actions given up with nobody waiting, by queue, empty for what was executed, and reason.",
+            labels=("queue", "reason"),
+        )
         self.notifications = CounterFamily(
             name="placet_notifications_total",
             help="Wake-ups between processes, sent or heard.",
@@ -130,7 +135,7 @@ class Metrics:
 
     @property
     def counters(self) -> tuple[CounterFamily, ...]:
-        return (self.refusals, self.notifications)
+        return (self.refusals, self.dead_letters, self.notifications)
 
     def add_gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         self.gauges.append(Gauge(name=name, help=help_text, read=read))

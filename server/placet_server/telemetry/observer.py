@@ -28,6 +28,11 @@ class CountingObserver:
         named = (queue,) in series or len(series) < QUEUES_MAX
         self._metrics.queue_wait.of(queue if named else "other").observe(wait_seconds)
 
+    def dead(self, queue: str, reason: str) -> None:
+        counter = self._metrics.dead_letters
+        named = (queue, reason) in counter.series or len(counter.series) < QUEUES_MAX
+        counter.add(queue if named else "other", reason)
+
     def notified(self, direction: str) -> None:
         self._metrics.notifications.add(direction)
 

@@ -15,6 +15,7 @@ async def close_queued(journal: Journal, action: Action, verdict: Verdict) -> bo
     """False when the action has moved since it was read."""
     check_transition(action.state, verdict.state)
     event_type, body = event_of(action, verdict)
+    is_dead = is_dead_letter(action, verdict.state)
     async with journal.pool.connection() as connection:
         done = await actions.close_queued(
             connection,
@@ -28,8 +29,10 @@ async def close_queued(journal: Journal, action: Action, verdict: Verdict) -> bo
             failure_category=verdict.failure_category,
             event_type=event_type.value,
             event_body=body,
-            dead_letter=is_dead_letter(action, verdict.state),
+            dead_letter=is_dead,
             now=journal.clock.now(),
         )
+    if done and is_dead:
+        journal.note_dead(action.queue, verdict.reason or "")
     journal.hub.publish(action.action_id)
     return done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from placet_server.core.publication.boundary import Boundary
@@ -14,11 +15,16 @@ from placet_server.store.clock import Clock
 from placet_server.store.pool import Pool
 
 
+def _unnoted(queue: str, reason: str) -> None:
+    """Nobody counts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
     """`poll_seconds`: how soon news of another process's making are seen, at the latest.
     `relay`: what is told to other processes; `hub` and `doorbell` tell through it.
-    `reattach_grace_seconds`: how long an executed action that is ready again is left to its caller."""
+    `reattach_grace_seconds`: how long an executed action that is ready again is left to its caller.
+    `note_dead`: told of each dead letter, its queue and its reason."""
 
     pool: Pool
     writer: BatchWriter
@@ -29,6 +35,7 @@ class Journal:
     hub: Hub = field(default_factory=Hub)
     doorbell: Doorbell = field(default_factory=Doorbell)
     boundary: Boundary = field(default_factory=Boundary)
+    note_dead: Callable[[str, str], None] = field(default=_unnoted)
     poll_seconds: float = 0.25
     reattach_grace_seconds: float = 10.0
     idle_checkpoint_seconds: float = 15.0

@@ -80,6 +80,8 @@ async def settle(
         return await _read_back(journal, action, verdict)
     journal.hub.publish(action.action_id)
     settled = _settled(action, verdict, written)
+    if advance.get("dead_letter"):
+        journal.note_dead(action.queue, verdict.reason or "")
     if advance.get("claim_delay_seconds") == 0:
         journal.doorbell.ring(line_of(settled))
     return settled
