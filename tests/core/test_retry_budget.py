@@ -25,6 +25,8 @@ from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, FailureCategory
 from placet_server.store import event as events
 from placet_server.store.clock import FixedClock
+from placet_server.telemetry.metric import Metrics
+from placet_server.telemetry.observer import CountingObserver
 from tests.core.kernels import (
     ALICE,
     QUEUE,
@@ -338,3 +340,32 @@ async def test_who_executes_beside_it_gets_the_result_of_the_servers_retries(dat
         executed.attached,
     )
     assert (1, [1, 2]) == (shop.effects, shop.attempts)
+
+
+async def test_each_dead_letter_is_counted_once_by_whoever_buries_it(database: Database) -> None:
+    """The run that spends the budget, the sweep where nobody began it in time, and the rescuer."""
+    shop, clock, metrics = Workshop(), FixedClock(START), Metrics()
+    once: dict[str, Any] = {"key": "optional", "attempts_max": 1}
+    shop.app.tool("work.once", "read", **once)(busy)
+    shop.app.tool("work.slow", "read", queue_delay_max=5.0, **once)(busy)
+    async with (
+        open_kernel(database.dsn, shop.app, clock=clock, queue=QUEUE) as mortal,
+        open_kernel(database.dsn, shop.app, clock=clock, queue=QUEUE) as survivor,
+    ):
+        for kernel in (mortal, survivor):
+            object.__setattr__(kernel.journal, "note_dead", CountingObserver(metrics).dead)
+        await put(mortal, "work.once", {})
+        await work_off(mortal)
+        await put(mortal, "work.slow", {})
+        clock.advance(timedelta(seconds=6))
+        assert [1, 0] == [await close_unwanted(kernel.journal) for kernel in (survivor, mortal)]
+        for _ in range(3):
+            await put(mortal, "work.read", {})
+        await dispatch(mortal)
+        await until(lambda: 3 == len(shop.attempts))
+        async with survivor.journal.pool.connection() as connection:
+            await connection.execute("update actions set attempts_max = 1")
+        await declare_dead(mortal)
+        assert [3, 0] == [(await rescue(survivor.journal)).actions for _ in range(2)]
+        assert 5 == len((await places(survivor))["dead_letters"])
+    assert {("default", "RETRY_BUDGET"): 4, ("default", "QUEUE_DELAY"): 1} == metrics.dead_letters.series
