@@ -403,6 +403,7 @@ async def test_submitting_wakes_whoever_takes_work(database: Database) -> None:
             await until(lambda n=order: n + 1 == shop.effects)
         await put(kernel, "work.unsafe", {}, "later", place=Submission(delay_seconds=0.2))
         await until(lambda: 21 == shop.effects)
+        await until(lambda: not len(kernel.engine.runs))
         assert 21 * ["SUCCEEDED"] == await states(kernel)
 
 
