@@ -27,7 +27,9 @@ def desk() -> Iterator[Desk]:
             desk.close()
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/first-tool.md", "docs/queues.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/first-tool.md", "docs/queues.md", "docs/recovery.md"]
+)
 def test_every_command_prints_what_the_document_says(desk: Desk, document: str) -> None:
     desk.follow(document)
 
