@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -95,37 +96,43 @@ class Caller:
     async def submit(
         self, capability: str, input: Any, key: str, *, delay: float | None = None, seconds: float = 10.0
     ) -> Answer:
-        """Sends again what a busy machine's store was too slow for."""
+        """Stored, or why not."""
         prepared = requests.prepare_call(capability, input, CallOptions(key=key))
-        request = prepared.submit_request(Place(delay=delay))
-        begin = time.monotonic()
-        while True:
-            try:
-                response = await self._stub.Submit(request, timeout=seconds, metadata=self._metadata)
-            except grpc.aio.AioRpcError as error:
-                answer = Answer(error=error_of_rpc(error), seconds=time.monotonic() - begin)
-            else:
-                return Answer(action=response.action, attached=response.attached)
-            if answer.word != "STORE_UNAVAILABLE" or answer.seconds > seconds:
-                return answer
-            await asyncio.sleep(POLL_SECONDS)
+        try:
+            response = await self._ask(
+                self._stub.Submit, prepared.submit_request(Place(delay=delay)), seconds
+            )
+        except PlacetError as error:
+            return Answer(error=error)
+        return Answer(action=response.action, attached=response.attached)
 
     async def cancel(self, action_id: str) -> action_pb2.Action:
         request = runtime_service_pb2.CancelActionRequest(action_id=action_id, reason="a test")
-        response = await self._stub.CancelAction(request, timeout=10, metadata=self._metadata)
-        action: action_pb2.Action = response.action
+        action: action_pb2.Action = (await self._ask(self._stub.CancelAction, request)).action
         return action
 
     async def redrive(self, action_id: str) -> str:
         """Empty if it is tried again, or the rule that forbids it."""
         request = recovery_service_pb2.RedriveRequest(
-            selection=recovery_service_pb2.EndedSelection(action_ids=[action_id], count_max=1)
+            selection=recovery_service_pb2.EndedSelection(action_ids=[action_id], count_max=1),
+            idempotency_key=uuid.uuid4().hex,
         )
-        response = await self._recovery.Redrive(request, timeout=10, metadata=self._metadata)
-        (result,) = response.results
+        (result,) = (await self._ask(self._recovery.Redrive, request)).results
         rule: str = result.refused_rule
         assert bool(rule) != result.changed
         return rule
+
+    async def _ask(self, method: Any, request: Any, seconds: float = 10.0) -> Any:
+        """Sends again what a busy machine's store was too slow for. Raises PlacetError."""
+        begin = time.monotonic()
+        while True:
+            try:
+                return await method(request, timeout=seconds, metadata=self._metadata)
+            except grpc.aio.AioRpcError as failed:
+                error = error_of_rpc(failed)
+            if error.reason != "STORE_UNAVAILABLE" or time.monotonic() - begin > seconds:
+                raise error from None
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _send(
         self, request: Any, seconds: float, begin: float, on_action_id: Callable[[str], None] | None
