@@ -64,8 +64,8 @@ class QueueDepth:
 async def list_lines(
     connection: Connection | RawConnection, *, after: Line | None, count_max: int
 ) -> list[ReadyLine]:
-    """Those not paused, in the order of their names, from the one after `after` on. Fewer than `count_max`: these were the
-    last.
+    """Those not paused, in the order of their names, from the one after `after` on. Fewer than `count_max`: these were
+    the last.
     """
     query = SQL["list_lines"]
     arguments = query.arguments(**(after or _FIRST)._asdict(), count_max=count_max)
