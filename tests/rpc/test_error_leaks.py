@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from placet.v1 import action_pb2, recovery_service_pb2
+from placet.v1 import action_pb2, operations_service_pb2, recovery_service_pb2
 from placet.v1 import runtime_service_pb2 as pb
 from placet_server.model.errors import (
     Code,
@@ -28,6 +28,9 @@ REQUESTS: dict[str, bytes] = {
     "Execute": pb.ExecuteRequest(invocation=INVOCATION).SerializeToString(),
     "ExecuteStream": pb.ExecuteStreamRequest(invocation=INVOCATION).SerializeToString(),
     "Submit": pb.SubmitRequest(invocation=INVOCATION).SerializeToString(),
+    "SubmitBatch": pb.SubmitBatchRequest(items=[pb.SubmitRequest(invocation=INVOCATION)]).SerializeToString(),
+    "PauseQueue": operations_service_pb2.PauseQueueRequest(queue="q").SerializeToString(),
+    "ResumeQueue": operations_service_pb2.ResumeQueueRequest(queue="q").SerializeToString(),
     "GetAction": pb.GetActionRequest(action_id=ACTION_ID).SerializeToString(),
     "WaitAction": pb.WaitActionRequest(action_id=ACTION_ID).SerializeToString(),
     "WatchAction": pb.WatchActionRequest(action_id=ACTION_ID).SerializeToString(),
