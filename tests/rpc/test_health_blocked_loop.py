@@ -99,3 +99,19 @@ async def test_a_probe_that_fails_unexpectedly_counts_as_a_miss() -> None:
     probe = StoreProbe(look, every_seconds=0.1)
     await probe.look()
     assert not probe.ok()
+
+
+async def test_watchers_that_leave_while_they_are_told_hold_up_nobody() -> None:
+    async with (
+        health_port({"ready": lambda: True}, stall_seconds=5.0) as port,
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        stub: Any = HealthStub(channel)
+        request = health_pb2.HealthCheckRequest(service="ready")
+        for _ in range(40):
+            watchers = [stub.Watch(request) for _ in range(8)]
+            await watchers[0].read()
+            for watcher in watchers:
+                watcher.cancel()
+            answer = await stub.Check(request, timeout=5)
+            assert SERVING == answer.status

@@ -130,7 +130,7 @@ class HealthPort:
 
     def __init__(self, address: str, checks: Mapping[str, Check], pulse: LoopPulse) -> None:
         """Binds; `port` says where. Raises RuntimeError if the port is taken. `checks` run in a thread."""
-        self._servicer = health.HealthServicer(experimental_non_blocking=True)
+        self._servicer = _Servicer()
         self._server = grpc.server(
             ThreadPoolExecutor(4, thread_name_prefix="placet-health"),
             options=[("grpc.so_reuseport", 0)],
@@ -138,6 +138,7 @@ class HealthPort:
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
         self.port = self._server.add_insecure_port(address)
+        self._told: dict[str, bool] = {}
         self._looker = HealthLooker(checks, pulse, self._set)
 
     def start(self) -> None:
@@ -151,8 +152,25 @@ class HealthPort:
         self._looker.close()
 
     def _set(self, statuses: Mapping[str, bool]) -> None:
+        """Only what has changed: a watcher that does not read would fill up, and hold up all others."""
         for service, is_ok in statuses.items():
-            self._servicer.set(service, serving_status(is_ok))
+            if self._told.get(service) is not is_ok:
+                self._servicer.set(service, serving_status(is_ok))
+                self._told[service] = is_ok
+
+
+class _Servicer(health.HealthServicer):
+    """The library's holds its lock while a watcher's answer is on its way, and that needs the thread that serves. So
+    that thread must not wait for the lock: what is to be done when a watcher leaves is done by another one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(experimental_non_blocking=True)
+        self._leaving = ThreadPoolExecutor(1, thread_name_prefix="placet-health-leaving")
+
+    def _on_close_callback(self, send_response_callback: Any, service: str) -> Callable[[], object]:
+        leave = super()._on_close_callback(send_response_callback, service)  # type: ignore[misc]
+        return lambda: self._leaving.submit(leave)
 
 
 def serving_status(ok: bool) -> Any:
