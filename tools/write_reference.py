@@ -103,7 +103,8 @@ ADVICE = {
     "EFFECT_AMBIGUOUS": Advice(
         "UNKNOWN",
         "AFTER_WAIT",
-        "Look at the provider. A new key may have the effect twice. `cause` says how the attempt ended.",
+        "Look at the provider. A new key may have the effect twice. `cause` says how the attempt ended. Say by "
+        "ResolveAmbiguous what you found.",
     ),
     "DUPLICATE_REFUSED": Advice(
         "that of the action that holds the key",
