@@ -17,11 +17,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "both_servers: run on the embedded and on an installed Postgres")
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than cores: a third of the time of the tests is waiting for leases, deadlines and processes."""
-    return (os.cpu_count() or 1) + 1
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "postgres_kind" in metafunc.fixturenames:
         both = metafunc.definition.get_closest_marker("both_servers") is not None
