@@ -215,6 +215,79 @@ func (EffectState) EnumDescriptor() ([]byte, []int) {
 	return file_placet_v1_outcome_proto_rawDescGZIP(), []int{2}
 }
 
+// The handler's own word for why it failed.
+type FailureCategory int32
+
+const (
+	// Read as PERMANENT.
+	FailureCategory_FAILURE_CATEGORY_UNSPECIFIED FailureCategory = 0
+	// The input cannot be worked with.
+	FailureCategory_FAILURE_CATEGORY_INVALID FailureCategory = 1
+	// What it names is not there.
+	FailureCategory_FAILURE_CATEGORY_NOT_FOUND FailureCategory = 2
+	// The state of things does not allow it.
+	FailureCategory_FAILURE_CATEGORY_CONFLICT FailureCategory = 3
+	// The provider does not let this caller.
+	FailureCategory_FAILURE_CATEGORY_FORBIDDEN FailureCategory = 4
+	// Too many for now.
+	FailureCategory_FAILURE_CATEGORY_RATE_LIMITED FailureCategory = 5
+	// Only for the moment.
+	FailureCategory_FAILURE_CATEGORY_TEMPORARY FailureCategory = 6
+	// None of these.
+	FailureCategory_FAILURE_CATEGORY_PERMANENT FailureCategory = 7
+)
+
+// Enum value maps for FailureCategory.
+var (
+	FailureCategory_name = map[int32]string{
+		0: "FAILURE_CATEGORY_UNSPECIFIED",
+		1: "FAILURE_CATEGORY_INVALID",
+		2: "FAILURE_CATEGORY_NOT_FOUND",
+		3: "FAILURE_CATEGORY_CONFLICT",
+		4: "FAILURE_CATEGORY_FORBIDDEN",
+		5: "FAILURE_CATEGORY_RATE_LIMITED",
+		6: "FAILURE_CATEGORY_TEMPORARY",
+		7: "FAILURE_CATEGORY_PERMANENT",
+	}
+	FailureCategory_value = map[string]int32{
+		"FAILURE_CATEGORY_UNSPECIFIED":  0,
+		"FAILURE_CATEGORY_INVALID":      1,
+		"FAILURE_CATEGORY_NOT_FOUND":    2,
+		"FAILURE_CATEGORY_CONFLICT":     3,
+		"FAILURE_CATEGORY_FORBIDDEN":    4,
+		"FAILURE_CATEGORY_RATE_LIMITED": 5,
+		"FAILURE_CATEGORY_TEMPORARY":    6,
+		"FAILURE_CATEGORY_PERMANENT":    7,
+	}
+)
+
+func (x FailureCategory) Enum() *FailureCategory {
+	p := new(FailureCategory)
+	*p = x
+	return p
+}
+
+func (x FailureCategory) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FailureCategory) Descriptor() protoreflect.EnumDescriptor {
+	return file_placet_v1_outcome_proto_enumTypes[3].Descriptor()
+}
+
+func (FailureCategory) Type() protoreflect.EnumType {
+	return &file_placet_v1_outcome_proto_enumTypes[3]
+}
+
+func (x FailureCategory) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FailureCategory.Descriptor instead.
+func (FailureCategory) EnumDescriptor() ([]byte, []int) {
+	return file_placet_v1_outcome_proto_rawDescGZIP(), []int{3}
+}
+
 // One invocation's ending, or its standing.
 type Outcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -369,7 +442,16 @@ const file_placet_v1_outcome_proto_rawDesc = "" +
 	"\x18EFFECT_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15EFFECT_STATE_NOT_DONE\x10\x01\x12\x15\n" +
 	"\x11EFFECT_STATE_DONE\x10\x02\x12\x18\n" +
-	"\x14EFFECT_STATE_UNKNOWN\x10\x03B4\n" +
+	"\x14EFFECT_STATE_UNKNOWN\x10\x03*\x93\x02\n" +
+	"\x0fFailureCategory\x12 \n" +
+	"\x1cFAILURE_CATEGORY_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18FAILURE_CATEGORY_INVALID\x10\x01\x12\x1e\n" +
+	"\x1aFAILURE_CATEGORY_NOT_FOUND\x10\x02\x12\x1d\n" +
+	"\x19FAILURE_CATEGORY_CONFLICT\x10\x03\x12\x1e\n" +
+	"\x1aFAILURE_CATEGORY_FORBIDDEN\x10\x04\x12!\n" +
+	"\x1dFAILURE_CATEGORY_RATE_LIMITED\x10\x05\x12\x1e\n" +
+	"\x1aFAILURE_CATEGORY_TEMPORARY\x10\x06\x12\x1e\n" +
+	"\x1aFAILURE_CATEGORY_PERMANENT\x10\aB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -384,21 +466,22 @@ func file_placet_v1_outcome_proto_rawDescGZIP() []byte {
 	return file_placet_v1_outcome_proto_rawDescData
 }
 
-var file_placet_v1_outcome_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_placet_v1_outcome_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_placet_v1_outcome_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
 var file_placet_v1_outcome_proto_goTypes = []any{
 	(OutcomeKind)(0),            // 0: placet.v1.OutcomeKind
 	(RetryAdvice)(0),            // 1: placet.v1.RetryAdvice
 	(EffectState)(0),            // 2: placet.v1.EffectState
-	(*Outcome)(nil),             // 3: placet.v1.Outcome
-	(ErrorReason)(0),            // 4: placet.v1.ErrorReason
-	(*durationpb.Duration)(nil), // 5: google.protobuf.Duration
+	(FailureCategory)(0),        // 3: placet.v1.FailureCategory
+	(*Outcome)(nil),             // 4: placet.v1.Outcome
+	(ErrorReason)(0),            // 5: placet.v1.ErrorReason
+	(*durationpb.Duration)(nil), // 6: google.protobuf.Duration
 }
 var file_placet_v1_outcome_proto_depIdxs = []int32{
 	0, // 0: placet.v1.Outcome.kind:type_name -> placet.v1.OutcomeKind
-	4, // 1: placet.v1.Outcome.reason:type_name -> placet.v1.ErrorReason
+	5, // 1: placet.v1.Outcome.reason:type_name -> placet.v1.ErrorReason
 	1, // 2: placet.v1.Outcome.retry_advice:type_name -> placet.v1.RetryAdvice
-	5, // 3: placet.v1.Outcome.retry_delay:type_name -> google.protobuf.Duration
+	6, // 3: placet.v1.Outcome.retry_delay:type_name -> google.protobuf.Duration
 	2, // 4: placet.v1.Outcome.effect:type_name -> placet.v1.EffectState
 	5, // [5:5] is the sub-list for method output_type
 	5, // [5:5] is the sub-list for method input_type
@@ -418,7 +501,7 @@ func file_placet_v1_outcome_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_outcome_proto_rawDesc), len(file_placet_v1_outcome_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   1,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -123,6 +123,50 @@ EFFECT_STATE_UNKNOWN: EffectState.ValueType  # 3
 """The effect may have happened."""
 Global___EffectState: _TypeAlias = EffectState  # noqa: Y015
 
+class _FailureCategory:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FailureCategoryEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCategory.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FAILURE_CATEGORY_UNSPECIFIED: _FailureCategory.ValueType  # 0
+    """Read as PERMANENT."""
+    FAILURE_CATEGORY_INVALID: _FailureCategory.ValueType  # 1
+    """The input cannot be worked with."""
+    FAILURE_CATEGORY_NOT_FOUND: _FailureCategory.ValueType  # 2
+    """What it names is not there."""
+    FAILURE_CATEGORY_CONFLICT: _FailureCategory.ValueType  # 3
+    """The state of things does not allow it."""
+    FAILURE_CATEGORY_FORBIDDEN: _FailureCategory.ValueType  # 4
+    """The provider does not let this caller."""
+    FAILURE_CATEGORY_RATE_LIMITED: _FailureCategory.ValueType  # 5
+    """Too many for now."""
+    FAILURE_CATEGORY_TEMPORARY: _FailureCategory.ValueType  # 6
+    """Only for the moment."""
+    FAILURE_CATEGORY_PERMANENT: _FailureCategory.ValueType  # 7
+    """None of these."""
+
+class FailureCategory(_FailureCategory, metaclass=_FailureCategoryEnumTypeWrapper):
+    """The handler's own word for why it failed."""
+
+FAILURE_CATEGORY_UNSPECIFIED: FailureCategory.ValueType  # 0
+"""Read as PERMANENT."""
+FAILURE_CATEGORY_INVALID: FailureCategory.ValueType  # 1
+"""The input cannot be worked with."""
+FAILURE_CATEGORY_NOT_FOUND: FailureCategory.ValueType  # 2
+"""What it names is not there."""
+FAILURE_CATEGORY_CONFLICT: FailureCategory.ValueType  # 3
+"""The state of things does not allow it."""
+FAILURE_CATEGORY_FORBIDDEN: FailureCategory.ValueType  # 4
+"""The provider does not let this caller."""
+FAILURE_CATEGORY_RATE_LIMITED: FailureCategory.ValueType  # 5
+"""Too many for now."""
+FAILURE_CATEGORY_TEMPORARY: FailureCategory.ValueType  # 6
+"""Only for the moment."""
+FAILURE_CATEGORY_PERMANENT: FailureCategory.ValueType  # 7
+"""None of these."""
+Global___FailureCategory: _TypeAlias = FailureCategory  # noqa: Y015
+
 @_typing.final
 class Outcome(_message.Message):
     """One invocation's ending, or its standing."""

@@ -245,3 +245,71 @@ export enum EffectState {
  */
 export declare const EffectStateSchema: GenEnum<EffectState>;
 
+/**
+ * The handler's own word for why it failed.
+ *
+ * @generated from enum placet.v1.FailureCategory
+ */
+export enum FailureCategory {
+  /**
+   * Read as PERMANENT.
+   *
+   * @generated from enum value: FAILURE_CATEGORY_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The input cannot be worked with.
+   *
+   * @generated from enum value: FAILURE_CATEGORY_INVALID = 1;
+   */
+  INVALID = 1,
+
+  /**
+   * What it names is not there.
+   *
+   * @generated from enum value: FAILURE_CATEGORY_NOT_FOUND = 2;
+   */
+  NOT_FOUND = 2,
+
+  /**
+   * The state of things does not allow it.
+   *
+   * @generated from enum value: FAILURE_CATEGORY_CONFLICT = 3;
+   */
+  CONFLICT = 3,
+
+  /**
+   * The provider does not let this caller.
+   *
+   * @generated from enum value: FAILURE_CATEGORY_FORBIDDEN = 4;
+   */
+  FORBIDDEN = 4,
+
+  /**
+   * Too many for now.
+   *
+   * @generated from enum value: FAILURE_CATEGORY_RATE_LIMITED = 5;
+   */
+  RATE_LIMITED = 5,
+
+  /**
+   * Only for the moment.
+   *
+   * @generated from enum value: FAILURE_CATEGORY_TEMPORARY = 6;
+   */
+  TEMPORARY = 6,
+
+  /**
+   * None of these.
+   *
+   * @generated from enum value: FAILURE_CATEGORY_PERMANENT = 7;
+   */
+  PERMANENT = 7,
+}
+
+/**
+ * Describes the enum placet.v1.FailureCategory.
+ */
+export declare const FailureCategorySchema: GenEnum<FailureCategory>;
+
