@@ -157,6 +157,7 @@ type InvokeRequest struct {
 	//	*InvokeRequest_ChildResult
 	//	*InvokeRequest_SettleAck
 	//	*InvokeRequest_EffectAck
+	//	*InvokeRequest_Proceed
 	Frame         isInvokeRequest_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -253,6 +254,15 @@ func (x *InvokeRequest) GetEffectAck() *EffectAck {
 	return nil
 }
 
+func (x *InvokeRequest) GetProceed() *InvokeProceed {
+	if x != nil {
+		if x, ok := x.Frame.(*InvokeRequest_Proceed); ok {
+			return x.Proceed
+		}
+	}
+	return nil
+}
+
 type isInvokeRequest_Frame interface {
 	isInvokeRequest_Frame()
 }
@@ -287,6 +297,11 @@ type InvokeRequest_EffectAck struct {
 	EffectAck *EffectAck `protobuf:"bytes,6,opt,name=effect_ack,json=effectAck,proto3,oneof"`
 }
 
+type InvokeRequest_Proceed struct {
+	// Second and once, after accepted: enter the author's code.
+	Proceed *InvokeProceed `protobuf:"bytes,7,opt,name=proceed,proto3,oneof"`
+}
+
 func (*InvokeRequest_Start) isInvokeRequest_Frame() {}
 
 func (*InvokeRequest_CheckpointAck) isInvokeRequest_Frame() {}
@@ -298,6 +313,8 @@ func (*InvokeRequest_ChildResult) isInvokeRequest_Frame() {}
 func (*InvokeRequest_SettleAck) isInvokeRequest_Frame() {}
 
 func (*InvokeRequest_EffectAck) isInvokeRequest_Frame() {}
+
+func (*InvokeRequest_Proceed) isInvokeRequest_Frame() {}
 
 // Connector to Placet.
 type InvokeResponse struct {
@@ -433,7 +450,7 @@ type isInvokeResponse_Frame interface {
 }
 
 type InvokeResponse_Accepted struct {
-	// First: the author's code will be entered.
+	// First: the attempt will be made as soon as proceed comes.
 	Accepted *InvokeAccepted `protobuf:"bytes,1,opt,name=accepted,proto3,oneof"`
 }
 
@@ -662,7 +679,7 @@ func (x *InvokeStart) GetBootId() string {
 	return ""
 }
 
-// The author's code will be entered.
+// The attempt will be made as soon as proceed comes.
 type InvokeAccepted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -699,6 +716,43 @@ func (*InvokeAccepted) Descriptor() ([]byte, []int) {
 	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{5}
 }
 
+// Enter the author's code.
+type InvokeProceed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InvokeProceed) Reset() {
+	*x = InvokeProceed{}
+	mi := &file_placet_v1_connector_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InvokeProceed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InvokeProceed) ProtoMessage() {}
+
+func (x *InvokeProceed) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_connector_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InvokeProceed.ProtoReflect.Descriptor instead.
+func (*InvokeProceed) Descriptor() ([]byte, []int) {
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{6}
+}
+
 // The provider is about to be touched.
 type EffectMark struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -708,7 +762,7 @@ type EffectMark struct {
 
 func (x *EffectMark) Reset() {
 	*x = EffectMark{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[6]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -720,7 +774,7 @@ func (x *EffectMark) String() string {
 func (*EffectMark) ProtoMessage() {}
 
 func (x *EffectMark) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[6]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -733,7 +787,7 @@ func (x *EffectMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EffectMark.ProtoReflect.Descriptor instead.
 func (*EffectMark) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{6}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{7}
 }
 
 // The mark is durable.
@@ -745,7 +799,7 @@ type EffectAck struct {
 
 func (x *EffectAck) Reset() {
 	*x = EffectAck{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[7]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -757,7 +811,7 @@ func (x *EffectAck) String() string {
 func (*EffectAck) ProtoMessage() {}
 
 func (x *EffectAck) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[7]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -770,7 +824,7 @@ func (x *EffectAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EffectAck.ProtoReflect.Descriptor instead.
 func (*EffectAck) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{7}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{8}
 }
 
 // Where it is at the provider.
@@ -788,7 +842,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[8]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +854,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[8]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +867,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{8}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Checkpoint) GetNumber() int32 {
@@ -848,7 +902,7 @@ type CheckpointAck struct {
 
 func (x *CheckpointAck) Reset() {
 	*x = CheckpointAck{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[9]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +914,7 @@ func (x *CheckpointAck) String() string {
 func (*CheckpointAck) ProtoMessage() {}
 
 func (x *CheckpointAck) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[9]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +927,7 @@ func (x *CheckpointAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointAck.ProtoReflect.Descriptor instead.
 func (*CheckpointAck) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{9}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CheckpointAck) GetNumber() int32 {
@@ -902,7 +956,7 @@ type InvokeChunk struct {
 
 func (x *InvokeChunk) Reset() {
 	*x = InvokeChunk{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[10]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +968,7 @@ func (x *InvokeChunk) String() string {
 func (*InvokeChunk) ProtoMessage() {}
 
 func (x *InvokeChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[10]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +981,7 @@ func (x *InvokeChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvokeChunk.ProtoReflect.Descriptor instead.
 func (*InvokeChunk) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{10}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *InvokeChunk) GetNumber() int64 {
@@ -1011,7 +1065,7 @@ type InvokeProgress struct {
 
 func (x *InvokeProgress) Reset() {
 	*x = InvokeProgress{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[11]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1077,7 @@ func (x *InvokeProgress) String() string {
 func (*InvokeProgress) ProtoMessage() {}
 
 func (x *InvokeProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[11]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1090,7 @@ func (x *InvokeProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvokeProgress.ProtoReflect.Descriptor instead.
 func (*InvokeProgress) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{11}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *InvokeProgress) GetNumber() int64 {
@@ -1073,7 +1127,7 @@ type InvokeCancel struct {
 
 func (x *InvokeCancel) Reset() {
 	*x = InvokeCancel{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[12]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1139,7 @@ func (x *InvokeCancel) String() string {
 func (*InvokeCancel) ProtoMessage() {}
 
 func (x *InvokeCancel) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[12]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1152,7 @@ func (x *InvokeCancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvokeCancel.ProtoReflect.Descriptor instead.
 func (*InvokeCancel) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{12}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *InvokeCancel) GetCause() string {
@@ -1136,7 +1190,7 @@ type ChildCall struct {
 
 func (x *ChildCall) Reset() {
 	*x = ChildCall{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[13]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1202,7 @@ func (x *ChildCall) String() string {
 func (*ChildCall) ProtoMessage() {}
 
 func (x *ChildCall) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[13]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1215,7 @@ func (x *ChildCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildCall.ProtoReflect.Descriptor instead.
 func (*ChildCall) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{13}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ChildCall) GetNumber() int32 {
@@ -1226,7 +1280,7 @@ type ChildResult struct {
 
 func (x *ChildResult) Reset() {
 	*x = ChildResult{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[14]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1292,7 @@ func (x *ChildResult) String() string {
 func (*ChildResult) ProtoMessage() {}
 
 func (x *ChildResult) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[14]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1305,7 @@ func (x *ChildResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildResult.ProtoReflect.Descriptor instead.
 func (*ChildResult) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{14}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ChildResult) GetNumber() int32 {
@@ -1320,7 +1374,7 @@ type SettleAck struct {
 
 func (x *SettleAck) Reset() {
 	*x = SettleAck{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[15]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1386,7 @@ func (x *SettleAck) String() string {
 func (*SettleAck) ProtoMessage() {}
 
 func (x *SettleAck) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[15]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1399,7 @@ func (x *SettleAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleAck.ProtoReflect.Descriptor instead.
 func (*SettleAck) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{15}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{16}
 }
 
 // The work is done.
@@ -1361,7 +1415,7 @@ type InvokeResult struct {
 
 func (x *InvokeResult) Reset() {
 	*x = InvokeResult{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[16]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1373,7 +1427,7 @@ func (x *InvokeResult) String() string {
 func (*InvokeResult) ProtoMessage() {}
 
 func (x *InvokeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[16]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1440,7 @@ func (x *InvokeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvokeResult.ProtoReflect.Descriptor instead.
 func (*InvokeResult) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{16}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *InvokeResult) GetOutputJson() string {
@@ -1422,7 +1476,7 @@ type InvokeFailure struct {
 
 func (x *InvokeFailure) Reset() {
 	*x = InvokeFailure{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[17]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1488,7 @@ func (x *InvokeFailure) String() string {
 func (*InvokeFailure) ProtoMessage() {}
 
 func (x *InvokeFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[17]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1501,7 @@ func (x *InvokeFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvokeFailure.ProtoReflect.Descriptor instead.
 func (*InvokeFailure) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{17}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *InvokeFailure) GetEffect() EffectState {
@@ -1518,7 +1572,7 @@ type LookupRequest struct {
 
 func (x *LookupRequest) Reset() {
 	*x = LookupRequest{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[18]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1584,7 @@ func (x *LookupRequest) String() string {
 func (*LookupRequest) ProtoMessage() {}
 
 func (x *LookupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[18]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +1597,7 @@ func (x *LookupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupRequest.ProtoReflect.Descriptor instead.
 func (*LookupRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{18}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LookupRequest) GetActionId() string {
@@ -1650,7 +1704,7 @@ type LookupResponse struct {
 
 func (x *LookupResponse) Reset() {
 	*x = LookupResponse{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[19]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1716,7 @@ func (x *LookupResponse) String() string {
 func (*LookupResponse) ProtoMessage() {}
 
 func (x *LookupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[19]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1729,7 @@ func (x *LookupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupResponse.ProtoReflect.Descriptor instead.
 func (*LookupResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{19}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LookupResponse) GetFinding() isLookupResponse_Finding {
@@ -1775,7 +1829,7 @@ type NotCommitted struct {
 
 func (x *NotCommitted) Reset() {
 	*x = NotCommitted{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[20]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1841,7 @@ func (x *NotCommitted) String() string {
 func (*NotCommitted) ProtoMessage() {}
 
 func (x *NotCommitted) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[20]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1854,7 @@ func (x *NotCommitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotCommitted.ProtoReflect.Descriptor instead.
 func (*NotCommitted) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{20}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NotCommitted) GetRetryable() bool {
@@ -1833,7 +1887,7 @@ type StillRunning struct {
 
 func (x *StillRunning) Reset() {
 	*x = StillRunning{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[21]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1845,7 +1899,7 @@ func (x *StillRunning) String() string {
 func (*StillRunning) ProtoMessage() {}
 
 func (x *StillRunning) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[21]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1858,7 +1912,7 @@ func (x *StillRunning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StillRunning.ProtoReflect.Descriptor instead.
 func (*StillRunning) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{21}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{22}
 }
 
 // Neither is known.
@@ -1872,7 +1926,7 @@ type NotKnown struct {
 
 func (x *NotKnown) Reset() {
 	*x = NotKnown{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[22]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1884,7 +1938,7 @@ func (x *NotKnown) String() string {
 func (*NotKnown) ProtoMessage() {}
 
 func (x *NotKnown) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[22]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1897,7 +1951,7 @@ func (x *NotKnown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotKnown.ProtoReflect.Descriptor instead.
 func (*NotKnown) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{22}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NotKnown) GetMessage() string {
@@ -1918,7 +1972,7 @@ const file_placet_v1_connector_service_proto_rawDesc = "" +
 	"\aboot_id\x18\x02 \x01(\tR\x06bootId\x12'\n" +
 	"\x0fconcurrency_max\x18\x03 \x01(\x05R\x0econcurrencyMax\x12\x1a\n" +
 	"\bdraining\x18\x04 \x01(\bR\bdraining\x12\x18\n" +
-	"\alookups\x18\x05 \x03(\tR\alookups\"\xe9\x02\n" +
+	"\alookups\x18\x05 \x03(\tR\alookups\"\x9f\x03\n" +
 	"\rInvokeRequest\x12.\n" +
 	"\x05start\x18\x01 \x01(\v2\x16.placet.v1.InvokeStartH\x00R\x05start\x12A\n" +
 	"\x0echeckpoint_ack\x18\x02 \x01(\v2\x18.placet.v1.CheckpointAckH\x00R\rcheckpointAck\x121\n" +
@@ -1927,7 +1981,8 @@ const file_placet_v1_connector_service_proto_rawDesc = "" +
 	"\n" +
 	"settle_ack\x18\x05 \x01(\v2\x14.placet.v1.SettleAckH\x00R\tsettleAck\x125\n" +
 	"\n" +
-	"effect_ack\x18\x06 \x01(\v2\x14.placet.v1.EffectAckH\x00R\teffectAckB\a\n" +
+	"effect_ack\x18\x06 \x01(\v2\x14.placet.v1.EffectAckH\x00R\teffectAck\x124\n" +
+	"\aproceed\x18\a \x01(\v2\x18.placet.v1.InvokeProceedH\x00R\aproceedB\a\n" +
 	"\x05frame\"\xce\x03\n" +
 	"\x0eInvokeResponse\x127\n" +
 	"\baccepted\x18\x01 \x01(\v2\x19.placet.v1.InvokeAcceptedH\x00R\baccepted\x127\n" +
@@ -1967,7 +2022,8 @@ const file_placet_v1_connector_service_proto_rawDesc = "" +
 	"\x11TraceContextEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x0e\x10\x0fJ\x04\b\x0f\x10\x10\"\x10\n" +
-	"\x0eInvokeAccepted\"\f\n" +
+	"\x0eInvokeAccepted\"\x0f\n" +
+	"\rInvokeProceed\"\f\n" +
 	"\n" +
 	"EffectMark\"\v\n" +
 	"\tEffectAck\"\x85\x01\n" +
@@ -2072,7 +2128,7 @@ func file_placet_v1_connector_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_connector_service_proto_rawDescData
 }
 
-var file_placet_v1_connector_service_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_placet_v1_connector_service_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_placet_v1_connector_service_proto_goTypes = []any{
 	(*DescribeRequest)(nil),       // 0: placet.v1.DescribeRequest
 	(*DescribeResponse)(nil),      // 1: placet.v1.DescribeResponse
@@ -2080,74 +2136,76 @@ var file_placet_v1_connector_service_proto_goTypes = []any{
 	(*InvokeResponse)(nil),        // 3: placet.v1.InvokeResponse
 	(*InvokeStart)(nil),           // 4: placet.v1.InvokeStart
 	(*InvokeAccepted)(nil),        // 5: placet.v1.InvokeAccepted
-	(*EffectMark)(nil),            // 6: placet.v1.EffectMark
-	(*EffectAck)(nil),             // 7: placet.v1.EffectAck
-	(*Checkpoint)(nil),            // 8: placet.v1.Checkpoint
-	(*CheckpointAck)(nil),         // 9: placet.v1.CheckpointAck
-	(*InvokeChunk)(nil),           // 10: placet.v1.InvokeChunk
-	(*InvokeProgress)(nil),        // 11: placet.v1.InvokeProgress
-	(*InvokeCancel)(nil),          // 12: placet.v1.InvokeCancel
-	(*ChildCall)(nil),             // 13: placet.v1.ChildCall
-	(*ChildResult)(nil),           // 14: placet.v1.ChildResult
-	(*SettleAck)(nil),             // 15: placet.v1.SettleAck
-	(*InvokeResult)(nil),          // 16: placet.v1.InvokeResult
-	(*InvokeFailure)(nil),         // 17: placet.v1.InvokeFailure
-	(*LookupRequest)(nil),         // 18: placet.v1.LookupRequest
-	(*LookupResponse)(nil),        // 19: placet.v1.LookupResponse
-	(*NotCommitted)(nil),          // 20: placet.v1.NotCommitted
-	(*StillRunning)(nil),          // 21: placet.v1.StillRunning
-	(*NotKnown)(nil),              // 22: placet.v1.NotKnown
-	nil,                           // 23: placet.v1.InvokeStart.TraceContextEntry
-	(*Manifest)(nil),              // 24: placet.v1.Manifest
-	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
-	(*Caller)(nil),                // 26: placet.v1.Caller
-	(*Outcome)(nil),               // 27: placet.v1.Outcome
-	(EffectState)(0),              // 28: placet.v1.EffectState
-	(FailureCategory)(0),          // 29: placet.v1.FailureCategory
-	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
+	(*InvokeProceed)(nil),         // 6: placet.v1.InvokeProceed
+	(*EffectMark)(nil),            // 7: placet.v1.EffectMark
+	(*EffectAck)(nil),             // 8: placet.v1.EffectAck
+	(*Checkpoint)(nil),            // 9: placet.v1.Checkpoint
+	(*CheckpointAck)(nil),         // 10: placet.v1.CheckpointAck
+	(*InvokeChunk)(nil),           // 11: placet.v1.InvokeChunk
+	(*InvokeProgress)(nil),        // 12: placet.v1.InvokeProgress
+	(*InvokeCancel)(nil),          // 13: placet.v1.InvokeCancel
+	(*ChildCall)(nil),             // 14: placet.v1.ChildCall
+	(*ChildResult)(nil),           // 15: placet.v1.ChildResult
+	(*SettleAck)(nil),             // 16: placet.v1.SettleAck
+	(*InvokeResult)(nil),          // 17: placet.v1.InvokeResult
+	(*InvokeFailure)(nil),         // 18: placet.v1.InvokeFailure
+	(*LookupRequest)(nil),         // 19: placet.v1.LookupRequest
+	(*LookupResponse)(nil),        // 20: placet.v1.LookupResponse
+	(*NotCommitted)(nil),          // 21: placet.v1.NotCommitted
+	(*StillRunning)(nil),          // 22: placet.v1.StillRunning
+	(*NotKnown)(nil),              // 23: placet.v1.NotKnown
+	nil,                           // 24: placet.v1.InvokeStart.TraceContextEntry
+	(*Manifest)(nil),              // 25: placet.v1.Manifest
+	(*durationpb.Duration)(nil),   // 26: google.protobuf.Duration
+	(*Caller)(nil),                // 27: placet.v1.Caller
+	(*Outcome)(nil),               // 28: placet.v1.Outcome
+	(EffectState)(0),              // 29: placet.v1.EffectState
+	(FailureCategory)(0),          // 30: placet.v1.FailureCategory
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
 }
 var file_placet_v1_connector_service_proto_depIdxs = []int32{
-	24, // 0: placet.v1.DescribeResponse.manifest:type_name -> placet.v1.Manifest
+	25, // 0: placet.v1.DescribeResponse.manifest:type_name -> placet.v1.Manifest
 	4,  // 1: placet.v1.InvokeRequest.start:type_name -> placet.v1.InvokeStart
-	9,  // 2: placet.v1.InvokeRequest.checkpoint_ack:type_name -> placet.v1.CheckpointAck
-	12, // 3: placet.v1.InvokeRequest.cancel:type_name -> placet.v1.InvokeCancel
-	14, // 4: placet.v1.InvokeRequest.child_result:type_name -> placet.v1.ChildResult
-	15, // 5: placet.v1.InvokeRequest.settle_ack:type_name -> placet.v1.SettleAck
-	7,  // 6: placet.v1.InvokeRequest.effect_ack:type_name -> placet.v1.EffectAck
-	5,  // 7: placet.v1.InvokeResponse.accepted:type_name -> placet.v1.InvokeAccepted
-	8,  // 8: placet.v1.InvokeResponse.checkpoint:type_name -> placet.v1.Checkpoint
-	10, // 9: placet.v1.InvokeResponse.chunk:type_name -> placet.v1.InvokeChunk
-	11, // 10: placet.v1.InvokeResponse.progress:type_name -> placet.v1.InvokeProgress
-	13, // 11: placet.v1.InvokeResponse.child_call:type_name -> placet.v1.ChildCall
-	16, // 12: placet.v1.InvokeResponse.result:type_name -> placet.v1.InvokeResult
-	17, // 13: placet.v1.InvokeResponse.failure:type_name -> placet.v1.InvokeFailure
-	6,  // 14: placet.v1.InvokeResponse.effect_mark:type_name -> placet.v1.EffectMark
-	25, // 15: placet.v1.InvokeStart.time_left:type_name -> google.protobuf.Duration
-	26, // 16: placet.v1.InvokeStart.caller:type_name -> placet.v1.Caller
-	23, // 17: placet.v1.InvokeStart.trace_context:type_name -> placet.v1.InvokeStart.TraceContextEntry
-	25, // 18: placet.v1.InvokeCancel.grace:type_name -> google.protobuf.Duration
-	25, // 19: placet.v1.ChildCall.timeout:type_name -> google.protobuf.Duration
-	27, // 20: placet.v1.ChildResult.outcome:type_name -> placet.v1.Outcome
-	28, // 21: placet.v1.InvokeFailure.effect:type_name -> placet.v1.EffectState
-	29, // 22: placet.v1.InvokeFailure.category:type_name -> placet.v1.FailureCategory
-	25, // 23: placet.v1.InvokeFailure.retry_delay:type_name -> google.protobuf.Duration
-	30, // 24: placet.v1.LookupRequest.first_attempt_time:type_name -> google.protobuf.Timestamp
-	26, // 25: placet.v1.LookupRequest.caller:type_name -> placet.v1.Caller
-	16, // 26: placet.v1.LookupResponse.committed:type_name -> placet.v1.InvokeResult
-	20, // 27: placet.v1.LookupResponse.not_committed:type_name -> placet.v1.NotCommitted
-	21, // 28: placet.v1.LookupResponse.still_running:type_name -> placet.v1.StillRunning
-	22, // 29: placet.v1.LookupResponse.not_known:type_name -> placet.v1.NotKnown
-	0,  // 30: placet.v1.ConnectorService.Describe:input_type -> placet.v1.DescribeRequest
-	2,  // 31: placet.v1.ConnectorService.Invoke:input_type -> placet.v1.InvokeRequest
-	18, // 32: placet.v1.ConnectorService.Lookup:input_type -> placet.v1.LookupRequest
-	1,  // 33: placet.v1.ConnectorService.Describe:output_type -> placet.v1.DescribeResponse
-	3,  // 34: placet.v1.ConnectorService.Invoke:output_type -> placet.v1.InvokeResponse
-	19, // 35: placet.v1.ConnectorService.Lookup:output_type -> placet.v1.LookupResponse
-	33, // [33:36] is the sub-list for method output_type
-	30, // [30:33] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	10, // 2: placet.v1.InvokeRequest.checkpoint_ack:type_name -> placet.v1.CheckpointAck
+	13, // 3: placet.v1.InvokeRequest.cancel:type_name -> placet.v1.InvokeCancel
+	15, // 4: placet.v1.InvokeRequest.child_result:type_name -> placet.v1.ChildResult
+	16, // 5: placet.v1.InvokeRequest.settle_ack:type_name -> placet.v1.SettleAck
+	8,  // 6: placet.v1.InvokeRequest.effect_ack:type_name -> placet.v1.EffectAck
+	6,  // 7: placet.v1.InvokeRequest.proceed:type_name -> placet.v1.InvokeProceed
+	5,  // 8: placet.v1.InvokeResponse.accepted:type_name -> placet.v1.InvokeAccepted
+	9,  // 9: placet.v1.InvokeResponse.checkpoint:type_name -> placet.v1.Checkpoint
+	11, // 10: placet.v1.InvokeResponse.chunk:type_name -> placet.v1.InvokeChunk
+	12, // 11: placet.v1.InvokeResponse.progress:type_name -> placet.v1.InvokeProgress
+	14, // 12: placet.v1.InvokeResponse.child_call:type_name -> placet.v1.ChildCall
+	17, // 13: placet.v1.InvokeResponse.result:type_name -> placet.v1.InvokeResult
+	18, // 14: placet.v1.InvokeResponse.failure:type_name -> placet.v1.InvokeFailure
+	7,  // 15: placet.v1.InvokeResponse.effect_mark:type_name -> placet.v1.EffectMark
+	26, // 16: placet.v1.InvokeStart.time_left:type_name -> google.protobuf.Duration
+	27, // 17: placet.v1.InvokeStart.caller:type_name -> placet.v1.Caller
+	24, // 18: placet.v1.InvokeStart.trace_context:type_name -> placet.v1.InvokeStart.TraceContextEntry
+	26, // 19: placet.v1.InvokeCancel.grace:type_name -> google.protobuf.Duration
+	26, // 20: placet.v1.ChildCall.timeout:type_name -> google.protobuf.Duration
+	28, // 21: placet.v1.ChildResult.outcome:type_name -> placet.v1.Outcome
+	29, // 22: placet.v1.InvokeFailure.effect:type_name -> placet.v1.EffectState
+	30, // 23: placet.v1.InvokeFailure.category:type_name -> placet.v1.FailureCategory
+	26, // 24: placet.v1.InvokeFailure.retry_delay:type_name -> google.protobuf.Duration
+	31, // 25: placet.v1.LookupRequest.first_attempt_time:type_name -> google.protobuf.Timestamp
+	27, // 26: placet.v1.LookupRequest.caller:type_name -> placet.v1.Caller
+	17, // 27: placet.v1.LookupResponse.committed:type_name -> placet.v1.InvokeResult
+	21, // 28: placet.v1.LookupResponse.not_committed:type_name -> placet.v1.NotCommitted
+	22, // 29: placet.v1.LookupResponse.still_running:type_name -> placet.v1.StillRunning
+	23, // 30: placet.v1.LookupResponse.not_known:type_name -> placet.v1.NotKnown
+	0,  // 31: placet.v1.ConnectorService.Describe:input_type -> placet.v1.DescribeRequest
+	2,  // 32: placet.v1.ConnectorService.Invoke:input_type -> placet.v1.InvokeRequest
+	19, // 33: placet.v1.ConnectorService.Lookup:input_type -> placet.v1.LookupRequest
+	1,  // 34: placet.v1.ConnectorService.Describe:output_type -> placet.v1.DescribeResponse
+	3,  // 35: placet.v1.ConnectorService.Invoke:output_type -> placet.v1.InvokeResponse
+	20, // 36: placet.v1.ConnectorService.Lookup:output_type -> placet.v1.LookupResponse
+	34, // [34:37] is the sub-list for method output_type
+	31, // [31:34] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_connector_service_proto_init() }
@@ -2165,6 +2223,7 @@ func file_placet_v1_connector_service_proto_init() {
 		(*InvokeRequest_ChildResult)(nil),
 		(*InvokeRequest_SettleAck)(nil),
 		(*InvokeRequest_EffectAck)(nil),
+		(*InvokeRequest_Proceed)(nil),
 	}
 	file_placet_v1_connector_service_proto_msgTypes[3].OneofWrappers = []any{
 		(*InvokeResponse_Accepted)(nil),
@@ -2176,17 +2235,17 @@ func file_placet_v1_connector_service_proto_init() {
 		(*InvokeResponse_Failure)(nil),
 		(*InvokeResponse_EffectMark)(nil),
 	}
-	file_placet_v1_connector_service_proto_msgTypes[10].OneofWrappers = []any{
+	file_placet_v1_connector_service_proto_msgTypes[11].OneofWrappers = []any{
 		(*InvokeChunk_Text)(nil),
 		(*InvokeChunk_Json)(nil),
 		(*InvokeChunk_Binary)(nil),
 	}
-	file_placet_v1_connector_service_proto_msgTypes[11].OneofWrappers = []any{}
-	file_placet_v1_connector_service_proto_msgTypes[14].OneofWrappers = []any{
+	file_placet_v1_connector_service_proto_msgTypes[12].OneofWrappers = []any{}
+	file_placet_v1_connector_service_proto_msgTypes[15].OneofWrappers = []any{
 		(*ChildResult_OutputJson)(nil),
 		(*ChildResult_Outcome)(nil),
 	}
-	file_placet_v1_connector_service_proto_msgTypes[19].OneofWrappers = []any{
+	file_placet_v1_connector_service_proto_msgTypes[20].OneofWrappers = []any{
 		(*LookupResponse_Committed)(nil),
 		(*LookupResponse_NotCommitted)(nil),
 		(*LookupResponse_StillRunning)(nil),
@@ -2198,7 +2257,7 @@ func file_placet_v1_connector_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_connector_service_proto_rawDesc), len(file_placet_v1_connector_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

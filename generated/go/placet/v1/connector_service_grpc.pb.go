@@ -34,9 +34,11 @@ const (
 type ConnectorServiceClient interface {
 	// What this process serves now. Placet compares contracts before it sends anything to be done.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
-	// One attempt. `accepted` comes first: a stream that ends before it proves that the author's code was not entered, so a connector
-	// refuses by a status that is not OK, and nothing else. After it only a result or a failure is an answer; whatever else ends the
-	// stream leaves unknown what was done. The connector sends nothing after it, and ends the stream once settle_ack has come.
+	// One attempt: start, accepted, proceed, and only then the author's code. Whatever ends the stream before Placet has sent proceed
+	// proves that nothing was done, however much of it was lost on the way; so a connector refuses by a status that is not OK instead of
+	// accepted, and one that waits for proceed in vain forgets the attempt. After it only a result or a failure is an answer; whatever
+	// else ends the stream leaves unknown what was done. The connector sends nothing more after its answer, and ends the stream once
+	// settle_ack has come.
 	Invoke(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[InvokeRequest, InvokeResponse], error)
 	// What became of an attempt: from the process's own table of attempts first, then from the author's lookup.
 	Lookup(ctx context.Context, in *LookupRequest, opts ...grpc.CallOption) (*LookupResponse, error)
@@ -91,9 +93,11 @@ func (c *connectorServiceClient) Lookup(ctx context.Context, in *LookupRequest, 
 type ConnectorServiceServer interface {
 	// What this process serves now. Placet compares contracts before it sends anything to be done.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
-	// One attempt. `accepted` comes first: a stream that ends before it proves that the author's code was not entered, so a connector
-	// refuses by a status that is not OK, and nothing else. After it only a result or a failure is an answer; whatever else ends the
-	// stream leaves unknown what was done. The connector sends nothing after it, and ends the stream once settle_ack has come.
+	// One attempt: start, accepted, proceed, and only then the author's code. Whatever ends the stream before Placet has sent proceed
+	// proves that nothing was done, however much of it was lost on the way; so a connector refuses by a status that is not OK instead of
+	// accepted, and one that waits for proceed in vain forgets the attempt. After it only a result or a failure is an answer; whatever
+	// else ends the stream leaves unknown what was done. The connector sends nothing more after its answer, and ends the stream once
+	// settle_ack has come.
 	Invoke(grpc.BidiStreamingServer[InvokeRequest, InvokeResponse]) error
 	// What became of an attempt: from the process's own table of attempts first, then from the author's lookup.
 	Lookup(context.Context, *LookupRequest) (*LookupResponse, error)

@@ -94,6 +94,7 @@ class InvokeRequest(_message.Message):
     CHILD_RESULT_FIELD_NUMBER: _builtins.int
     SETTLE_ACK_FIELD_NUMBER: _builtins.int
     EFFECT_ACK_FIELD_NUMBER: _builtins.int
+    PROCEED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___InvokeStart:
         """First and once."""
@@ -118,6 +119,10 @@ class InvokeRequest(_message.Message):
     def effect_ack(self) -> Global___EffectAck:
         """The mark is durable: the provider may be touched."""
 
+    @_builtins.property
+    def proceed(self) -> Global___InvokeProceed:
+        """Second and once, after accepted: enter the author's code."""
+
     def __init__(
         self,
         *,
@@ -127,12 +132,13 @@ class InvokeRequest(_message.Message):
         child_result: Global___ChildResult | None = ...,
         settle_ack: Global___SettleAck | None = ...,
         effect_ack: Global___EffectAck | None = ...,
+        proceed: Global___InvokeProceed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "checkpoint_ack", b"checkpoint_ack", "child_result", b"child_result", "effect_ack", b"effect_ack", "frame", b"frame", "settle_ack", b"settle_ack", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "checkpoint_ack", b"checkpoint_ack", "child_result", b"child_result", "effect_ack", b"effect_ack", "frame", b"frame", "proceed", b"proceed", "settle_ack", b"settle_ack", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "checkpoint_ack", b"checkpoint_ack", "child_result", b"child_result", "effect_ack", b"effect_ack", "frame", b"frame", "settle_ack", b"settle_ack", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "checkpoint_ack", b"checkpoint_ack", "child_result", b"child_result", "effect_ack", b"effect_ack", "frame", b"frame", "proceed", b"proceed", "settle_ack", b"settle_ack", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["start", "checkpoint_ack", "cancel", "child_result", "settle_ack", "effect_ack"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["start", "checkpoint_ack", "cancel", "child_result", "settle_ack", "effect_ack", "proceed"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -154,7 +160,7 @@ class InvokeResponse(_message.Message):
     EFFECT_MARK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def accepted(self) -> Global___InvokeAccepted:
-        """First: the author's code will be entered."""
+        """First: the attempt will be made as soon as proceed comes."""
 
     @_builtins.property
     def checkpoint(self) -> Global___Checkpoint:
@@ -315,7 +321,7 @@ Global___InvokeStart: _TypeAlias = InvokeStart  # noqa: Y015
 
 @_typing.final
 class InvokeAccepted(_message.Message):
-    """The author's code will be entered."""
+    """The attempt will be made as soon as proceed comes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -329,6 +335,23 @@ class InvokeAccepted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___InvokeAccepted: _TypeAlias = InvokeAccepted  # noqa: Y015
+
+@_typing.final
+class InvokeProceed(_message.Message):
+    """Enter the author's code."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InvokeProceed: _TypeAlias = InvokeProceed  # noqa: Y015
 
 @_typing.final
 class EffectMark(_message.Message):

@@ -64,9 +64,11 @@ class ConnectorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Invoke(self, request_iterator, context):
-        """One attempt. `accepted` comes first: a stream that ends before it proves that the author's code was not entered, so a connector
-        refuses by a status that is not OK, and nothing else. After it only a result or a failure is an answer; whatever else ends the
-        stream leaves unknown what was done. The connector sends nothing after it, and ends the stream once settle_ack has come.
+        """One attempt: start, accepted, proceed, and only then the author's code. Whatever ends the stream before Placet has sent proceed
+        proves that nothing was done, however much of it was lost on the way; so a connector refuses by a status that is not OK instead of
+        accepted, and one that waits for proceed in vain forgets the attempt. After it only a result or a failure is an answer; whatever
+        else ends the stream leaves unknown what was done. The connector sends nothing more after its answer, and ends the stream once
+        settle_ack has come.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,9 +36,11 @@ class ConnectorServiceStub:
     Describe: _grpc.UnaryUnaryMultiCallable[_connector_service_pb2.DescribeRequest, _connector_service_pb2.DescribeResponse]
     """What this process serves now. Placet compares contracts before it sends anything to be done."""
     Invoke: _grpc.StreamStreamMultiCallable[_connector_service_pb2.InvokeRequest, _connector_service_pb2.InvokeResponse]
-    """One attempt. `accepted` comes first: a stream that ends before it proves that the author's code was not entered, so a connector
-    refuses by a status that is not OK, and nothing else. After it only a result or a failure is an answer; whatever else ends the
-    stream leaves unknown what was done. The connector sends nothing after it, and ends the stream once settle_ack has come.
+    """One attempt: start, accepted, proceed, and only then the author's code. Whatever ends the stream before Placet has sent proceed
+    proves that nothing was done, however much of it was lost on the way; so a connector refuses by a status that is not OK instead of
+    accepted, and one that waits for proceed in vain forgets the attempt. After it only a result or a failure is an answer; whatever
+    else ends the stream leaves unknown what was done. The connector sends nothing more after its answer, and ends the stream once
+    settle_ack has come.
     """
     Lookup: _grpc.UnaryUnaryMultiCallable[_connector_service_pb2.LookupRequest, _connector_service_pb2.LookupResponse]
     """What became of an attempt: from the process's own table of attempts first, then from the author's lookup."""
@@ -51,9 +53,11 @@ class ConnectorServiceAsyncStub(ConnectorServiceStub):
     Describe: _aio.UnaryUnaryMultiCallable[_connector_service_pb2.DescribeRequest, _connector_service_pb2.DescribeResponse]  # type: ignore[assignment]
     """What this process serves now. Placet compares contracts before it sends anything to be done."""
     Invoke: _aio.StreamStreamMultiCallable[_connector_service_pb2.InvokeRequest, _connector_service_pb2.InvokeResponse]  # type: ignore[assignment]
-    """One attempt. `accepted` comes first: a stream that ends before it proves that the author's code was not entered, so a connector
-    refuses by a status that is not OK, and nothing else. After it only a result or a failure is an answer; whatever else ends the
-    stream leaves unknown what was done. The connector sends nothing after it, and ends the stream once settle_ack has come.
+    """One attempt: start, accepted, proceed, and only then the author's code. Whatever ends the stream before Placet has sent proceed
+    proves that nothing was done, however much of it was lost on the way; so a connector refuses by a status that is not OK instead of
+    accepted, and one that waits for proceed in vain forgets the attempt. After it only a result or a failure is an answer; whatever
+    else ends the stream leaves unknown what was done. The connector sends nothing more after its answer, and ends the stream once
+    settle_ack has come.
     """
     Lookup: _aio.UnaryUnaryMultiCallable[_connector_service_pb2.LookupRequest, _connector_service_pb2.LookupResponse]  # type: ignore[assignment]
     """What became of an attempt: from the process's own table of attempts first, then from the author's lookup."""
@@ -75,9 +79,11 @@ class ConnectorServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_connector_service_pb2.InvokeRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_connector_service_pb2.InvokeResponse], _abc.AsyncIterator[_connector_service_pb2.InvokeResponse]]:
-        """One attempt. `accepted` comes first: a stream that ends before it proves that the author's code was not entered, so a connector
-        refuses by a status that is not OK, and nothing else. After it only a result or a failure is an answer; whatever else ends the
-        stream leaves unknown what was done. The connector sends nothing after it, and ends the stream once settle_ack has come.
+        """One attempt: start, accepted, proceed, and only then the author's code. Whatever ends the stream before Placet has sent proceed
+        proves that nothing was done, however much of it was lost on the way; so a connector refuses by a status that is not OK instead of
+        accepted, and one that waits for proceed in vain forgets the attempt. After it only a result or a failure is an answer; whatever
+        else ends the stream leaves unknown what was done. The connector sends nothing more after its answer, and ends the stream once
+        settle_ack has come.
         """
 
     @_abc_1.abstractmethod

@@ -137,6 +137,14 @@ export declare type InvokeRequest = Message<"placet.v1.InvokeRequest"> & {
      */
     value: EffectAck;
     case: "effectAck";
+  } | {
+    /**
+     * Second and once, after accepted: enter the author's code.
+     *
+     * @generated from field: placet.v1.InvokeProceed proceed = 7;
+     */
+    value: InvokeProceed;
+    case: "proceed";
   } | { case: undefined; value?: undefined };
 };
 
@@ -159,7 +167,7 @@ export declare type InvokeResponse = Message<"placet.v1.InvokeResponse"> & {
    */
   frame: {
     /**
-     * First: the author's code will be entered.
+     * First: the attempt will be made as soon as proceed comes.
      *
      * @generated from field: placet.v1.InvokeAccepted accepted = 1;
      */
@@ -351,7 +359,7 @@ export declare type InvokeStart = Message<"placet.v1.InvokeStart"> & {
 export declare const InvokeStartSchema: GenMessage<InvokeStart>;
 
 /**
- * The author's code will be entered.
+ * The attempt will be made as soon as proceed comes.
  *
  * @generated from message placet.v1.InvokeAccepted
  */
@@ -363,6 +371,20 @@ export declare type InvokeAccepted = Message<"placet.v1.InvokeAccepted"> & {
  * Use `create(InvokeAcceptedSchema)` to create a new message.
  */
 export declare const InvokeAcceptedSchema: GenMessage<InvokeAccepted>;
+
+/**
+ * Enter the author's code.
+ *
+ * @generated from message placet.v1.InvokeProceed
+ */
+export declare type InvokeProceed = Message<"placet.v1.InvokeProceed"> & {
+};
+
+/**
+ * Describes the message placet.v1.InvokeProceed.
+ * Use `create(InvokeProceedSchema)` to create a new message.
+ */
+export declare const InvokeProceedSchema: GenMessage<InvokeProceed>;
 
 /**
  * The provider is about to be touched.
@@ -993,9 +1015,11 @@ export declare const ConnectorService: GenService<{
     output: typeof DescribeResponseSchema;
   },
   /**
-   * One attempt. `accepted` comes first: a stream that ends before it proves that the author's code was not entered, so a connector
-   * refuses by a status that is not OK, and nothing else. After it only a result or a failure is an answer; whatever else ends the
-   * stream leaves unknown what was done. The connector sends nothing after it, and ends the stream once settle_ack has come.
+   * One attempt: start, accepted, proceed, and only then the author's code. Whatever ends the stream before Placet has sent proceed
+   * proves that nothing was done, however much of it was lost on the way; so a connector refuses by a status that is not OK instead of
+   * accepted, and one that waits for proceed in vain forgets the attempt. After it only a result or a failure is an answer; whatever
+   * else ends the stream leaves unknown what was done. The connector sends nothing more after its answer, and ends the stream once
+   * settle_ack has come.
    *
    * @generated from rpc placet.v1.ConnectorService.Invoke
    */
