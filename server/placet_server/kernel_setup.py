@@ -108,6 +108,7 @@ async def open_kernel(
     kernel = _kernel(config, options, store.dsn, pool, boot.boot_id, durability)
     opened = OpenKernel(kernel=kernel, pool=pool, store_version=store_version, lost=lost)
     stack.callback(kernel.engine.threads.close)
+    stack.push_async_callback(kernel.engine.lookups.close)
     await _register(store, pool, boot, options.clock)
     heartbeat = _start_heartbeat(stack, opened, store.dsn, boot, options.clock)
     _start_writer(stack, opened)

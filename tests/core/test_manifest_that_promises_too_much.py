@@ -17,6 +17,7 @@ from placet_server.model.contract import (
     KeyRequirement,
     KeyScope,
     Limits,
+    Reconcile,
     Risk,
     contract_for,
 )
@@ -58,6 +59,17 @@ REFUSED: list[tuple[Contract, str, str]] = [
     (replace(READ, effect_marked=True), "effect_marked", "effect_marked_on_read"),
     (replace(UNSAFE, attempts_max=2), "retry.attempts_max", "attempts_not_repeatable"),
     (replace(RECONCILABLE, attempts_max=2), "retry.attempts_max", "attempts_not_repeatable"),
+    (replace(READ, reconcile=Reconcile()), "reconcile", "reconcile_on_read"),
+    (
+        replace(RECONCILABLE, reconcile=Reconcile(elapsed_seconds_max=0.5)),
+        "reconcile.elapsed_max",
+        "reconcile_range",
+    ),
+    (
+        replace(RECONCILABLE, reconcile=Reconcile(initial_delay_seconds=301.0)),
+        "reconcile.delay_max",
+        "reconcile_order",
+    ),
     (replace(READ, attempts_max=0), "retry.attempts_max", "attempts_range"),
     (
         replace(IDEMPOTENT, idempotency=replace(KEYS, requirement=KeyRequirement.OPTIONAL)),
@@ -217,6 +229,14 @@ def test_declared_support_must_be_backed_by_the_handler(
     assert codes == [p.code for p in check_manifest(manifest(declared), handlers=handlers)]
 
 
+@pytest.mark.parametrize("contract", [RECONCILABLE, replace(UNSAFE, reconcile=Reconcile())], ids=str)
+def test_what_can_be_looked_up_has_somebody_who_looks_it_up(contract: Contract) -> None:
+    for claims, codes in ((HandlerClaims(), ["lookup_missing"]), (HandlerClaims(lookup=True), [])):
+        handlers = {("orders.find", "1"): claims}
+        found = check_manifest(manifest(capability(contract)), handlers=handlers)
+        assert codes == [p.code for p in found]
+
+
 Change = Callable[[Contract], Contract]
 FULL = replace(
     IDEMPOTENT,
@@ -235,6 +255,16 @@ WEAKER: list[tuple[Contract, Change, str]] = [
         "effect_weaker",
     ),
     (UNSAFE, lambda c: replace(c, effect=EffectClass.RECONCILABLE), "effect_claims_more"),
+    (
+        RECONCILABLE,
+        lambda c: replace(c, reconcile=Reconcile(automatic=False)),
+        "reconcile_automatic_dropped",
+    ),
+    (
+        RECONCILABLE,
+        lambda c: replace(c, reconcile=Reconcile(elapsed_seconds_max=60.0)),
+        "reconcile_shorter",
+    ),
     (FULL, lambda c: replace(c, effect_key_ttl_seconds=1e6), "effect_key_ttl_raised"),
     (UNSAFE, lambda c: replace(c, effect_marked=True), "effect_marked_added"),
     (FULL, lambda c: replace(c, attempts_max=9), "attempts_raised"),

@@ -6,18 +6,21 @@ from typing import Any
 
 from placet.app import App
 from placet.context import Context
+from placet.lookup import LookupContext, NotKnown
 
 CLASSES = ("read", "idempotent", "reconcilable", "unsafe")
 MARKED = ("idempotent_marked", "reconcilable_marked", "unsafe_marked")
 
 Script = Callable[[Context], Awaitable[Any]]
+Find = Callable[[LookupContext], Awaitable[Any]]
 
 
 class Workshop:
     """Tools `work.<class>` and `work.<class>_marked`.
 
     Each handler says that it began, waits at the gate, counts its effect and returns its order. `touch`: marked
-    handlers mark before they wait. `script`, if set, replaces what follows."""
+    handlers mark before they wait. `script`, if set, replaces what follows. `find` looks up what can be, and knows
+    nothing unless it is set; `questions` are what it was given."""
 
     def __init__(self, **options: Any) -> None:
         self.attempts: list[int] = []
@@ -26,6 +29,8 @@ class Workshop:
         self.at_once_max = 0
         self.touch = True
         self.script: Script | None = None
+        self.find: Find | None = None
+        self.questions: list[LookupContext] = []
         self.began = asyncio.Event()
         self.gate = asyncio.Event()
         self.app = App("workshop")
@@ -54,3 +59,10 @@ class Workshop:
                 return {"order": order}
             finally:
                 self.at_once -= 1
+
+        if effect == "reconcilable":
+
+            @self.app.lookup(name)
+            async def find(context: LookupContext) -> Any:
+                self.questions.append(context)
+                return NotKnown() if self.find is None else await self.find(context)

@@ -61,6 +61,11 @@ async def charge(context: placet.Context, order: str) -> Any:
     return await _charge(context, order)
 
 
+@app.lookup("till.charge")
+async def find_charge(context: placet.LookupContext) -> placet.Committed | placet.NotCommitted:
+    return await _find_charge(context)
+
+
 @app.tool("till.charge_unmarked", "reconcilable", hazards=["financial"], no_approval="a test")
 async def charge_unmarked(context: placet.Context, order: str) -> Any:
     return await _charge(context, order)
@@ -69,6 +74,16 @@ async def charge_unmarked(context: placet.Context, order: str) -> Any:
 async def _charge(context: placet.Context, order: str) -> Any:
     body = {"reference": context.effect_key, "order": order, "amount": "1.00"}
     return await ask("POST", "/charges", body)
+
+
+@app.lookup("till.charge_unmarked")
+async def find_charge_unmarked(context: placet.LookupContext) -> placet.Committed | placet.NotCommitted:
+    return await _find_charge(context)
+
+
+async def _find_charge(context: placet.LookupContext) -> placet.Committed | placet.NotCommitted:
+    found = await ask("GET", f"/charges?reference={context.effect_key}")
+    return placet.NotCommitted(retryable=True) if "error" in found else placet.Committed(found)
 
 
 @app.tool("till.send", "unsafe", effect_marked=True, hazards=["message"], no_approval="a test")

@@ -6,7 +6,7 @@ import pytest
 
 from placet.v1 import capability_pb2
 from placet_server.model.capability import Capability
-from placet_server.model.contract import Backoff, Contract, EffectClass, Limits, contract_for
+from placet_server.model.contract import Backoff, Contract, EffectClass, Limits, Reconcile, contract_for
 from placet_server.model.manifest import Manifest
 from placet_server.rpc.convert.capability import manifest_message, manifest_of
 
@@ -24,6 +24,7 @@ def through_the_wire(contract: Contract) -> Capability:
     [
         *(contract_for(effect) for effect in EffectClass),
         replace(READ, retry=Backoff(initial_delay_seconds=0.25, multiplier=3.0, elapsed_seconds_max=3600.0)),
+        replace(READ, reconcile=Reconcile(automatic=False, elapsed_seconds_max=7200.0)),
         replace(READ, limits=Limits(queue_delay_seconds_max=90.0)),
     ],
     ids=str,

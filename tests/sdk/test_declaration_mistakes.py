@@ -43,6 +43,30 @@ def test_a_name_and_version_cannot_be_declared_twice_but_versions_live_side_by_s
     assert "'orders.lookup' version '1' is declared twice" in _refusal(declare)
 
 
+def test_a_lookup_belongs_to_one_tool_that_has_an_effect() -> None:
+    async def find(context: placet.LookupContext) -> placet.NotKnown:
+        return placet.NotKnown()
+
+    async def wrong(context: Context) -> None:
+        pass
+
+    def declare(effect: Any, *finds: Callable[..., Any]) -> Callable[[placet.App], None]:
+        def declaring(app: placet.App) -> None:
+            if effect:
+                app.tool("orders.pay", effect)(lambda: None)
+            for each in finds:
+                app.lookup("orders.pay")(each)
+
+        return declaring
+
+    assert "tool 'orders.pay' version '1' is not declared; its lookup comes after" in _refusal(
+        declare("", find)
+    )
+    assert "has two lookups" in _refusal(declare("reconcilable", find, find))
+    assert "no effect to look up" in _refusal(declare("read", find))
+    assert "is a lookup; annotate 'context' as placet.LookupContext" in _refusal(declare("unsafe", wrong))
+
+
 def test_parameters_need_types() -> None:
     def handler(order) -> None:  # type: ignore[no-untyped-def]
         pass

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from placet.context import CallerInfo
 from placet.failure import Cancelled, Failure
+from placet.lookup import Committed, LookupContext, NotCommitted
 from placet.sample import provider, shop
 from placet.testing import FakeContext, FakeSyncContext
 
@@ -51,6 +54,24 @@ async def test_a_charge_is_checkpointed_before_it_is_sent_and_can_be_looked_up(b
     charged = await shop.charge(context, **ORDER)
     assert [(context.effect_key, None)] == context.said.checkpoints
     assert _ask(f"{base}/charges?reference={context.effect_key}")["charge"] == charged.charge
+
+
+async def test_a_charge_is_found_again_and_what_was_not_charged_is_not(base: str) -> None:
+    def asked(effect_key: str) -> LookupContext:
+        return LookupContext(
+            action_id="a",
+            capability="payments.charge",
+            version="1",
+            caller=CallerInfo(tenant="t", subject="s", kind="user"),
+            attempt=1,
+            effect_key=effect_key,
+            until=time.monotonic() + 5,
+        )
+
+    context = FakeContext()
+    charged = await shop.charge(context, **ORDER)
+    assert Committed(charged) == await shop.find_charge(asked(context.effect_key))
+    assert isinstance(await shop.find_charge(asked("never sent")), NotCommitted)
 
 
 def test_a_message_sent_twice_is_two_messages(base: str) -> None:

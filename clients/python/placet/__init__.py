@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from placet.contract import Credentials
     from placet.errors import PlacetError
     from placet.failure import Cancelled, DeclarationError, Failure
+    from placet.lookup import Committed, LookupContext, NotCommitted, NotKnown
     from placet.result import Result, Submitted
 
 # Imported on first use: whoever only calls needs no pydantic, whoever only declares needs no gRPC.
@@ -29,11 +30,15 @@ _HOMES = {
     "CallerInfo": "context",
     "Cancelled": "failure",
     "Client": "client",
+    "Committed": "lookup",
     "Context": "context",
     "Credentials": "contract",
     "DeclarationError": "failure",
     "Failure": "failure",
     "Json": "context",
+    "LookupContext": "lookup",
+    "NotCommitted": "lookup",
+    "NotKnown": "lookup",
     "PlacetError": "errors",
     "Result": "result",
     "Submission": "batch",
@@ -50,11 +55,15 @@ __all__ = [
     "CallerInfo",
     "Cancelled",
     "Client",
+    "Committed",
     "Context",
     "Credentials",
     "DeclarationError",
     "Failure",
     "Json",
+    "LookupContext",
+    "NotCommitted",
+    "NotKnown",
     "PlacetError",
     "Result",
     "Submission",

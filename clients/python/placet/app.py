@@ -7,13 +7,14 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import Any, TypeVar, Unpack
 
 from placet.contract import EffectWord, Options, Terms, contract_of
 from placet.failure import DeclarationError
-from placet.handler import Handler, read_handler
+from placet.handler import Handler, read_handler, read_lookup
+from placet.lookup import Lookup
 from placet.schema import schema_text
 from placet.v1 import capability_pb2 as pb
 
@@ -31,7 +32,8 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 class Tool:
     """One capability and its handler.
 
-    `call(context, value)` takes parsed JSON and returns JSON, or an awaitable of it if `is_async`.
+    `call(context, text)` takes JSON text and returns JSON, or an awaitable of it if `is_async`. `lookup` finds out
+    what became of the effect of an attempt that was lost.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Tool:
     effect_marked: bool
     call: Callable[[Any, Any], Any]
     capability: pb.Capability
+    lookup: Lookup | None = None
 
 
 class App:
@@ -57,6 +60,8 @@ class App:
         self.version = version
         self.reference = ""
         self._tools: dict[tuple[str, str], Tool] = {}
+        # Whose handlers get the input as one value, as their schema was given.
+        self._takes_whole: set[tuple[str, str]] = set()
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -111,9 +116,41 @@ class App:
                 documentation_url=documentation_url,
             )
             self._add(name, version, handler, contract, presentation)
+            if input_schema is not None:
+                self._takes_whole.add((name, version))
             return function
 
         return declare
+
+    def lookup(self, name: str, *, version: str = "1") -> Callable[[FunctionT], FunctionT]:
+        """Make a function the lookup of a tool that is declared above it: asked what became of the effect, when an
+        attempt was lost. The function stays as it is.
+
+        A parameter annotated `LookupContext` gets what is known of the attempt, the others are members of the tool's
+        input, not necessarily all. It returns `Committed`, `NotCommitted` or `NotKnown`, and changes nothing: it is
+        asked as often as it takes. A "reconcilable" tool needs one. Raises DeclarationError.
+        """
+        names = sys._getframe(1).f_locals
+
+        def declare(function: FunctionT) -> FunctionT:
+            tool = self._to_look_up(name, version)
+            takes_whole = (name, version) in self._takes_whole
+            lookup = read_lookup(function, names=names, takes_whole=takes_whole)
+            self._tools[name, version] = replace(tool, lookup=lookup)
+            return function
+
+        return declare
+
+    def _to_look_up(self, name: str, version: str) -> Tool:
+        what = f"tool {name!r} version {version!r}"
+        tool = self._tools.get((name, version))
+        if tool is None:
+            raise DeclarationError(f"{what} is not declared; its lookup comes after it")
+        if tool.lookup is not None:
+            raise DeclarationError(f"{what} has two lookups; remove one")
+        if tool.capability.contract.effect == pb.EFFECT_CLASS_READ:
+            raise DeclarationError(f"{what} is 'read', which has no effect to look up; remove the lookup")
+        return tool
 
     def _check_name(self, name: str, version: str) -> None:
         if len(name) > 128 or not _TOOL_NAME.fullmatch(name):

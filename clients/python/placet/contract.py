@@ -99,6 +99,10 @@ class Options(TypedDict, total=False):
     retry_delay_max: Span | None
     retry_multiplier: float | None
     retry_elapsed_max: Span | None
+    reconcile_automatic: bool | None
+    reconcile_delay: Span | None
+    reconcile_delay_max: Span | None
+    reconcile_elapsed_max: Span | None
     queue_delay_max: Span | None
     timeout: Span | None
     timeout_max: Span | None
@@ -128,6 +132,10 @@ class Terms:
     retry_delay_max: Span | None = None
     retry_multiplier: float | None = None
     retry_elapsed_max: Span | None = None
+    reconcile_automatic: bool | None = None
+    reconcile_delay: Span | None = None
+    reconcile_delay_max: Span | None = None
+    reconcile_elapsed_max: Span | None = None
     queue_delay_max: Span | None = None
     timeout: Span | None = None
     timeout_max: Span | None = None
@@ -162,6 +170,8 @@ def contract_of(terms: Terms, what: str) -> pb.Contract:
         limits=_limits(terms, what),
         idempotency=_idempotency(terms, what),
     )
+    if (reconcile := _reconcile(terms, what)) is not None:
+        contract.reconcile.CopyFrom(reconcile)
     if terms.no_approval is not None:
         contract.no_approval.reason = terms.no_approval
     if (rule := terms.credentials) is not None:
@@ -209,6 +219,17 @@ def _retry(terms: Terms, what: str) -> pb.RetryRule:
         multiplier=multiplier or 0.0,
         elapsed_max=_span(terms.retry_elapsed_max, "retry_elapsed_max", what),
     )
+
+
+def _reconcile(terms: Terms, what: str) -> pb.ReconcileRule | None:
+    """None if nothing is said."""
+    rule = pb.ReconcileRule(
+        automatic=terms.reconcile_automatic,
+        initial_delay=_span(terms.reconcile_delay, "reconcile_delay", what),
+        delay_max=_span(terms.reconcile_delay_max, "reconcile_delay_max", what),
+        elapsed_max=_span(terms.reconcile_elapsed_max, "reconcile_elapsed_max", what),
+    )
+    return rule if rule.ListFields() else None
 
 
 def _limits(terms: Terms, what: str) -> pb.Limits:

@@ -13,6 +13,7 @@ from typing_extensions import is_typeddict
 
 from placet.context import Context, SyncContext
 from placet.failure import DeclarationError, Failure
+from placet.lookup import Committed, Lookup, LookupContext
 from placet.schema import NO_DEFAULT, adapter_of, model_of_parameters, schema_of
 
 VIOLATIONS_SHOWN_MAX = 16
@@ -20,6 +21,8 @@ VIOLATIONS_SHOWN_MAX = 16
 # From a context and the input's JSON text to the arguments of the function.
 Bind = Callable[[Any, str], dict[str, Any]]
 Dump = Callable[[Any], Any]
+
+_KINDS: dict[type, str] = {Context: "async", SyncContext: "a plain function", LookupContext: "a lookup"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +50,10 @@ def read_handler(
 
     Raises DeclarationError.
     """
-    what = f"{getattr(function, '__qualname__', function)!s}()"
+    what = _what(function)
     is_async = _is_async(function, what)
     hints = _hints(function, names, what)
-    context_name, parameters = _parameters(function, hints, is_async, what)
+    context_name, parameters = _parameters(function, hints, Context if is_async else SyncContext, what)
     bind, derived_input = _input(parameters, context_name, input_schema is not None, what)
     dump, derived_output = _output(hints, output_schema is not None, what)
     return Handler(
@@ -60,6 +63,28 @@ def read_handler(
         output_schema=derived_output if output_schema is None else output_schema,
         call=_async_call(function, bind, dump) if is_async else _plain_call(function, bind, dump),
     )
+
+
+def read_lookup(function: Callable[..., Any], *, names: Mapping[str, Any], takes_whole: bool) -> Lookup:
+    """As `read_handler`, but it may leave members of the input out.
+
+    `takes_whole`: its one parameter is the whole input. Raises DeclarationError.
+    """
+    what = _what(function)
+    is_async = _is_async(function, what)
+    hints = _hints(function, names, what)
+    context_name, parameters = _parameters(function, hints, LookupContext, what)
+    bind, _ = _input(parameters, context_name, takes_whole, what, takes_all=False)
+    call = _async_call if is_async else _plain_call
+    return Lookup(is_async=is_async, call=call(function, bind, _as_found))
+
+
+def _as_found(answer: Any) -> Any:
+    return Committed(_dump_anything(answer.output)) if isinstance(answer, Committed) else answer
+
+
+def _what(function: Callable[..., Any]) -> str:
+    return f"{getattr(function, '__qualname__', function)!s}()"
 
 
 def _async_call(function: Callable[..., Any], bind: Bind, dump: Dump) -> Callable[[Any, str], Any]:
@@ -97,7 +122,7 @@ def _hints(function: Callable[..., Any], names: Mapping[str, Any], what: str) ->
 
 
 def _parameters(
-    function: Callable[..., Any], hints: Mapping[str, Any], is_async: bool, what: str
+    function: Callable[..., Any], hints: Mapping[str, Any], wanted: type, what: str
 ) -> tuple[str | None, list[tuple[str, Any, Any]]]:
     """The context parameter's name, then (name, annotation, default) of the others."""
     context_name = None
@@ -112,13 +137,12 @@ def _parameters(
                 f"{what}: annotate {name!r}, for example `{name}: str` or `{name}: placet.Context`"
             )
         annotation = hints[name]
-        if annotation in (Context, SyncContext):
+        if annotation in (Context, SyncContext, LookupContext):
             if context_name is not None:
                 raise DeclarationError(f"{what} takes two contexts; remove {name!r}")
-            if (annotation is Context) != is_async:
-                right = "Context" if is_async else "SyncContext"
+            if annotation is not wanted:
                 raise DeclarationError(
-                    f"{what} is {'async' if is_async else 'a plain function'}; annotate {name!r} as placet.{right}"
+                    f"{what} is {_KINDS[wanted]}; annotate {name!r} as placet.{wanted.__name__}"
                 )
             context_name = name
             continue
@@ -128,7 +152,12 @@ def _parameters(
 
 
 def _input(
-    parameters: list[tuple[str, Any, Any]], context_name: str | None, schema_given: bool, what: str
+    parameters: list[tuple[str, Any, Any]],
+    context_name: str | None,
+    schema_given: bool,
+    what: str,
+    *,
+    takes_all: bool = True,
 ) -> tuple[Bind, dict[str, Any]]:
     """One parameter that is an object by itself takes the whole input; otherwise every parameter is a member of it."""
     if len(parameters) == 1 and (schema_given or _is_object(parameters[0][1])):
@@ -138,7 +167,7 @@ def _input(
     else:
         for name, annotation, _ in parameters:
             adapter_of(annotation, f"parameter {name!r} of {what}")
-        adapter = TypeAdapter(model_of_parameters(parameters))
+        adapter = TypeAdapter(model_of_parameters(parameters, others="forbid" if takes_all else "ignore"))
         bind = _bind_members(adapter, [name for name, _, _ in parameters], context_name)
     schema = {} if schema_given else schema_of(adapter, "validation", f"the input of {what}")
     return bind, schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
@@ -53,9 +53,9 @@ def schema_of(adapter: TypeAdapter[Any], mode: JsonSchemaMode, what: str) -> dic
 
 
 def model_of_parameters(
-    parameters: Iterable[tuple[str, Any, Any]],
+    parameters: Iterable[tuple[str, Any, Any]], *, others: Literal["forbid", "ignore"]
 ) -> type[BaseModel]:
-    """A model with one member per (name, annotation, default), and no others allowed.
+    """A model with one member per (name, annotation, default); `others`: what becomes of members without a parameter.
 
     Its fields are called p0, p1, … in order and answer to the parameters' names by alias, so that no parameter name can
     collide with a method of BaseModel.
@@ -70,7 +70,7 @@ def model_of_parameters(
             else Field(default)
         )
         fields[f"p{index}"] = (Annotated[annotation, Field(alias=name)], given)
-    config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+    config = ConfigDict(extra=others, arbitrary_types_allowed=False)
     model: type[BaseModel] = create_model("Input", __config__=config, **fields)
     return model
 

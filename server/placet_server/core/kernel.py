@@ -55,7 +55,7 @@ class Kernel:
         return run is not None and run.handler_has_ended
 
     def overdue_thread_count(self) -> int:
-        return self.engine.threads.overdue_count()
+        return self.engine.threads.overdue_count() + self.engine.lookups.threads.overdue_count()
 
     async def drain(self, seconds: float) -> bool:
         """Wait for what runs; stop what still runs after so long, and let it settle.

@@ -138,6 +138,11 @@ class Action:
         """Servers run it from its queue; nobody waits for it."""
         return bool(self.queue)
 
+    @property
+    def effect_key(self) -> str:
+        """What the provider deduplicates on: the same over all attempts, and nobody's key of ours."""
+        return f"placet-{self.action_id}"
+
     def changed(self, **changes: Any) -> Action:
         """A copy with these members changed."""
         if not changes.keys() <= _MEMBERS:

@@ -111,6 +111,23 @@ def _share(action_id: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reconcile:
+    """How a lookup is asked. `automatic`: by the server itself. `elapsed_seconds_max`: from when the action became
+    ambiguous; after it only an operator has it asked.
+    """
+
+    automatic: bool = True
+    elapsed_seconds_max: float = HOUR_SECONDS
+    initial_delay_seconds: float = 1.0
+    delay_seconds_max: float = 300.0
+
+    def delay_seconds(self, asked: int) -> float:
+        """After so many questions."""
+        # Above 2 ** 50 there is no span that delay_seconds_max does not cut.
+        return min(self.delay_seconds_max, self.initial_delay_seconds * 2.0 ** min(max(asked, 1) - 1, 50))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialRule:
     """Which opaque credential handle the caller must carry; no issuers: any."""
 
@@ -134,7 +151,8 @@ class Contract:
     Members that are younger than the first release are None unless said: what is None is not in the document, so that
     digests of contracts that were admitted before stay as they are.
 
-    `attempts_max` counts tries and rescues of one action; `retry` None is `Backoff()`. `effect_marked`: the handler
+    `attempts_max` counts tries and rescues of one action; `retry` None is `Backoff()`, `reconcile` None `Reconcile()`.
+    `effect_marked`: the handler
     calls effect() before it touches the provider; until then a stopped attempt counts as not done."""
 
     effect: EffectClass
@@ -145,6 +163,7 @@ class Contract:
     idempotency: IdempotencyRule
     attempts_max: int = 1
     retry: Backoff | None = None
+    reconcile: Reconcile | None = None
     limits: Limits = field(default_factory=Limits)
     no_approval_reason: str | None = None
     credentials: CredentialRule = field(default_factory=CredentialRule)

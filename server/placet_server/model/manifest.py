@@ -69,6 +69,7 @@ class HandlerClaims:
     cancellable: bool = False
     streaming: bool = False
     effect_marked: bool = False
+    lookup: bool = False
 
 
 # (name, version) → claims, as the loaded app registered them.

@@ -10,7 +10,9 @@ import asyncio
 import json
 import os
 import urllib.error
+import urllib.parse
 import urllib.request
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from placet.app import App
 from placet.context import Context, SyncContext
 from placet.failure import Failure
+from placet.lookup import Committed, LookupContext, NotCommitted, NotKnown
 from placet.sample.provider import Ledger
 
 PROVIDER_VARIABLE = "PLACET_SAMPLE_PROVIDER"
@@ -109,6 +112,17 @@ async def charge(context: Context, order: OrderId, amount: Money) -> Charge:
     return Charge(**await _post("/charges", body, seconds=context.time_left()))
 
 
+@app.lookup("payments.charge")
+async def find_charge(context: LookupContext) -> Committed | NotCommitted | NotKnown:
+    """Asks the provider for the reference under which the charge was sent."""
+    found = await asyncio.to_thread(_find_charge, context.effect_key, context.time_left())
+    if found is not None:
+        return Committed(Charge(**found))
+    if PROVIDER_VARIABLE not in os.environ:
+        return NotKnown("what happened in a process is forgotten with it")
+    return NotCommitted(retryable=True, message="the provider knows no such charge")
+
+
 @app.tool(
     "messages.send",
     "unsafe",
@@ -164,6 +178,21 @@ def _post_blocking(path: str, body: dict[str, Any], key: str, seconds: float) ->
     except urllib.error.HTTPError as error:
         if 400 <= error.code < 500:
             raise Failure("provider_refused", f"status {error.code}", effect="not_done") from None
+        raise
+
+
+def _find_charge(reference: str, seconds: float) -> Any:
+    """None if there is no such charge. Raises OSError if the provider does not answer."""
+    base = os.environ.get(PROVIDER_VARIABLE)
+    if not base:
+        return _ledger.charged(reference)
+    url = f"{base}/charges?reference={urllib.parse.quote(reference)}"
+    try:
+        with _opener.open(url, timeout=max(seconds, 0.001)) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        if error.code == HTTPStatus.NOT_FOUND:
+            return None
         raise
 
 

@@ -83,7 +83,7 @@ const (
 	EffectClass_EFFECT_CLASS_READ EffectClass = 1
 	// The provider deduplicates on our effect key, for effect_key_ttl.
 	EffectClass_EFFECT_CLASS_IDEMPOTENT EffectClass = 2
-	// The effect can be looked up at the provider.
+	// The effect can be looked up at the provider: the handler comes with a lookup.
 	EffectClass_EFFECT_CLASS_RECONCILABLE EffectClass = 3
 	// None of these.
 	EffectClass_EFFECT_CLASS_UNSAFE EffectClass = 4
@@ -622,6 +622,8 @@ type Contract struct {
 	Cancellable bool `protobuf:"varint,13,opt,name=cancellable,proto3" json:"cancellable,omitempty"`
 	// The handler sends chunks.
 	Streaming bool `protobuf:"varint,14,opt,name=streaming,proto3" json:"streaming,omitempty"`
+	// How its lookup is asked what became of an effect that may have happened.
+	Reconcile *ReconcileRule `protobuf:"bytes,15,opt,name=reconcile,proto3" json:"reconcile,omitempty"`
 	// The handler calls effect() before it touches the provider: until then a stopped attempt counts as not done.
 	EffectMarked  bool `protobuf:"varint,16,opt,name=effect_marked,json=effectMarked,proto3" json:"effect_marked,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -740,6 +742,13 @@ func (x *Contract) GetStreaming() bool {
 		return x.Streaming
 	}
 	return false
+}
+
+func (x *Contract) GetReconcile() *ReconcileRule {
+	if x != nil {
+		return x.Reconcile
+	}
+	return nil
 }
 
 func (x *Contract) GetEffectMarked() bool {
@@ -942,6 +951,79 @@ func (x *RetryRule) GetElapsedMax() *durationpb.Duration {
 	return nil
 }
 
+// How a lookup is asked. RECONCILABLE needs a lookup, other classes may have one, READ has none.
+type ReconcileRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The server asks by itself. Default true; otherwise only when an operator says so.
+	Automatic *bool `protobuf:"varint,1,opt,name=automatic,proto3,oneof" json:"automatic,omitempty"`
+	// From when the action became ambiguous; then it is an operator's. Default 1 h.
+	ElapsedMax *durationpb.Duration `protobuf:"bytes,2,opt,name=elapsed_max,json=elapsedMax,proto3" json:"elapsed_max,omitempty"`
+	// Pause before the second question; each further one is twice as long. Default 1 s.
+	InitialDelay *durationpb.Duration `protobuf:"bytes,3,opt,name=initial_delay,json=initialDelay,proto3" json:"initial_delay,omitempty"`
+	// The longest pause. Default 5 min.
+	DelayMax      *durationpb.Duration `protobuf:"bytes,4,opt,name=delay_max,json=delayMax,proto3" json:"delay_max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReconcileRule) Reset() {
+	*x = ReconcileRule{}
+	mi := &file_placet_v1_capability_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReconcileRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReconcileRule) ProtoMessage() {}
+
+func (x *ReconcileRule) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_capability_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReconcileRule.ProtoReflect.Descriptor instead.
+func (*ReconcileRule) Descriptor() ([]byte, []int) {
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ReconcileRule) GetAutomatic() bool {
+	if x != nil && x.Automatic != nil {
+		return *x.Automatic
+	}
+	return false
+}
+
+func (x *ReconcileRule) GetElapsedMax() *durationpb.Duration {
+	if x != nil {
+		return x.ElapsedMax
+	}
+	return nil
+}
+
+func (x *ReconcileRule) GetInitialDelay() *durationpb.Duration {
+	if x != nil {
+		return x.InitialDelay
+	}
+	return nil
+}
+
+func (x *ReconcileRule) GetDelayMax() *durationpb.Duration {
+	if x != nil {
+		return x.DelayMax
+	}
+	return nil
+}
+
 // Bounds of one action.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -961,7 +1043,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_placet_v1_capability_proto_msgTypes[6]
+	mi := &file_placet_v1_capability_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1055,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[6]
+	mi := &file_placet_v1_capability_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1068,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{6}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Limits) GetTimeoutDefault() *durationpb.Duration {
@@ -1039,7 +1121,7 @@ type CredentialRule struct {
 
 func (x *CredentialRule) Reset() {
 	*x = CredentialRule{}
-	mi := &file_placet_v1_capability_proto_msgTypes[7]
+	mi := &file_placet_v1_capability_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1051,7 +1133,7 @@ func (x *CredentialRule) String() string {
 func (*CredentialRule) ProtoMessage() {}
 
 func (x *CredentialRule) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[7]
+	mi := &file_placet_v1_capability_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1146,7 @@ func (x *CredentialRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CredentialRule.ProtoReflect.Descriptor instead.
 func (*CredentialRule) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{7}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CredentialRule) GetRequired() bool {
@@ -1099,7 +1181,7 @@ type DataRule struct {
 
 func (x *DataRule) Reset() {
 	*x = DataRule{}
-	mi := &file_placet_v1_capability_proto_msgTypes[8]
+	mi := &file_placet_v1_capability_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1193,7 @@ func (x *DataRule) String() string {
 func (*DataRule) ProtoMessage() {}
 
 func (x *DataRule) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[8]
+	mi := &file_placet_v1_capability_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1206,7 @@ func (x *DataRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataRule.ProtoReflect.Descriptor instead.
 func (*DataRule) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{8}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DataRule) GetSensitivePaths() []string {
@@ -1151,7 +1233,7 @@ type Manifest struct {
 
 func (x *Manifest) Reset() {
 	*x = Manifest{}
-	mi := &file_placet_v1_capability_proto_msgTypes[9]
+	mi := &file_placet_v1_capability_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1245,7 @@ func (x *Manifest) String() string {
 func (*Manifest) ProtoMessage() {}
 
 func (x *Manifest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[9]
+	mi := &file_placet_v1_capability_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1258,7 @@ func (x *Manifest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Manifest.ProtoReflect.Descriptor instead.
 func (*Manifest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{9}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Manifest) GetName() string {
@@ -1218,7 +1300,7 @@ type LocalHandlers struct {
 
 func (x *LocalHandlers) Reset() {
 	*x = LocalHandlers{}
-	mi := &file_placet_v1_capability_proto_msgTypes[10]
+	mi := &file_placet_v1_capability_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1230,7 +1312,7 @@ func (x *LocalHandlers) String() string {
 func (*LocalHandlers) ProtoMessage() {}
 
 func (x *LocalHandlers) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[10]
+	mi := &file_placet_v1_capability_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1243,7 +1325,7 @@ func (x *LocalHandlers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocalHandlers.ProtoReflect.Descriptor instead.
 func (*LocalHandlers) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{10}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LocalHandlers) GetApp() string {
@@ -1276,7 +1358,7 @@ const file_placet_v1_capability_proto_rawDesc = "" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x1d\n" +
 	"\n" +
 	"key_fields\x18\x04 \x03(\tR\tkeyFields\x12+\n" +
-	"\x11documentation_url\x18\x05 \x01(\tR\x10documentationUrl\"\xe5\x04\n" +
+	"\x11documentation_url\x18\x05 \x01(\tR\x10documentationUrl\"\x9d\x05\n" +
 	"\bContract\x12.\n" +
 	"\x06effect\x18\x01 \x01(\x0e2\x16.placet.v1.EffectClassR\x06effect\x12?\n" +
 	"\x0eeffect_key_ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\feffectKeyTtl\x12+\n" +
@@ -1291,7 +1373,8 @@ const file_placet_v1_capability_proto_rawDesc = "" +
 	" \x01(\v2\x19.placet.v1.CredentialRuleR\vcredentials\x12'\n" +
 	"\x04data\x18\v \x01(\v2\x13.placet.v1.DataRuleR\x04data\x12 \n" +
 	"\vcancellable\x18\r \x01(\bR\vcancellable\x12\x1c\n" +
-	"\tstreaming\x18\x0e \x01(\bR\tstreaming\x12#\n" +
+	"\tstreaming\x18\x0e \x01(\bR\tstreaming\x126\n" +
+	"\treconcile\x18\x0f \x01(\v2\x18.placet.v1.ReconcileRuleR\treconcile\x12#\n" +
 	"\reffect_marked\x18\x10 \x01(\bR\feffectMarked\"$\n" +
 	"\n" +
 	"NoApproval\x12\x16\n" +
@@ -1308,7 +1391,15 @@ const file_placet_v1_capability_proto_rawDesc = "" +
 	"multiplier\x18\x04 \x01(\x01R\n" +
 	"multiplier\x12:\n" +
 	"\velapsed_max\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"elapsedMax\"\x9d\x02\n" +
+	"elapsedMax\"\xf4\x01\n" +
+	"\rReconcileRule\x12!\n" +
+	"\tautomatic\x18\x01 \x01(\bH\x00R\tautomatic\x88\x01\x01\x12:\n" +
+	"\velapsed_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"elapsedMax\x12>\n" +
+	"\rinitial_delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\finitialDelay\x126\n" +
+	"\tdelay_max\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bdelayMaxB\f\n" +
+	"\n" +
+	"_automatic\"\x9d\x02\n" +
 	"\x06Limits\x12B\n" +
 	"\x0ftimeout_default\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x0etimeoutDefault\x12:\n" +
 	"\vtimeout_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
@@ -1379,7 +1470,7 @@ func file_placet_v1_capability_proto_rawDescGZIP() []byte {
 }
 
 var file_placet_v1_capability_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_placet_v1_capability_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_placet_v1_capability_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_placet_v1_capability_proto_goTypes = []any{
 	(CapabilityKind)(0),         // 0: placet.v1.CapabilityKind
 	(EffectClass)(0),            // 1: placet.v1.EffectClass
@@ -1393,43 +1484,48 @@ var file_placet_v1_capability_proto_goTypes = []any{
 	(*NoApproval)(nil),          // 9: placet.v1.NoApproval
 	(*IdempotencyRule)(nil),     // 10: placet.v1.IdempotencyRule
 	(*RetryRule)(nil),           // 11: placet.v1.RetryRule
-	(*Limits)(nil),              // 12: placet.v1.Limits
-	(*CredentialRule)(nil),      // 13: placet.v1.CredentialRule
-	(*DataRule)(nil),            // 14: placet.v1.DataRule
-	(*Manifest)(nil),            // 15: placet.v1.Manifest
-	(*LocalHandlers)(nil),       // 16: placet.v1.LocalHandlers
-	(*durationpb.Duration)(nil), // 17: google.protobuf.Duration
+	(*ReconcileRule)(nil),       // 12: placet.v1.ReconcileRule
+	(*Limits)(nil),              // 13: placet.v1.Limits
+	(*CredentialRule)(nil),      // 14: placet.v1.CredentialRule
+	(*DataRule)(nil),            // 15: placet.v1.DataRule
+	(*Manifest)(nil),            // 16: placet.v1.Manifest
+	(*LocalHandlers)(nil),       // 17: placet.v1.LocalHandlers
+	(*durationpb.Duration)(nil), // 18: google.protobuf.Duration
 }
 var file_placet_v1_capability_proto_depIdxs = []int32{
 	0,  // 0: placet.v1.Capability.kind:type_name -> placet.v1.CapabilityKind
 	8,  // 1: placet.v1.Capability.contract:type_name -> placet.v1.Contract
 	7,  // 2: placet.v1.Capability.presentation:type_name -> placet.v1.Presentation
 	1,  // 3: placet.v1.Contract.effect:type_name -> placet.v1.EffectClass
-	17, // 4: placet.v1.Contract.effect_key_ttl:type_name -> google.protobuf.Duration
+	18, // 4: placet.v1.Contract.effect_key_ttl:type_name -> google.protobuf.Duration
 	2,  // 5: placet.v1.Contract.hazards:type_name -> placet.v1.Hazard
 	3,  // 6: placet.v1.Contract.risk:type_name -> placet.v1.Risk
 	10, // 7: placet.v1.Contract.idempotency:type_name -> placet.v1.IdempotencyRule
 	11, // 8: placet.v1.Contract.retry:type_name -> placet.v1.RetryRule
-	12, // 9: placet.v1.Contract.limits:type_name -> placet.v1.Limits
+	13, // 9: placet.v1.Contract.limits:type_name -> placet.v1.Limits
 	9,  // 10: placet.v1.Contract.no_approval:type_name -> placet.v1.NoApproval
-	13, // 11: placet.v1.Contract.credentials:type_name -> placet.v1.CredentialRule
-	14, // 12: placet.v1.Contract.data:type_name -> placet.v1.DataRule
-	4,  // 13: placet.v1.IdempotencyRule.requirement:type_name -> placet.v1.KeyRequirement
-	5,  // 14: placet.v1.IdempotencyRule.scope:type_name -> placet.v1.KeyScope
-	17, // 15: placet.v1.IdempotencyRule.ttl:type_name -> google.protobuf.Duration
-	17, // 16: placet.v1.RetryRule.initial_delay:type_name -> google.protobuf.Duration
-	17, // 17: placet.v1.RetryRule.delay_max:type_name -> google.protobuf.Duration
-	17, // 18: placet.v1.RetryRule.elapsed_max:type_name -> google.protobuf.Duration
-	17, // 19: placet.v1.Limits.timeout_default:type_name -> google.protobuf.Duration
-	17, // 20: placet.v1.Limits.timeout_max:type_name -> google.protobuf.Duration
-	17, // 21: placet.v1.Limits.queue_delay_max:type_name -> google.protobuf.Duration
-	6,  // 22: placet.v1.Manifest.capabilities:type_name -> placet.v1.Capability
-	16, // 23: placet.v1.Manifest.local:type_name -> placet.v1.LocalHandlers
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	14, // 11: placet.v1.Contract.credentials:type_name -> placet.v1.CredentialRule
+	15, // 12: placet.v1.Contract.data:type_name -> placet.v1.DataRule
+	12, // 13: placet.v1.Contract.reconcile:type_name -> placet.v1.ReconcileRule
+	4,  // 14: placet.v1.IdempotencyRule.requirement:type_name -> placet.v1.KeyRequirement
+	5,  // 15: placet.v1.IdempotencyRule.scope:type_name -> placet.v1.KeyScope
+	18, // 16: placet.v1.IdempotencyRule.ttl:type_name -> google.protobuf.Duration
+	18, // 17: placet.v1.RetryRule.initial_delay:type_name -> google.protobuf.Duration
+	18, // 18: placet.v1.RetryRule.delay_max:type_name -> google.protobuf.Duration
+	18, // 19: placet.v1.RetryRule.elapsed_max:type_name -> google.protobuf.Duration
+	18, // 20: placet.v1.ReconcileRule.elapsed_max:type_name -> google.protobuf.Duration
+	18, // 21: placet.v1.ReconcileRule.initial_delay:type_name -> google.protobuf.Duration
+	18, // 22: placet.v1.ReconcileRule.delay_max:type_name -> google.protobuf.Duration
+	18, // 23: placet.v1.Limits.timeout_default:type_name -> google.protobuf.Duration
+	18, // 24: placet.v1.Limits.timeout_max:type_name -> google.protobuf.Duration
+	18, // 25: placet.v1.Limits.queue_delay_max:type_name -> google.protobuf.Duration
+	6,  // 26: placet.v1.Manifest.capabilities:type_name -> placet.v1.Capability
+	17, // 27: placet.v1.Manifest.local:type_name -> placet.v1.LocalHandlers
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_capability_proto_init() }
@@ -1437,13 +1533,14 @@ func file_placet_v1_capability_proto_init() {
 	if File_placet_v1_capability_proto != nil {
 		return
 	}
+	file_placet_v1_capability_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_capability_proto_rawDesc), len(file_placet_v1_capability_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -53,7 +53,7 @@ class _EffectClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EffectCla
     EFFECT_CLASS_IDEMPOTENT: _EffectClass.ValueType  # 2
     """The provider deduplicates on our effect key, for effect_key_ttl."""
     EFFECT_CLASS_RECONCILABLE: _EffectClass.ValueType  # 3
-    """The effect can be looked up at the provider."""
+    """The effect can be looked up at the provider: the handler comes with a lookup."""
     EFFECT_CLASS_UNSAFE: _EffectClass.ValueType  # 4
     """None of these."""
 
@@ -67,7 +67,7 @@ EFFECT_CLASS_READ: EffectClass.ValueType  # 1
 EFFECT_CLASS_IDEMPOTENT: EffectClass.ValueType  # 2
 """The provider deduplicates on our effect key, for effect_key_ttl."""
 EFFECT_CLASS_RECONCILABLE: EffectClass.ValueType  # 3
-"""The effect can be looked up at the provider."""
+"""The effect can be looked up at the provider: the handler comes with a lookup."""
 EFFECT_CLASS_UNSAFE: EffectClass.ValueType  # 4
 """None of these."""
 Global___EffectClass: _TypeAlias = EffectClass  # noqa: Y015
@@ -328,6 +328,7 @@ class Contract(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     CANCELLABLE_FIELD_NUMBER: _builtins.int
     STREAMING_FIELD_NUMBER: _builtins.int
+    RECONCILE_FIELD_NUMBER: _builtins.int
     EFFECT_MARKED_FIELD_NUMBER: _builtins.int
     effect: Global___EffectClass.ValueType
     """Whether repeating is safe."""
@@ -371,6 +372,10 @@ class Contract(_message.Message):
     def data(self) -> Global___DataRule:
         """What is sensitive."""
 
+    @_builtins.property
+    def reconcile(self) -> Global___ReconcileRule:
+        """How its lookup is asked what became of an effect that may have happened."""
+
     def __init__(
         self,
         *,
@@ -386,11 +391,12 @@ class Contract(_message.Message):
         data: Global___DataRule | None = ...,
         cancellable: _builtins.bool = ...,
         streaming: _builtins.bool = ...,
+        reconcile: Global___ReconcileRule | None = ...,
         effect_marked: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["credentials", b"credentials", "data", b"data", "effect_key_ttl", b"effect_key_ttl", "idempotency", b"idempotency", "limits", b"limits", "no_approval", b"no_approval", "retry", b"retry"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["credentials", b"credentials", "data", b"data", "effect_key_ttl", b"effect_key_ttl", "idempotency", b"idempotency", "limits", b"limits", "no_approval", b"no_approval", "reconcile", b"reconcile", "retry", b"retry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancellable", b"cancellable", "credentials", b"credentials", "data", b"data", "effect", b"effect", "effect_key_ttl", b"effect_key_ttl", "effect_marked", b"effect_marked", "hazards", b"hazards", "idempotency", b"idempotency", "limits", b"limits", "no_approval", b"no_approval", "retry", b"retry", "risk", b"risk", "streaming", b"streaming"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancellable", b"cancellable", "credentials", b"credentials", "data", b"data", "effect", b"effect", "effect_key_ttl", b"effect_key_ttl", "effect_marked", b"effect_marked", "hazards", b"hazards", "idempotency", b"idempotency", "limits", b"limits", "no_approval", b"no_approval", "reconcile", b"reconcile", "retry", b"retry", "risk", b"risk", "streaming", b"streaming"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -495,6 +501,48 @@ class RetryRule(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RetryRule: _TypeAlias = RetryRule  # noqa: Y015
+
+@_typing.final
+class ReconcileRule(_message.Message):
+    """How a lookup is asked. RECONCILABLE needs a lookup, other classes may have one, READ has none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AUTOMATIC_FIELD_NUMBER: _builtins.int
+    ELAPSED_MAX_FIELD_NUMBER: _builtins.int
+    INITIAL_DELAY_FIELD_NUMBER: _builtins.int
+    DELAY_MAX_FIELD_NUMBER: _builtins.int
+    automatic: _builtins.bool
+    """The server asks by itself. Default true; otherwise only when an operator says so."""
+    @_builtins.property
+    def elapsed_max(self) -> _duration_pb2.Duration:
+        """From when the action became ambiguous; then it is an operator's. Default 1 h."""
+
+    @_builtins.property
+    def initial_delay(self) -> _duration_pb2.Duration:
+        """Pause before the second question; each further one is twice as long. Default 1 s."""
+
+    @_builtins.property
+    def delay_max(self) -> _duration_pb2.Duration:
+        """The longest pause. Default 5 min."""
+
+    def __init__(
+        self,
+        *,
+        automatic: _builtins.bool | None = ...,
+        elapsed_max: _duration_pb2.Duration | None = ...,
+        initial_delay: _duration_pb2.Duration | None = ...,
+        delay_max: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_automatic", b"_automatic", "automatic", b"automatic", "delay_max", b"delay_max", "elapsed_max", b"elapsed_max", "initial_delay", b"initial_delay"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_automatic", b"_automatic", "automatic", b"automatic", "delay_max", b"delay_max", "elapsed_max", b"elapsed_max", "initial_delay", b"initial_delay"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__automatic: _TypeAlias = _typing.Literal["automatic"]  # noqa: Y015
+    _WhichOneofArgType__automatic: _TypeAlias = _typing.Literal["_automatic", b"_automatic"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__automatic) -> _WhichOneofReturnType__automatic | None: ...
+
+Global___ReconcileRule: _TypeAlias = ReconcileRule  # noqa: Y015
 
 @_typing.final
 class Limits(_message.Message):

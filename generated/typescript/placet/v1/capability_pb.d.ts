@@ -235,6 +235,13 @@ export declare type Contract = Message<"placet.v1.Contract"> & {
   streaming: boolean;
 
   /**
+   * How its lookup is asked what became of an effect that may have happened.
+   *
+   * @generated from field: placet.v1.ReconcileRule reconcile = 15;
+   */
+  reconcile?: ReconcileRule | undefined;
+
+  /**
    * The handler calls effect() before it touches the provider: until then a stopped attempt counts as not done.
    *
    * @generated from field: bool effect_marked = 16;
@@ -350,6 +357,47 @@ export declare type RetryRule = Message<"placet.v1.RetryRule"> & {
  * Use `create(RetryRuleSchema)` to create a new message.
  */
 export declare const RetryRuleSchema: GenMessage<RetryRule>;
+
+/**
+ * How a lookup is asked. RECONCILABLE needs a lookup, other classes may have one, READ has none.
+ *
+ * @generated from message placet.v1.ReconcileRule
+ */
+export declare type ReconcileRule = Message<"placet.v1.ReconcileRule"> & {
+  /**
+   * The server asks by itself. Default true; otherwise only when an operator says so.
+   *
+   * @generated from field: optional bool automatic = 1;
+   */
+  automatic?: boolean | undefined;
+
+  /**
+   * From when the action became ambiguous; then it is an operator's. Default 1 h.
+   *
+   * @generated from field: google.protobuf.Duration elapsed_max = 2;
+   */
+  elapsedMax?: Duration | undefined;
+
+  /**
+   * Pause before the second question; each further one is twice as long. Default 1 s.
+   *
+   * @generated from field: google.protobuf.Duration initial_delay = 3;
+   */
+  initialDelay?: Duration | undefined;
+
+  /**
+   * The longest pause. Default 5 min.
+   *
+   * @generated from field: google.protobuf.Duration delay_max = 4;
+   */
+  delayMax?: Duration | undefined;
+};
+
+/**
+ * Describes the message placet.v1.ReconcileRule.
+ * Use `create(ReconcileRuleSchema)` to create a new message.
+ */
+export declare const ReconcileRuleSchema: GenMessage<ReconcileRule>;
 
 /**
  * Bounds of one action.
@@ -568,7 +616,7 @@ export enum EffectClass {
   IDEMPOTENT = 2,
 
   /**
-   * The effect can be looked up at the provider.
+   * The effect can be looked up at the provider: the handler comes with a lookup.
    *
    * @generated from enum value: EFFECT_CLASS_RECONCILABLE = 3;
    */

@@ -16,6 +16,7 @@ from placet_server.model.contract import (
     EffectClass,
     Hazard,
     KeyRequirement,
+    Reconcile,
 )
 from placet_server.model.json_schema import SchemaRefused, compile_schema
 from placet_server.model.manifest import HandlerClaims, Handlers, Manifest, Problem
@@ -161,20 +162,34 @@ def _effect_problems(contract: Contract, path: str) -> Iterator[Problem]:
         yield _error(f"{path}.retry.attempts_max", "attempts_not_repeatable", text)
     if contract.retry is not None:
         yield from _backoff_problems(contract.retry, f"{path}.retry")
+    if contract.reconcile is not None:
+        yield from _reconcile_problems(contract, contract.reconcile, f"{path}.reconcile")
+
+
+def _reconcile_problems(contract: Contract, rule: Reconcile, path: str) -> Iterator[Problem]:
+    if contract.effect is EffectClass.READ:
+        yield _error(path, "reconcile_on_read", "READ has no effect to look up; leave reconcile out.")
+    yield from _span_problems(rule, path, "reconcile_range")
+    if rule.initial_delay_seconds > rule.delay_seconds_max:
+        yield _error(f"{path}.delay_max", "reconcile_order", "The longest pause is below the first.")
 
 
 def _backoff_problems(backoff: Backoff, path: str) -> Iterator[Problem]:
+    yield from _span_problems(backoff, path, "retry_range")
+    if not 1 <= backoff.multiplier <= 10:
+        yield _error(f"{path}.multiplier", "retry_range", "Between 1 and 10.")
+    if backoff.initial_delay_seconds > backoff.delay_seconds_max:
+        yield _error(f"{path}.delay_max", "retry_order", "The longest pause is below the first.")
+
+
+def _span_problems(backoff: Backoff | Reconcile, path: str, code: str) -> Iterator[Problem]:
     for member, seconds, low, high, text in (
         ("initial_delay", backoff.initial_delay_seconds, 0.001, DAY_SECONDS, "Between 1 ms and 24 h."),
         ("delay_max", backoff.delay_seconds_max, 0.001, 7 * DAY_SECONDS, "Between 1 ms and 7 days."),
         ("elapsed_max", backoff.elapsed_seconds_max, 1, _YEAR_SECONDS, "Between 1 s and 365 days."),
     ):
         if seconds is not None and not low <= seconds <= high:
-            yield _error(f"{path}.{member}", "retry_range", text)
-    if not 1 <= backoff.multiplier <= 10:
-        yield _error(f"{path}.multiplier", "retry_range", "Between 1 and 10.")
-    if backoff.initial_delay_seconds > backoff.delay_seconds_max:
-        yield _error(f"{path}.delay_max", "retry_order", "The longest pause is below the first.")
+            yield _error(f"{path}.{member}", code, text)
 
 
 def _key_problems(contract: Contract, path: str) -> Iterator[Problem]:
@@ -257,6 +272,10 @@ def _handler_problems(capability: Capability, path: str, claims: HandlerClaims |
                 f"handler_not_{member}",
                 f"{member} is declared, but the handler {text}.",
             )
+    if (contract.effect is EffectClass.RECONCILABLE or contract.reconcile is not None) and not claims.lookup:
+        member = "effect" if contract.effect is EffectClass.RECONCILABLE else "reconcile"
+        text = f"The handler of {_shown(capability)} has no lookup, so nobody can be asked: add one, or say UNSAFE."
+        yield _error(f"{path}.contract.{member}", "lookup_missing", text)
 
 
 def _shown(capability: Capability) -> str:

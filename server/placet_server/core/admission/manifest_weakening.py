@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from placet_server.model.capability import Capability
-from placet_server.model.contract import Backoff, Contract, EffectClass, KeyRequirement, Risk
+from placet_server.model.contract import Backoff, Contract, EffectClass, KeyRequirement, Reconcile, Risk
 from placet_server.model.manifest import Manifest, Problem
 
 _EFFECTS = list(EffectClass)
@@ -55,6 +55,7 @@ def _of_capability(old: Capability, new: Capability) -> Iterator[_Weakening]:
 
 def _of_contract(old: Contract, new: Contract) -> Iterator[_Weakening]:
     yield from _of_effect(old, new)
+    yield from _of_reconcile(old, new)
     yield from _of_keys(old, new)
     yield from _of_limits(old, new)
     yield from _of_protection(old, new)
@@ -80,6 +81,15 @@ def _of_effect(old: Contract, new: Contract) -> Iterator[_Weakening]:
         yield _Weakening("retry.attempts_max", "attempts_raised", text)
     if _elapsed_seconds_max(new) > _elapsed_seconds_max(old):
         yield _Weakening("retry.elapsed_max", "retry_longer", "Failed attempts are repeated for longer.")
+
+
+def _of_reconcile(old: Contract, new: Contract) -> Iterator[_Weakening]:
+    before, after = old.reconcile or Reconcile(), new.reconcile or Reconcile()
+    if before.automatic and not after.automatic:
+        text = "The server no longer asks the lookup by itself."
+        yield _Weakening("reconcile.automatic", "reconcile_automatic_dropped", text)
+    elif after.elapsed_seconds_max < before.elapsed_seconds_max:
+        yield _Weakening("reconcile.elapsed_max", "reconcile_shorter", "The lookup is given up sooner.")
 
 
 def _elapsed_seconds_max(contract: Contract) -> float:

@@ -9,6 +9,9 @@ fairness    whose work is taken from the queues next: pure
 threads     slots for plain handlers
 timers      deadlines by the thousand
 context     what the handler is given
+finding     what became of an effect that may have happened
+lookup      asking a handler's lookup for it
+lookups     which of them are under way
 judgement   how an attempt ended, and what that means: pure
 cancel      somebody asks to stop
 pause       queues that begin nothing for a while

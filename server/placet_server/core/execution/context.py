@@ -18,6 +18,7 @@ from placet_server.core.execution.judgement import StopCause
 from placet_server.core.execution.runs import Run
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lane import Lane
+from placet_server.model.caller import Caller
 from placet_server.model.event import EventType
 from placet_server.model.json_text import canonicalize_value
 from placet_server.store.batch_item import Advance
@@ -50,7 +51,7 @@ class Attempt:
         action = run.action
         self.run = run
         self.action = action
-        self.effect_key = f"placet-{action.action_id}"
+        self.effect_key = action.effect_key
         self._begin = asyncio.get_running_loop().time()
         # The caller's deadline counts from the call, the attempt's own limit from when it was acquired.
         is_callers = run.work.deadline_cause is StopCause.DEADLINE_EXCEEDED
@@ -252,18 +253,22 @@ class ThreadStanding(SyncContext):
             raise Cancelled from None
 
 
-def _describe(context: Context | SyncContext, attempt: Attempt) -> None:
-    action, caller = attempt.action, attempt.run.work.caller
-    context.action_id = action.action_id
-    context.capability = action.capability
-    context.version = action.version
-    context.caller = CallerInfo(
+def caller_info(caller: Caller) -> CallerInfo:
+    return CallerInfo(
         tenant=caller.tenant,
         subject=caller.subject,
         kind=caller.kind.value.lower(),
         roles=caller.roles,
         scopes=tuple(sorted(caller.scopes)),
     )
+
+
+def _describe(context: Context | SyncContext, attempt: Attempt) -> None:
+    action, caller = attempt.action, attempt.run.work.caller
+    context.action_id = action.action_id
+    context.capability = action.capability
+    context.version = action.version
+    context.caller = caller_info(caller)
     context.attempt = action.attempt
     context.effect_key = attempt.effect_key
     context.credential_handle = None if caller.credential is None else caller.credential.handle

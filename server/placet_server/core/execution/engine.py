@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from placet_server.core.execution.handlers import HandlerTable
+from placet_server.core.execution.lookups import Lookups
 from placet_server.core.execution.runs import Run, Runs, Work
 from placet_server.core.execution.supervisor import Supervisor
 from placet_server.core.execution.threads import HandlerThreads
@@ -65,6 +66,7 @@ class Engine:
     runs: Runs = field(default_factory=Runs)
     timers: TimerWheel = field(default_factory=TimerWheel)
     threads: HandlerThreads = field(default_factory=lambda: HandlerThreads(32))
+    lookups: Lookups = field(default_factory=Lookups)
     observer: Observer = field(default_factory=Unobserved)
 
     def new_run(self, work: Work, action_id: str, on_caller_gone: OnCallerGone) -> Run:

@@ -21,7 +21,10 @@ class HandlerTable:
         """What each handler can do, for the admission of its contract."""
         return {
             key: HandlerClaims(
-                streaming=tool.streaming, cancellable=tool.cancellable, effect_marked=tool.effect_marked
+                streaming=tool.streaming,
+                cancellable=tool.cancellable,
+                effect_marked=tool.effect_marked,
+                lookup=tool.lookup is not None,
             )
             for key, tool in self._tools.items()
         }

@@ -58,7 +58,7 @@ async def invoke(engine: Engine, attempt: Attempt) -> Ending:
             await _forget_cancel(task)
 
 
-def read_output(capability: Capability, value: Any) -> Ending:
+def read_output(capability: Capability, value: Any) -> Returned | ReturnedBadly:
     """The output gate: canonical JSON within its bounds that fits the schema."""
     try:
         output = canonicalize_value(value, bytes_max=capability.contract.limits.output_bytes_max)
@@ -113,12 +113,11 @@ def _time_out(engine: Engine, run: Run) -> None:
 
 
 def _returned_badly(path: str, message: str) -> ReturnedBadly:
-    return ReturnedBadly(
-        path=_storable(path, PATH_LENGTH_MAX), message=_storable(message, MESSAGE_LENGTH_MAX)
-    )
+    return ReturnedBadly(path=storable(path, PATH_LENGTH_MAX), message=storable(message, MESSAGE_LENGTH_MAX))
 
 
-def _storable(text: str, length_max: int) -> str:
+def storable(text: str, length_max: int) -> str:
+    """Cut, and without what Postgres cannot hold."""
     return UNSTORABLE.sub("\ufffd", text[:length_max])
 
 
@@ -133,8 +132,8 @@ def _declared_or_raised(attempt: Attempt, failure: Failure) -> Ending:
 def _declared(failure: Failure) -> Ending:
     delay = failure.retry_delay_seconds
     return Failed(
-        code=_storable(failure.code, CODE_LENGTH_MAX),
-        message=_storable(failure.message, MESSAGE_LENGTH_MAX),
+        code=storable(failure.code, CODE_LENGTH_MAX),
+        message=storable(failure.message, MESSAGE_LENGTH_MAX),
         category=FailureCategory(failure.category.upper()),
         effect=EffectState(failure.effect.upper()),
         retry_delay_seconds=None if delay is None else max(0.0, min(RETRY_DELAY_SECONDS_MAX, delay)),

@@ -18,6 +18,7 @@ from placet_server.model.contract import (
     KeyRequirement,
     KeyScope,
     Limits,
+    Reconcile,
     Risk,
     attempts_max_default,
     key_requirement_default,
@@ -137,6 +138,7 @@ def _contract_of(message: pb.Contract) -> Contract:
         idempotency=_idempotency_of(message.idempotency, effect),
         attempts_max=message.retry.attempts_max or attempts_max_default(effect, marked=message.effect_marked),
         retry=_backoff_of(message.retry),
+        reconcile=_reconcile_of(message.reconcile) if message.HasField("reconcile") else None,
         limits=_limits_of(message.limits),
         no_approval_reason=message.no_approval.reason if message.HasField("no_approval") else None,
         credentials=CredentialRule(
@@ -167,6 +169,16 @@ def _backoff_of(message: pb.RetryRule) -> Backoff | None:
     if message.multiplier:
         given["multiplier"] = message.multiplier
     return Backoff(**given) if given else None
+
+
+def _reconcile_of(message: pb.ReconcileRule) -> Reconcile:
+    given: dict[str, Any] = {}
+    if message.HasField("automatic"):
+        given["automatic"] = message.automatic
+    for member, name in _BACKOFF_SPANS.items():
+        if message.HasField(member):  # type: ignore[arg-type]
+            given[name] = seconds(getattr(message, member))
+    return Reconcile(**given)
 
 
 def _limits_of(message: pb.Limits) -> Limits:
@@ -214,6 +226,10 @@ def _contract_message(contract: Contract) -> pb.Contract:
     )
     if contract.retry is not None:
         _fill_backoff(message.retry, contract.retry)
+    if (rule_of_lookup := contract.reconcile) is not None:
+        message.reconcile.automatic = rule_of_lookup.automatic
+        for member, name in _BACKOFF_SPANS.items():
+            getattr(message.reconcile, member).CopyFrom(duration(getattr(rule_of_lookup, name)))
     if limits.queue_delay_seconds_max is not None:
         message.limits.queue_delay_max.CopyFrom(duration(limits.queue_delay_seconds_max))
     if contract.effect_key_ttl_seconds is not None:
