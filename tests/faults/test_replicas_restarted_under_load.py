@@ -14,8 +14,8 @@ from tests.faults.processes import POLL_SECONDS, WAIT_SECONDS, Provider, Server,
 from tests.postgres import Database
 
 CALLERS = 6
-# What a server that leaves says to a caller, or does not get to say.
-ELSEWHERE = {"DRAINING", "STORE_UNAVAILABLE", "ATTEMPT_LOST", "WAIT_EXPIRED", "unavailable"}
+# What a server that leaves says to a caller, or does not get to say: in lower case are words of its transport.
+ELSEWHERE = {"DRAINING", "STORE_UNAVAILABLE", "ATTEMPT_LOST", "WAIT_EXPIRED", "unavailable", "cancelled"}
 
 
 class Load:

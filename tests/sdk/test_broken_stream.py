@@ -50,7 +50,7 @@ async def test_a_whole_stream_delivers_its_events_and_output(connect: Connect) -
     assert ({"orders": 3}, ACTION_ID, "s2", None) == (stream.output, stream.action_id, stream.cursor, error)
 
 
-@pytest.mark.parametrize("code", [Code.UNAVAILABLE, Code.INTERNAL, Code.UNKNOWN])
+@pytest.mark.parametrize("code", [Code.UNAVAILABLE, Code.CANCELLED, Code.INTERNAL, Code.UNKNOWN])
 async def test_a_stream_that_broke_goes_on_after_its_newest_cursor(connect: Connect, code: Any) -> None:
     script = Script(
         ExecuteStream=[[admitted(), chunk(1), break_off(code)]],

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from placet import errors
+from placet.client import Client
 from placet.v1 import action_pb2
 from tests.sdk.conftest import Both
 from tests.sdk.support import (
@@ -33,11 +34,12 @@ def _keys(script: Script) -> set[str]:
 
 
 async def test_a_lost_reply_is_asked_for_again_under_the_same_key(connect: Connect) -> None:
-    script = Script(Execute=[break_off(Code.UNAVAILABLE), break_off(Code.INTERNAL), succeed(attached=True)])
+    lost = [break_off(code) for code in (Code.UNAVAILABLE, Code.INTERNAL, Code.CANCELLED)]
+    script = Script(Execute=[*lost, succeed(attached=True)])
     async with serving(script) as target:
         result = await connect(target).ask("call", "payments.refund", {"order": "A-1001"})
     assert ({"refund": "re_1"}, ACTION_ID, True) == (result.output, result.action_id, result.attached)
-    assert 3 == len(script.named("Execute"))
+    assert 4 == len(script.named("Execute"))
     assert 1 == len(_keys(script))
     assert "" not in _keys(script)
 
@@ -208,3 +210,15 @@ async def test_the_token_goes_with_every_call_and_a_function_is_asked_each_time(
         await both.ask("call", "payments.refund", {})
         await both.ask("call", "payments.refund", {})
     assert ["Bearer one", "Bearer two"] == seen
+
+
+async def test_what_the_caller_ended_himself_is_not_asked_for_again() -> None:
+    script = Script(Execute=[hang])
+    async with serving(script) as target:
+        client = Client.connect(target, token="t")
+        calling = asyncio.ensure_future(asyncio.to_thread(client.call, "payments.refund", {}))
+        await asyncio.wait_for(script.began.wait(), 5)
+        await asyncio.to_thread(client.close)
+        with pytest.raises(errors.TransportError) as caught:
+            await calling
+    assert ("CANCELLED", 1) == (caught.value.code, len(script.named("Execute")))

@@ -51,6 +51,7 @@ class Client:
         self._token = token
         self._policy = policy or RetryPolicy()
         self._keyless: set[str] = set()
+        self._is_closed = False
         self._stubs = (
             RuntimeServiceStub(channel),
             CatalogServiceStub(channel),
@@ -77,6 +78,7 @@ class Client:
 
     def close(self) -> None:
         """Ends what is under way. May be called twice."""
+        self._is_closed = True
         self._channel.close()
 
     def __enter__(self) -> Client:
@@ -392,6 +394,8 @@ class Client:
             try:
                 reply = self._send(step)
             except PlacetError as error:
+                if self._is_closed:
+                    raise
                 failure = error
 
     def _send(self, step: Send) -> Any:
@@ -424,6 +428,8 @@ class Client:
                         break
             except grpc.RpcError as failure:
                 error = error_of_rpc(failure)
+                if self._is_closed:
+                    raise error from None
             finally:
                 receiving.cancel()
             done = self._run(follower.ended(error))

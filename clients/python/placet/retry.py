@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 from placet.errors import SAME_KEY, PendingError, PlacetError, TransportError
 
-# A lost reply, a lost connection, a server that is not there. Other foreign codes will not change by asking again.
-RESENT_CODES = frozenset({"UNAVAILABLE", "INTERNAL", "UNKNOWN"})
+# A lost reply, a lost connection, a server that is not there; and CANCELLED that this client did not ask for: so the
+# transport of a server that leaves ends what reaches it between its last answer and its goodbye. Other foreign codes
+# will not change by asking again.
+RESENT_CODES = frozenset({"UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN"})
 
 # The server answers a little before the deadline: what is left then is no time to wait again.
 PENDING_SECONDS_MIN = 1.0

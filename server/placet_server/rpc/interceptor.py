@@ -6,7 +6,8 @@ made. The headers are read from what it is asked with, because a call's context 
 parsed and written here rather than by grpc, whose own failures to do so carry no ErrorInfo.
 What the transport itself answers, before or instead of a layer, carries none either: a message above the receive limit
 (RESOURCE_EXHAUSTED), metadata above its limit (RESOURCE_EXHAUSTED), a call without a message, a deadline that passed on
-the way (DEADLINE_EXCEEDED), the end of a shutdown's grace (UNAVAILABLE).
+the way (DEADLINE_EXCEEDED), the end of a shutdown's grace (UNAVAILABLE), a call that comes between the begin of a
+shutdown and the moment in which its client hears of it (CANCELLED: the library gives it to no handler).
 """
 
 from __future__ import annotations
