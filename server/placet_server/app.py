@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from placet.app import App
 from placet_server.config import Config, ConfigRefused
 from placet_server.core.execution.engine import ExecutionSettings
+from placet_server.core.execution.servers import tell_draining
 from placet_server.core.execution.supervisor import Supervisor
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.boundary import Hook
@@ -136,6 +137,7 @@ class PlacetServer:
         grace = self._config.drain_seconds if grace_seconds is None else grace_seconds
         self._serving = False
         self.kernel.start_draining()
+        self._tasks.start(tell_draining(self.kernel.journal))
         await self._rpc.set_serving(False)
         await self._wait(self._config.drain_notice_seconds if grace > 0 else 0.0)
         self._opened.hand_over = await self._drained(grace)

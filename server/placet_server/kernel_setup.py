@@ -11,7 +11,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
@@ -109,6 +109,7 @@ async def open_kernel(
     opened = OpenKernel(kernel=kernel, pool=pool, store_version=store_version, lost=lost)
     stack.callback(kernel.engine.threads.close)
     stack.push_async_callback(kernel.engine.lookups.close)
+    boot = replace(boot, serves=kernel.engine.handlers.served(), queue_slots=config.queue_slots)
     await _register(store, pool, boot, options.clock)
     heartbeat = _start_heartbeat(stack, opened, store.dsn, boot, options.clock)
     _start_writer(stack, opened)

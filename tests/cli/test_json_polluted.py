@@ -74,6 +74,7 @@ def test_watching_ends_with_the_code_of_the_outcome(cli: CommandLine) -> None:
         (("capabilities",), "capabilities"),
         (("capabilities", "payments.refund"), "input_schema"),
         (("whoami",), "caller"),
+        (("servers",), "servers"),
         (("version",), "placet"),
         (("app", "check", "--app", "placet.sample.shop:app"), "problems"),
         (("app", "admit", "--app", "placet.sample.shop:app", "--validate-only"), "problems"),
@@ -93,6 +94,7 @@ def test_text_of_the_same_commands_is_no_json_and_no_colour(cli: CommandLine) ->
         ("capabilities",),
         ("capabilities", "payments.refund"),
         ("whoami",),
+        ("servers",),
         ("version",),
     ):
         ended = cli(*arguments)

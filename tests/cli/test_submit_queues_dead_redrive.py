@@ -87,6 +87,7 @@ def test_queues_show_what_waits_until_nothing_does(cli: CommandLine) -> None:
         "name": "nightly",
         "ready": 0,
         "delayed": 1,
+        "unroutable": 0,
         "oldest": None,
         "paused": False,
         "paused_reason": "",

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from placet.app import App
@@ -58,7 +59,12 @@ async def open_kernel(
     `queue`: with a dispatcher; `dispatch` steps it."""
     clock = clock or DatabaseClock()
     settings = settings or ExecutionSettings()
-    boot = instance.this_boot("test", lease_seconds)
+    handlers = HandlerTable(app.tools)
+    boot = replace(
+        instance.this_boot("test", lease_seconds),
+        serves=handlers.served(),
+        queue_slots=0 if queue is None else queue.slots_max,
+    )
     pool = Pool(dsn, connections_max=8)
     await pool.open()
     writer = BatchWriter(
@@ -73,7 +79,6 @@ async def open_kernel(
         poll_seconds=0.05,
         reattach_grace_seconds=settings.reattach_grace_seconds,
     )
-    handlers = HandlerTable(app.tools)
     threads = HandlerThreads(settings.handler_threads_max)
     engine = Engine(journal=journal, handlers=handlers, settings=settings, threads=threads)
     catalog = Catalog(pool, handlers=handlers.claims(), clock=clock)

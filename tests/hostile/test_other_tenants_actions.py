@@ -279,6 +279,7 @@ async def test_another_tenant_is_named_by_operators_alone(
             ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant=tenant)),
             ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant=tenant, page_token="AAAA")),
             ("ListAmbiguous", recovery.ListAmbiguousRequest(tenant=tenant)),
+            ("ListServers", operations_service_pb2.ListServersRequest()),
         ):
             refused = await refusal(stranger.call(rpc, request))
             assert (grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING") == (refused.code, refused.reason)
@@ -310,6 +311,7 @@ async def test_an_operator_looks_everywhere_and_redrives_at_home(
         for rpc, request in (
             ("ListQueues", operations_service_pb2.ListQueuesRequest(tenant="-")),
             ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant="acme")),
+            ("ListServers", operations_service_pb2.ListServersRequest()),
         ):
             await operator.call(rpc, request)
         (told,) = (await operator.call("Redrive", selected(cancelled.action_id))).results

@@ -60,6 +60,7 @@ GOOD: dict[str, Message] = {
     "ListQueues": operations_service_pb2.ListQueuesRequest(tenant="dice"),
     "PauseQueue": operations_service_pb2.PauseQueueRequest(queue="dice_paused", reason="r"),
     "ResumeQueue": operations_service_pb2.ResumeQueueRequest(queue="dice_paused"),
+    "ListServers": operations_service_pb2.ListServersRequest(page_size=5),
     "ListDeadLetters": recovery.ListDeadLettersRequest(
         page_size=5, filter=recovery.DeadLetterFilter(queue="dice")
     ),

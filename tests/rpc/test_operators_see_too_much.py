@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ async def client(database: Database, tmp_path: Path) -> AsyncIterator[Client]:
 
 async def queues(client: Client, **request: Any) -> dict[str, tuple[int, int, bool]]:
     answer = await client.operations.ListQueues(QUEUES(**request), metadata=client.metadata)
+    # Nobody serves what is ready.
+    assert [q.ready for q in answer.queues] == [q.unroutable for q in answer.queues]
     return {q.name: (q.ready, q.delayed, q.HasField("oldest")) for q in answer.queues}
 
 
@@ -79,6 +82,26 @@ async def test_queues_are_paused_and_resumed_for_a_tenant_or_for_all(client: Cli
         resumed = (await client.operations.ResumeQueue(again, metadata=client.metadata)).queue
         assert (queue, False, False) == (resumed.name, resumed.paused, resumed.HasField("pause_time"))
     assert {"default": (1, 0, True)} == await queues(client)
+
+
+async def test_servers_are_told_page_by_page(client: Client) -> None:
+    servers: list[operations_service_pb2.Server] = []
+    asked = operations_service_pb2.ListServersRequest(page_size=1)
+    while asked.page_token or not servers:
+        page = await client.operations.ListServers(asked, metadata=client.metadata)
+        servers += page.servers
+        asked.page_token = page.next_page_token
+    whole = await client.operations.ListServers(
+        operations_service_pb2.ListServersRequest(), metadata=client.metadata
+    )
+    assert 2 == len(servers)
+    assert servers == list(whole.servers)
+    (own,) = [server for server in whole.servers if server.answering]
+    assert client.server.kernel.boot_id == own.server_id
+    assert (os.getpid(), False, False, []) == (own.pid, own.draining, own.silent, list(own.serves))
+    assert 0 < own.start_time.ToMicroseconds() <= own.heartbeat_time.ToMicroseconds()
+    # What else is at work here is the tests' own, which says nothing of what it serves.
+    assert [0] == [server.queue_slots for server in whole.servers if not server.answering]
 
 
 async def test_dead_letters_come_newest_first_and_as_the_filter_says(client: Client) -> None:

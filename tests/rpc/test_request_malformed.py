@@ -158,6 +158,11 @@ BROKEN |= {
         operations_service_pb2.PauseQueueRequest(queue="q", reason="r" * 513).SerializeToString(),
         "reason",
     ),
+    "too many servers": (
+        "/placet.v1.OperationsService/ListServers",
+        operations_service_pb2.ListServersRequest(page_size=1001).SerializeToString(),
+        "page_size",
+    ),
     "resumed for no tenant": (
         "/placet.v1.OperationsService/ResumeQueue",
         operations_service_pb2.ResumeQueueRequest(queue="q", tenant="A").SerializeToString(),

@@ -177,6 +177,9 @@ class Script(RuntimeServiceServicer, OperationsServiceServicer, RecoveryServiceS
     async def Submit(self, request: Any, context: Context) -> Any:
         return await self._answer("Submit", request, context)
 
+    async def ListServers(self, request: Any, context: Context) -> Any:
+        return await self._answer("ListServers", request, context)
+
     async def ListQueues(self, request: Any, context: Context) -> Any:
         return await self._answer("ListQueues", request, context)
 

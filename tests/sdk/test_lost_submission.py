@@ -198,16 +198,24 @@ async def test_queues_and_dead_letters_are_listed_for_whom_it_was_asked(connect:
         recovery_service_pb2.ListDeadLettersResponse(actions=[succeeded()], next_page_token="more"),
         recovery_service_pb2.ListDeadLettersResponse(actions=[succeeded()]),
     ]
+    server = operations_service_pb2.Server(server_id=ACTION_ID)
+    servers = [
+        operations_service_pb2.ListServersResponse(servers=[server], next_page_token="more"),
+        operations_service_pb2.ListServersResponse(servers=[server]),
+    ]
     script = Script(
         ListQueues=[answer_with(operations_service_pb2.ListQueuesResponse(queues=[queue]))],
+        ListServers=[answer_with(page) for page in servers],
         ListDeadLetters=[answer_with(page) for page in pages],
     )
     async with serving(script) as target:
         both = connect(target)
         assert [queue] == list(await both.ask("queues", "-"))
+        assert [server, server] == await both.pages("servers", page_size=1)
         found = await both.pages("dead_letters", queue="nightly", reason="QUEUE_DELAY", tenant="-")
     assert 2 == len(found)
     assert "-" == script.named("ListQueues")[0].tenant
+    assert [(1, ""), (1, "more")] == [(r.page_size, r.page_token) for r in script.named("ListServers")]
     first, second = script.named("ListDeadLetters")
     assert ("-", "nightly", "QUEUE_DELAY") == (first.tenant, first.filter.queue, first.filter.reason)
     assert ("", "more") == (first.page_token, second.page_token)

@@ -138,6 +138,7 @@ func methods(connection *grpc.ClientConn) map[string]method {
 		"AdmitManifest":    unary(catalog.AdmitManifest),
 		"GetCapability":    unary(catalog.GetCapability),
 		"ListQueues":       unary(operations.ListQueues),
+		"ListServers":      unary(operations.ListServers),
 		"PauseQueue":       unary(operations.PauseQueue),
 		"ResumeQueue":      unary(operations.ResumeQueue),
 		"ListDeadLetters":  unary(recovery.ListDeadLetters),

@@ -204,6 +204,12 @@ class Client:
         queues: Sequence[operations_service_pb2.Queue] = response.queues
         return queues
 
+    def servers(
+        self, *, page_size: int = 0, timeout: float = READ_SECONDS
+    ) -> Iterator[operations_service_pb2.Server]:
+        """Those at work on the store, in no particular order; for operators. Pages are fetched as needed."""
+        return self._pages("ListServers", requests.servers_request(page_size), "servers", timeout)
+
     def pause_queue(
         self, queue: str, *, reason: str = "", tenant: str = "", timeout: float = READ_SECONDS
     ) -> operations_service_pb2.Queue:

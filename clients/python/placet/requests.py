@@ -205,6 +205,10 @@ def queues_request(tenant: str) -> operations_service_pb2.ListQueuesRequest:
     return operations_service_pb2.ListQueuesRequest(tenant=tenant)
 
 
+def servers_request(page_size: int) -> operations_service_pb2.ListServersRequest:
+    return operations_service_pb2.ListServersRequest(page_size=page_size)
+
+
 def pause_request(queue: str, reason: str, tenant: str) -> operations_service_pb2.PauseQueueRequest:
     return operations_service_pb2.PauseQueueRequest(queue=queue, reason=reason, tenant=tenant)
 

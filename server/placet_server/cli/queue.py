@@ -8,7 +8,7 @@ import typer
 
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.option import AllTenants, Json, Target
-from placet_server.cli.output import print_document, print_table, say
+from placet_server.cli.output import print_document, print_table, say, warn
 
 COUNT_MAX = 100_000
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
@@ -25,7 +25,8 @@ def queues(
     """Queues: what waits, and how long; pause and resume.
 
     A queue is listed while something waits in it, or while it is paused. READY is due and waits for a server, DELAYED
-    waits for its time.
+    waits for its time. UNROUTABLE, shown where there is any, is what of READY no living server takes: see
+    `placet servers`.
 
     \b
     Examples:
@@ -47,10 +48,15 @@ def queues(
     if is_json:
         print_document({"queues": found})
         return
-    columns = ("QUEUE", "READY", "DELAYED", "OLDEST", "PAUSED", "REASON")
-    shown = columns if any(queue["paused"] for queue in found) else columns[:4]
-    rows = (_row(queue)[: len(shown)] for queue in found)
-    print_table(shown, rows, empty="nothing waits")
+    shown = ["QUEUE", "READY", "DELAYED", "OLDEST"]
+    if any(queue["unroutable"] for queue in found):
+        shown += ["UNROUTABLE"]
+    if any(queue["paused"] for queue in found):
+        shown += ["PAUSED", "REASON"]
+    rows = [_row(queue) for queue in found]
+    print_table(shown, ([row[name] for name in shown] for row in rows), empty="nothing waits")
+    if "UNROUTABLE" in shown:
+        warn("no living server takes what is UNROUTABLE; placet servers says what they take")
 
 
 @commands.command()
@@ -120,16 +126,18 @@ def _tell(queue: dict[str, Any], *, is_json: bool) -> None:
     )
 
 
-def _row(queue: dict[str, Any]) -> tuple[str, ...]:
+def _row(queue: dict[str, Any]) -> dict[str, str]:
+    """By column."""
     oldest = queue["oldest"]
-    return (
-        queue["name"],
-        _count(queue["ready"]),
-        _count(queue["delayed"]),
-        "" if oldest is None else span_text(oldest),
-        (queue["pause_time"] or "paused")[:19].replace("T", " ") if queue["paused"] else "",
-        queue["paused_reason"],
-    )
+    return {
+        "QUEUE": queue["name"],
+        "READY": _count(queue["ready"]),
+        "DELAYED": _count(queue["delayed"]),
+        "OLDEST": "" if oldest is None else span_text(oldest),
+        "UNROUTABLE": _count(queue["unroutable"]),
+        "PAUSED": (queue["pause_time"] or "paused")[:19].replace("T", " ") if queue["paused"] else "",
+        "REASON": queue["paused_reason"],
+    }
 
 
 def _count(count: int) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from placet.v1 import operations_service_pb2 as pb
 from placet_server.core.execution.pause import pause_queue, resume_queue
+from placet_server.core.execution.servers import list_servers
 from placet_server.core.kernel import Kernel
 from placet_server.core.recovery.redrive import list_queues
+from placet_server.model.query import PAGE_SIZE_DEFAULT
 from placet_server.rpc.call import Rpc
 from placet_server.rpc.convert.queue import queue_message
-from placet_server.rpc.permission import tenant_of
+from placet_server.rpc.convert.server import server_message
+from placet_server.rpc.page import fitting, page_position, page_token
+from placet_server.rpc.permission import OPERATOR_SCOPE, permit, tenant_of
 
 
 class OperationsServicer:
@@ -21,6 +25,20 @@ class OperationsServicer:
         tenant = tenant_of(rpc.caller, rpc.request.tenant)
         depths = await list_queues(self._kernel.journal, tenant=tenant)
         return pb.ListQueuesResponse(queues=map(queue_message, depths))
+
+    async def list_servers(self, rpc: Rpc[pb.ListServersRequest]) -> pb.ListServersResponse:
+        request, caller = rpc.request, rpc.caller
+        permit(caller, OPERATOR_SCOPE)
+        size = request.page_size or PAGE_SIZE_DEFAULT
+        found = await list_servers(
+            self._kernel.journal, after=page_position(request, caller.tenant), page_size=size
+        )
+        servers = fitting(server_message(each, self._kernel.boot_id) for each in found)
+        is_last = len(found) < size and len(servers) == len(found)
+        position = "" if is_last else servers[-1].server_id
+        return pb.ListServersResponse(
+            servers=servers, next_page_token=page_token(request, caller.tenant, position)
+        )
 
     async def pause_queue(self, rpc: Rpc[pb.PauseQueueRequest]) -> pb.PauseQueueResponse:
         request = rpc.request

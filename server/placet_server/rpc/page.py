@@ -13,7 +13,12 @@ from uuid import UUID
 
 from google.protobuf.message import Message
 
-from placet.v1 import catalog_service_pb2, recovery_service_pb2, runtime_service_pb2
+from placet.v1 import (
+    catalog_service_pb2,
+    operations_service_pb2,
+    recovery_service_pb2,
+    runtime_service_pb2,
+)
 from placet_server.model.errors import FieldViolation, MalformedRequest
 
 ListRequest = (
@@ -22,12 +27,14 @@ ListRequest = (
     | catalog_service_pb2.ListCapabilitiesRequest
     | recovery_service_pb2.ListDeadLettersRequest
     | recovery_service_pb2.ListAmbiguousRequest
+    | operations_service_pb2.ListServersRequest
 )
-# Their pages continue after an action.
-_OF_ACTIONS = (
+# Their pages continue after an id.
+_OF_IDS = (
     runtime_service_pb2.ListActionsRequest,
     recovery_service_pb2.ListDeadLettersRequest,
     recovery_service_pb2.ListAmbiguousRequest,
+    operations_service_pb2.ListServersRequest,
 )
 
 # Default clients take no more than 4 MiB.
@@ -77,8 +84,8 @@ def page_position(request: ListRequest, tenant: str) -> str:
 
 
 def _is_place(request: ListRequest, position: str) -> bool:
-    """Whether the store can be asked for what follows. Raises ValueError for no action id where one belongs."""
-    if isinstance(request, _OF_ACTIONS):
+    """Whether the store can be asked for what follows. Raises ValueError for no id where one belongs."""
+    if isinstance(request, _OF_IDS):
         UUID(position)
     return "\x00" not in position
 

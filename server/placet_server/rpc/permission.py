@@ -33,6 +33,7 @@ SCOPES: dict[str, str | None] = {
     "/placet.v1.OperationsService/ListQueues": "operations.read",
     "/placet.v1.OperationsService/PauseQueue": "operations.write",
     "/placet.v1.OperationsService/ResumeQueue": "operations.write",
+    "/placet.v1.OperationsService/ListServers": "operations.read",
     "/placet.v1.RecoveryService/ListDeadLetters": "recovery.read",
     "/placet.v1.RecoveryService/Redrive": "recovery.write",
     "/placet.v1.RecoveryService/ListAmbiguous": "recovery.read",

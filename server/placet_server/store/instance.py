@@ -24,18 +24,26 @@ LIST_EXPIRED, MARK_DEAD, MARK_ALL_OTHERS_DEAD = (
     _SQL["mark_dead"],
     _SQL["mark_all_others_dead"],
 )
-GET_STATE = _SQL["get_state"]
+GET_STATE, NOTE_DRAIN = _SQL["get_state"], _SQL["note_drain"]
+LIST_ALIVE, LIST_SERVED = _SQL["list_alive"], _SQL["list_served"]
+_BEFORE_ALL = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """One run of a server process. ``boot_id`` is a fresh UUID at every start."""
+    """One run of a server process. ``boot_id`` is a fresh UUID at every start.
+
+    ``serves``: what it has handlers for, as capability@version. ``queue_slots``: how much of that it takes from queues
+    at once; 0: nothing.
+    """
 
     boot_id: str
     host: str
     pid: int
     version: str
     lease_seconds: float = LEASE_SECONDS_DEFAULT
+    serves: tuple[str, ...] = ()
+    queue_slots: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +55,20 @@ class ExpiredBoot:
     pid: int
     lease_seconds: float
     heartbeat_time: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A boot that nobody has declared dead. ``is_silent``: its lease has run out, so it may be gone.
+
+    ``is_draining``: it begins nothing more.
+    """
+
+    boot: Boot
+    started_time_us: int
+    heartbeat_time_us: int
+    is_draining: bool
+    is_silent: bool
 
 
 def this_boot(version: str, lease_seconds: float = LEASE_SECONDS_DEFAULT) -> Boot:
@@ -68,6 +90,8 @@ async def register(connection: Connection, boot: Boot, *, now: datetime | None =
         pid=boot.pid,
         version=boot.version,
         lease_seconds=boot.lease_seconds,
+        serves=list(boot.serves),
+        queue_slots=boot.queue_slots,
         now=now,
     )
     await connection.execute(REGISTER.sql, *arguments)
@@ -76,6 +100,11 @@ async def register(connection: Connection, boot: Boot, *, now: datetime | None =
 async def renew(connection: Connection, boot_id: str, *, now: datetime | None = None) -> bool:
     """Extend the lease. False: the boot is dead or unknown, and must not start anything more."""
     return await connection.fetchval(RENEW.sql, *RENEW.arguments(boot_id=boot_id, now=now)) is not None
+
+
+async def note_drain(connection: Connection, boot_id: str, *, now: datetime | None = None) -> None:
+    """For others to see; the boot itself begins nothing more already."""
+    await connection.execute(NOTE_DRAIN.sql, *NOTE_DRAIN.arguments(boot_id=boot_id, now=now))
 
 
 async def retire(connection: Connection, boot_id: str, *, now: datetime | None = None) -> None:
@@ -132,3 +161,33 @@ async def is_alive(connection: Connection, boot_id: str) -> bool:
     """Whether the boot holds its lease as far as the store says; expired but unrescued counts as alive."""
     state: str | None = await connection.fetchval(GET_STATE.sql, *GET_STATE.arguments(boot_id=boot_id))
     return state == "ALIVE"
+
+
+async def list_alive(
+    connection: Connection, *, after: str, count_max: int, now: datetime | None = None
+) -> list[Server]:
+    """In the order of their ids, after one of them; "": from the first on."""
+    arguments = LIST_ALIVE.arguments(after=after or _BEFORE_ALL, count_max=count_max, now=now)
+    return [
+        Server(
+            boot=Boot(
+                boot_id=str(row["boot_id"]),
+                host=row["host"],
+                pid=row["pid"],
+                version=row["version"],
+                lease_seconds=row["lease_seconds"],
+                serves=tuple(row["serves"]),
+                queue_slots=row["queue_slots"],
+            ),
+            started_time_us=row["started_time_us"],
+            heartbeat_time_us=row["heartbeat_time_us"],
+            is_draining=row["draining"],
+            is_silent=row["silent"],
+        )
+        for row in await connection.fetch(LIST_ALIVE.sql, *arguments)
+    ]
+
+
+async def list_served(connection: Connection) -> frozenset[str]:
+    """What some living boot takes from queues, as capability@version."""
+    return frozenset(row["served"] for row in await connection.fetch(LIST_SERVED.sql))

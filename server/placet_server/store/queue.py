@@ -50,12 +50,14 @@ class Picked:
 class QueueDepth:
     """`oldest_seconds`: how long the longest-waiting head of a line has been due; None when nothing is.
 
+    `unroutable`: of what is ready, as much as no living server takes.
     `pause_time_us`: since when it is paused, for the tenant or for all; None if it is not.
     """
 
     name: str
     ready: int
     delayed: int
+    unroutable: int
     oldest_seconds: float | None
     pause_time_us: int | None = None
     paused_reason: str = ""
@@ -173,6 +175,7 @@ async def summarize(
             name=r["queue"],
             ready=r["ready"],
             delayed=r["delayed"],
+            unroutable=r["unroutable"],
             oldest_seconds=None if r["oldest_seconds"] is None else max(0.0, r["oldest_seconds"]),
             pause_time_us=r["pause_time_us"],
             paused_reason=r["paused_reason"] or "",

@@ -272,11 +272,15 @@ CREATE TABLE public.instances (
     heartbeat_time timestamp with time zone NOT NULL,
     dead_time timestamp with time zone,
     probe_time timestamp with time zone,
+    serves text[] DEFAULT '{}'::text[] NOT NULL,
+    queue_slots integer DEFAULT 0 NOT NULL,
+    drain_time timestamp with time zone,
     CONSTRAINT instances_dead_time_check CHECK (((state = 'DEAD'::text) = (dead_time IS NOT NULL))),
     CONSTRAINT instances_heartbeat_time_check CHECK ((heartbeat_time >= started_time)),
     CONSTRAINT instances_host_check CHECK (((length(host) >= 1) AND (length(host) <= 255))),
     CONSTRAINT instances_lease_seconds_check CHECK ((lease_seconds > (0)::double precision)),
     CONSTRAINT instances_pid_check CHECK ((pid > 0)),
+    CONSTRAINT instances_queue_slots_check CHECK ((queue_slots >= 0)),
     CONSTRAINT instances_state_check CHECK ((state = ANY (ARRAY['ALIVE'::text, 'DEAD'::text]))),
     CONSTRAINT instances_version_check CHECK (((length(version) >= 1) AND (length(version) <= 100)))
 )

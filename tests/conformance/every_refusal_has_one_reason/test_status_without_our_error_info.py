@@ -108,6 +108,7 @@ REFUSALS |= {
     "delay into the past": ("Submit", invoke() | {"delay": "-1s"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
     "tenant of no shape": ("ListQueues", {"tenant": "--"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
     "pause of no shape": ("PauseQueue", {"queue": "Q"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+    "too many servers": ("ListServers", {"page_size": 1001}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
     "resume of nothing": ("ResumeQueue", {}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
     "empty batch": ("SubmitBatch", {}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
     "batch too large": ("SubmitBatch", {"items": [invoke()] * 501}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
@@ -192,6 +193,7 @@ def test_what_no_stub_would_send_is_refused_with_one_reason(
         "ListQueues",
         "PauseQueue",
         "ResumeQueue",
+        "ListServers",
         "Redrive",
     ],
 )

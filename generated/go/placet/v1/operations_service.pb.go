@@ -339,6 +339,8 @@ type Queue struct {
 	Delayed int64 `protobuf:"varint,3,opt,name=delayed,proto3" json:"delayed,omitempty"`
 	// How long the longest-waiting head of a line has been due; unset when nothing is.
 	Oldest *durationpb.Duration `protobuf:"bytes,4,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	// Of `ready`, what no living server takes: its capability and version have no handler, or none at a server with queue slots.
+	Unroutable int64 `protobuf:"varint,5,opt,name=unroutable,proto3" json:"unroutable,omitempty"`
 	// Nothing of it begins, for the tenant that was asked for or for all; what pauses one tenant is not seen by who asks for all.
 	Paused bool `protobuf:"varint,6,opt,name=paused,proto3" json:"paused,omitempty"`
 	// As given with the pause; if there are two, with that of all tenants.
@@ -407,6 +409,13 @@ func (x *Queue) GetOldest() *durationpb.Duration {
 	return nil
 }
 
+func (x *Queue) GetUnroutable() int64 {
+	if x != nil {
+		return x.Unroutable
+	}
+	return 0
+}
+
 func (x *Queue) GetPaused() bool {
 	if x != nil {
 		return x.Paused
@@ -428,6 +437,261 @@ func (x *Queue) GetPauseTime() *timestamppb.Timestamp {
 	return nil
 }
 
+// Request of ListServers.
+type ListServersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most so many; 0: 50.
+	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// From the page before.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListServersRequest) Reset() {
+	*x = ListServersRequest{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListServersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListServersRequest) ProtoMessage() {}
+
+func (x *ListServersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListServersRequest.ProtoReflect.Descriptor instead.
+func (*ListServersRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ListServersRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListServersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// Response of ListServers.
+type ListServersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those that nobody has declared dead.
+	Servers []*Server `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListServersResponse) Reset() {
+	*x = ListServersResponse{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListServersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListServersResponse) ProtoMessage() {}
+
+func (x *ListServersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListServersResponse.ProtoReflect.Descriptor instead.
+func (*ListServersResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListServersResponse) GetServers() []*Server {
+	if x != nil {
+		return x.Servers
+	}
+	return nil
+}
+
+func (x *ListServersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// One server process, from its start on.
+type Server struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// New at every start.
+	ServerId string `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	// Its machine's name.
+	Host string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	// Its process there.
+	Pid int32 `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
+	// Of the release.
+	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	// By the store's clock, as all times here.
+	StartTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	// When it was last heard of.
+	HeartbeatTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=heartbeat_time,json=heartbeatTime,proto3" json:"heartbeat_time,omitempty"`
+	// Silent for so long, it may be declared dead, and what it runs goes to others.
+	Lease *durationpb.Duration `protobuf:"bytes,7,opt,name=lease,proto3" json:"lease,omitempty"`
+	// What it has handlers for, as capability@version, in order.
+	Serves []string `protobuf:"bytes,8,rep,name=serves,proto3" json:"serves,omitempty"`
+	// How many submitted actions it runs at once; 0: none.
+	QueueSlots int32 `protobuf:"varint,9,opt,name=queue_slots,json=queueSlots,proto3" json:"queue_slots,omitempty"`
+	// It begins nothing more and is about to end.
+	Draining bool `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
+	// Nothing was heard of it for longer than its lease; it may be gone.
+	Silent bool `protobuf:"varint,11,opt,name=silent,proto3" json:"silent,omitempty"`
+	// It is the one that answers.
+	Answering     bool `protobuf:"varint,12,opt,name=answering,proto3" json:"answering,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Server) Reset() {
+	*x = Server{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Server) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Server) ProtoMessage() {}
+
+func (x *Server) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Server.ProtoReflect.Descriptor instead.
+func (*Server) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Server) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *Server) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Server) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Server) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Server) GetStartTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartTime
+	}
+	return nil
+}
+
+func (x *Server) GetHeartbeatTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.HeartbeatTime
+	}
+	return nil
+}
+
+func (x *Server) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *Server) GetServes() []string {
+	if x != nil {
+		return x.Serves
+	}
+	return nil
+}
+
+func (x *Server) GetQueueSlots() int32 {
+	if x != nil {
+		return x.QueueSlots
+	}
+	return 0
+}
+
+func (x *Server) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+func (x *Server) GetSilent() bool {
+	if x != nil {
+		return x.Silent
+	}
+	return false
+}
+
+func (x *Server) GetAnswering() bool {
+	if x != nil {
+		return x.Answering
+	}
+	return false
+}
+
 var File_placet_v1_operations_service_proto protoreflect.FileDescriptor
 
 const file_placet_v1_operations_service_proto_rawDesc = "" +
@@ -447,22 +711,49 @@ const file_placet_v1_operations_service_proto_rawDesc = "" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\"=\n" +
 	"\x13ResumeQueueResponse\x12&\n" +
-	"\x05queue\x18\x01 \x01(\v2\x10.placet.v1.QueueR\x05queue\"\xf6\x01\n" +
+	"\x05queue\x18\x01 \x01(\v2\x10.placet.v1.QueueR\x05queue\"\x96\x02\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x03R\x05ready\x12\x18\n" +
 	"\adelayed\x18\x03 \x01(\x03R\adelayed\x121\n" +
-	"\x06oldest\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06oldest\x12\x16\n" +
+	"\x06oldest\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06oldest\x12\x1e\n" +
+	"\n" +
+	"unroutable\x18\x05 \x01(\x03R\n" +
+	"unroutable\x12\x16\n" +
 	"\x06paused\x18\x06 \x01(\bR\x06paused\x12#\n" +
 	"\rpaused_reason\x18\a \x01(\tR\fpausedReason\x129\n" +
 	"\n" +
-	"pause_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tpauseTime2\xf7\x01\n" +
+	"pause_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tpauseTime\"P\n" +
+	"\x12ListServersRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"j\n" +
+	"\x13ListServersResponse\x12+\n" +
+	"\aservers\x18\x01 \x03(\v2\x11.placet.v1.ServerR\aservers\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9f\x03\n" +
+	"\x06Server\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\x12\x10\n" +
+	"\x03pid\x18\x03 \x01(\x05R\x03pid\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x129\n" +
+	"\n" +
+	"start_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x12A\n" +
+	"\x0eheartbeat_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\rheartbeatTime\x12/\n" +
+	"\x05lease\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x16\n" +
+	"\x06serves\x18\b \x03(\tR\x06serves\x12\x1f\n" +
+	"\vqueue_slots\x18\t \x01(\x05R\n" +
+	"queueSlots\x12\x1a\n" +
+	"\bdraining\x18\n" +
+	" \x01(\bR\bdraining\x12\x16\n" +
+	"\x06silent\x18\v \x01(\bR\x06silent\x12\x1c\n" +
+	"\tanswering\x18\f \x01(\bR\tanswering2\xc5\x02\n" +
 	"\x11OperationsService\x12I\n" +
 	"\n" +
 	"ListQueues\x12\x1c.placet.v1.ListQueuesRequest\x1a\x1d.placet.v1.ListQueuesResponse\x12I\n" +
 	"\n" +
 	"PauseQueue\x12\x1c.placet.v1.PauseQueueRequest\x1a\x1d.placet.v1.PauseQueueResponse\x12L\n" +
-	"\vResumeQueue\x12\x1d.placet.v1.ResumeQueueRequest\x1a\x1e.placet.v1.ResumeQueueResponseB4\n" +
+	"\vResumeQueue\x12\x1d.placet.v1.ResumeQueueRequest\x1a\x1e.placet.v1.ResumeQueueResponse\x12L\n" +
+	"\vListServers\x12\x1d.placet.v1.ListServersRequest\x1a\x1e.placet.v1.ListServersResponseB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -477,7 +768,7 @@ func file_placet_v1_operations_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_operations_service_proto_rawDescData
 }
 
-var file_placet_v1_operations_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_placet_v1_operations_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_placet_v1_operations_service_proto_goTypes = []any{
 	(*ListQueuesRequest)(nil),     // 0: placet.v1.ListQueuesRequest
 	(*ListQueuesResponse)(nil),    // 1: placet.v1.ListQueuesResponse
@@ -486,26 +777,35 @@ var file_placet_v1_operations_service_proto_goTypes = []any{
 	(*ResumeQueueRequest)(nil),    // 4: placet.v1.ResumeQueueRequest
 	(*ResumeQueueResponse)(nil),   // 5: placet.v1.ResumeQueueResponse
 	(*Queue)(nil),                 // 6: placet.v1.Queue
-	(*durationpb.Duration)(nil),   // 7: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(*ListServersRequest)(nil),    // 7: placet.v1.ListServersRequest
+	(*ListServersResponse)(nil),   // 8: placet.v1.ListServersResponse
+	(*Server)(nil),                // 9: placet.v1.Server
+	(*durationpb.Duration)(nil),   // 10: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
 }
 var file_placet_v1_operations_service_proto_depIdxs = []int32{
-	6, // 0: placet.v1.ListQueuesResponse.queues:type_name -> placet.v1.Queue
-	6, // 1: placet.v1.PauseQueueResponse.queue:type_name -> placet.v1.Queue
-	6, // 2: placet.v1.ResumeQueueResponse.queue:type_name -> placet.v1.Queue
-	7, // 3: placet.v1.Queue.oldest:type_name -> google.protobuf.Duration
-	8, // 4: placet.v1.Queue.pause_time:type_name -> google.protobuf.Timestamp
-	0, // 5: placet.v1.OperationsService.ListQueues:input_type -> placet.v1.ListQueuesRequest
-	2, // 6: placet.v1.OperationsService.PauseQueue:input_type -> placet.v1.PauseQueueRequest
-	4, // 7: placet.v1.OperationsService.ResumeQueue:input_type -> placet.v1.ResumeQueueRequest
-	1, // 8: placet.v1.OperationsService.ListQueues:output_type -> placet.v1.ListQueuesResponse
-	3, // 9: placet.v1.OperationsService.PauseQueue:output_type -> placet.v1.PauseQueueResponse
-	5, // 10: placet.v1.OperationsService.ResumeQueue:output_type -> placet.v1.ResumeQueueResponse
-	8, // [8:11] is the sub-list for method output_type
-	5, // [5:8] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	6,  // 0: placet.v1.ListQueuesResponse.queues:type_name -> placet.v1.Queue
+	6,  // 1: placet.v1.PauseQueueResponse.queue:type_name -> placet.v1.Queue
+	6,  // 2: placet.v1.ResumeQueueResponse.queue:type_name -> placet.v1.Queue
+	10, // 3: placet.v1.Queue.oldest:type_name -> google.protobuf.Duration
+	11, // 4: placet.v1.Queue.pause_time:type_name -> google.protobuf.Timestamp
+	9,  // 5: placet.v1.ListServersResponse.servers:type_name -> placet.v1.Server
+	11, // 6: placet.v1.Server.start_time:type_name -> google.protobuf.Timestamp
+	11, // 7: placet.v1.Server.heartbeat_time:type_name -> google.protobuf.Timestamp
+	10, // 8: placet.v1.Server.lease:type_name -> google.protobuf.Duration
+	0,  // 9: placet.v1.OperationsService.ListQueues:input_type -> placet.v1.ListQueuesRequest
+	2,  // 10: placet.v1.OperationsService.PauseQueue:input_type -> placet.v1.PauseQueueRequest
+	4,  // 11: placet.v1.OperationsService.ResumeQueue:input_type -> placet.v1.ResumeQueueRequest
+	7,  // 12: placet.v1.OperationsService.ListServers:input_type -> placet.v1.ListServersRequest
+	1,  // 13: placet.v1.OperationsService.ListQueues:output_type -> placet.v1.ListQueuesResponse
+	3,  // 14: placet.v1.OperationsService.PauseQueue:output_type -> placet.v1.PauseQueueResponse
+	5,  // 15: placet.v1.OperationsService.ResumeQueue:output_type -> placet.v1.ResumeQueueResponse
+	8,  // 16: placet.v1.OperationsService.ListServers:output_type -> placet.v1.ListServersResponse
+	13, // [13:17] is the sub-list for method output_type
+	9,  // [9:13] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_operations_service_proto_init() }
@@ -519,7 +819,7 @@ func file_placet_v1_operations_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_operations_service_proto_rawDesc), len(file_placet_v1_operations_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	OperationsService_ListQueues_FullMethodName  = "/placet.v1.OperationsService/ListQueues"
 	OperationsService_PauseQueue_FullMethodName  = "/placet.v1.OperationsService/PauseQueue"
 	OperationsService_ResumeQueue_FullMethodName = "/placet.v1.OperationsService/ResumeQueue"
+	OperationsService_ListServers_FullMethodName = "/placet.v1.OperationsService/ListServers"
 )
 
 // OperationsServiceClient is the client API for OperationsService service.
@@ -38,6 +39,8 @@ type OperationsServiceClient interface {
 	PauseQueue(ctx context.Context, in *PauseQueueRequest, opts ...grpc.CallOption) (*PauseQueueResponse, error)
 	// Takes the pause back that was made for the same tenant; OK if there is none.
 	ResumeQueue(ctx context.Context, in *ResumeQueueRequest, opts ...grpc.CallOption) (*ResumeQueueResponse, error)
+	// The servers at work on this store, by id. They are of all tenants, so it needs scope operator, too.
+	ListServers(ctx context.Context, in *ListServersRequest, opts ...grpc.CallOption) (*ListServersResponse, error)
 }
 
 type operationsServiceClient struct {
@@ -78,6 +81,16 @@ func (c *operationsServiceClient) ResumeQueue(ctx context.Context, in *ResumeQue
 	return out, nil
 }
 
+func (c *operationsServiceClient) ListServers(ctx context.Context, in *ListServersRequest, opts ...grpc.CallOption) (*ListServersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListServersResponse)
+	err := c.cc.Invoke(ctx, OperationsService_ListServers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OperationsServiceServer is the server API for OperationsService service.
 // All implementations must embed UnimplementedOperationsServiceServer
 // for forward compatibility.
@@ -90,6 +103,8 @@ type OperationsServiceServer interface {
 	PauseQueue(context.Context, *PauseQueueRequest) (*PauseQueueResponse, error)
 	// Takes the pause back that was made for the same tenant; OK if there is none.
 	ResumeQueue(context.Context, *ResumeQueueRequest) (*ResumeQueueResponse, error)
+	// The servers at work on this store, by id. They are of all tenants, so it needs scope operator, too.
+	ListServers(context.Context, *ListServersRequest) (*ListServersResponse, error)
 	mustEmbedUnimplementedOperationsServiceServer()
 }
 
@@ -108,6 +123,9 @@ func (UnimplementedOperationsServiceServer) PauseQueue(context.Context, *PauseQu
 }
 func (UnimplementedOperationsServiceServer) ResumeQueue(context.Context, *ResumeQueueRequest) (*ResumeQueueResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeQueue not implemented")
+}
+func (UnimplementedOperationsServiceServer) ListServers(context.Context, *ListServersRequest) (*ListServersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListServers not implemented")
 }
 func (UnimplementedOperationsServiceServer) mustEmbedUnimplementedOperationsServiceServer() {}
 func (UnimplementedOperationsServiceServer) testEmbeddedByValue()                           {}
@@ -184,6 +202,24 @@ func _OperationsService_ResumeQueue_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OperationsService_ListServers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListServersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServiceServer).ListServers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperationsService_ListServers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServiceServer).ListServers(ctx, req.(*ListServersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OperationsService_ServiceDesc is the grpc.ServiceDesc for OperationsService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -202,6 +238,10 @@ var OperationsService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResumeQueue",
 			Handler:    _OperationsService_ResumeQueue_Handler,
+		},
+		{
+			MethodName: "ListServers",
+			Handler:    _OperationsService_ListServers_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -27,7 +27,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"placet/v1/operations_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"S\n\x11ListQueuesRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\"I\n\x12ListQueuesResponse\x12\x33\n\x06queues\x18\x01 \x03(\x0b\x32\x10.placet.v1.QueueB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07R\x06queues\"\xab\x01\n\x11PauseQueueRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\x12\x34\n\x05queue\x18\x02 \x01(\tB\x1e\xbaH\x1br\x19\x32\x17^[a-z][a-z0-9_-]{0,63}$R\x05queue\x12 \n\x06reason\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\"<\n\x12PauseQueueResponse\x12&\n\x05queue\x18\x01 \x01(\x0b\x32\x10.placet.v1.QueueR\x05queue\"\x8a\x01\n\x12ResumeQueueRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\x12\x34\n\x05queue\x18\x02 \x01(\tB\x1e\xbaH\x1br\x19\x32\x17^[a-z][a-z0-9_-]{0,63}$R\x05queue\"=\n\x13ResumeQueueResponse\x12&\n\x05queue\x18\x01 \x01(\x0b\x32\x10.placet.v1.QueueR\x05queue\"\x9b\x02\n\x05Queue\x12\x1b\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x04name\x12\x1d\n\x05ready\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x05ready\x12!\n\x07\x64\x65layed\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x07\x64\x65layed\x12\x31\n\x06oldest\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\x06oldest\x12\x16\n\x06paused\x18\x06 \x01(\x08R\x06paused\x12-\n\rpaused_reason\x18\x07 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x0cpausedReason\x12\x39\n\npause_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tpauseTime2\xf7\x01\n\x11OperationsService\x12I\n\nListQueues\x12\x1c.placet.v1.ListQueuesRequest\x1a\x1d.placet.v1.ListQueuesResponse\x12I\n\nPauseQueue\x12\x1c.placet.v1.PauseQueueRequest\x1a\x1d.placet.v1.PauseQueueResponse\x12L\n\x0bResumeQueue\x12\x1d.placet.v1.ResumeQueueRequest\x1a\x1e.placet.v1.ResumeQueueResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"placet/v1/operations_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"S\n\x11ListQueuesRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\"I\n\x12ListQueuesResponse\x12\x33\n\x06queues\x18\x01 \x03(\x0b\x32\x10.placet.v1.QueueB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07R\x06queues\"\xab\x01\n\x11PauseQueueRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\x12\x34\n\x05queue\x18\x02 \x01(\tB\x1e\xbaH\x1br\x19\x32\x17^[a-z][a-z0-9_-]{0,63}$R\x05queue\x12 \n\x06reason\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\"<\n\x12PauseQueueResponse\x12&\n\x05queue\x18\x01 \x01(\x0b\x32\x10.placet.v1.QueueR\x05queue\"\x8a\x01\n\x12ResumeQueueRequest\x12>\n\x06tenant\x18\x01 \x01(\tB&\xbaH#r!2\x1f^(-|[a-z0-9][a-z0-9_-]{0,63})?$R\x06tenant\x12\x34\n\x05queue\x18\x02 \x01(\tB\x1e\xbaH\x1br\x19\x32\x17^[a-z][a-z0-9_-]{0,63}$R\x05queue\"=\n\x13ResumeQueueResponse\x12&\n\x05queue\x18\x01 \x01(\x0b\x32\x10.placet.v1.QueueR\x05queue\"\xc4\x02\n\x05Queue\x12\x1b\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x04name\x12\x1d\n\x05ready\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x05ready\x12!\n\x07\x64\x65layed\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x07\x64\x65layed\x12\x31\n\x06oldest\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\x06oldest\x12\'\n\nunroutable\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\nunroutable\x12\x16\n\x06paused\x18\x06 \x01(\x08R\x06paused\x12-\n\rpaused_reason\x18\x07 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x0cpausedReason\x12\x39\n\npause_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tpauseTime\"f\n\x12ListServersRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08pageSize\x12\'\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"\x7f\n\x13ListServersResponse\x12\x36\n\x07servers\x18\x01 \x03(\x0b\x32\x11.placet.v1.ServerB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07R\x07servers\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"\xe1\x03\n\x06Server\x12%\n\tserver_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\x08serverId\x12\x1c\n\x04host\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xff\x01R\x04host\x12\x19\n\x03pid\x18\x03 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x03pid\x12!\n\x07version\x18\x04 \x01(\tB\x07\xbaH\x04r\x02\x18\x64R\x07version\x12\x39\n\nstart_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tstartTime\x12\x41\n\x0eheartbeat_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rheartbeatTime\x12/\n\x05lease\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\x12)\n\x06serves\x18\x08 \x03(\tB\x11\xbaH\x0e\x92\x01\x0b\x10\xa0\x8d\x06\"\x05r\x03\x18\x80\x02R\x06serves\x12(\n\x0bqueue_slots\x18\t \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\nqueueSlots\x12\x1a\n\x08\x64raining\x18\n \x01(\x08R\x08\x64raining\x12\x16\n\x06silent\x18\x0b \x01(\x08R\x06silent\x12\x1c\n\tanswering\x18\x0c \x01(\x08R\tanswering2\xc5\x02\n\x11OperationsService\x12I\n\nListQueues\x12\x1c.placet.v1.ListQueuesRequest\x1a\x1d.placet.v1.ListQueuesResponse\x12I\n\nPauseQueue\x12\x1c.placet.v1.PauseQueueRequest\x1a\x1d.placet.v1.PauseQueueResponse\x12L\n\x0bResumeQueue\x12\x1d.placet.v1.ResumeQueueRequest\x1a\x1e.placet.v1.ResumeQueueResponse\x12L\n\x0bListServers\x12\x1d.placet.v1.ListServersRequest\x1a\x1e.placet.v1.ListServersResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -55,8 +55,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUEUE'].fields_by_name['ready']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_QUEUE'].fields_by_name['delayed']._loaded_options = None
   _globals['_QUEUE'].fields_by_name['delayed']._serialized_options = b'\272H\004\"\002(\000'
+  _globals['_QUEUE'].fields_by_name['unroutable']._loaded_options = None
+  _globals['_QUEUE'].fields_by_name['unroutable']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_QUEUE'].fields_by_name['paused_reason']._loaded_options = None
   _globals['_QUEUE'].fields_by_name['paused_reason']._serialized_options = b'\272H\005r\003\030\200\004'
+  _globals['_LISTSERVERSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTSERVERSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
+  _globals['_LISTSERVERSREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_LISTSERVERSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272H\005r\003\030\200\004'
+  _globals['_LISTSERVERSRESPONSE'].fields_by_name['servers']._loaded_options = None
+  _globals['_LISTSERVERSRESPONSE'].fields_by_name['servers']._serialized_options = b'\272H\006\222\001\003\020\350\007'
+  _globals['_LISTSERVERSRESPONSE'].fields_by_name['next_page_token']._loaded_options = None
+  _globals['_LISTSERVERSRESPONSE'].fields_by_name['next_page_token']._serialized_options = b'\272H\005r\003\030\200\004'
+  _globals['_SERVER'].fields_by_name['server_id']._loaded_options = None
+  _globals['_SERVER'].fields_by_name['server_id']._serialized_options = b'\272H\005r\003\260\001\001'
+  _globals['_SERVER'].fields_by_name['host']._loaded_options = None
+  _globals['_SERVER'].fields_by_name['host']._serialized_options = b'\272H\005r\003\030\377\001'
+  _globals['_SERVER'].fields_by_name['pid']._loaded_options = None
+  _globals['_SERVER'].fields_by_name['pid']._serialized_options = b'\272H\004\032\002(\000'
+  _globals['_SERVER'].fields_by_name['version']._loaded_options = None
+  _globals['_SERVER'].fields_by_name['version']._serialized_options = b'\272H\004r\002\030d'
+  _globals['_SERVER'].fields_by_name['serves']._loaded_options = None
+  _globals['_SERVER'].fields_by_name['serves']._serialized_options = b'\272H\016\222\001\013\020\240\215\006\"\005r\003\030\200\002'
+  _globals['_SERVER'].fields_by_name['queue_slots']._loaded_options = None
+  _globals['_SERVER'].fields_by_name['queue_slots']._serialized_options = b'\272H\004\032\002(\000'
   _globals['_LISTQUEUESREQUEST']._serialized_start=143
   _globals['_LISTQUEUESREQUEST']._serialized_end=226
   _globals['_LISTQUEUESRESPONSE']._serialized_start=228
@@ -70,7 +92,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESUMEQUEUERESPONSE']._serialized_start=680
   _globals['_RESUMEQUEUERESPONSE']._serialized_end=741
   _globals['_QUEUE']._serialized_start=744
-  _globals['_QUEUE']._serialized_end=1027
-  _globals['_OPERATIONSSERVICE']._serialized_start=1030
-  _globals['_OPERATIONSSERVICE']._serialized_end=1277
+  _globals['_QUEUE']._serialized_end=1068
+  _globals['_LISTSERVERSREQUEST']._serialized_start=1070
+  _globals['_LISTSERVERSREQUEST']._serialized_end=1172
+  _globals['_LISTSERVERSRESPONSE']._serialized_start=1174
+  _globals['_LISTSERVERSRESPONSE']._serialized_end=1301
+  _globals['_SERVER']._serialized_start=1304
+  _globals['_SERVER']._serialized_end=1785
+  _globals['_OPERATIONSSERVICE']._serialized_start=1788
+  _globals['_OPERATIONSSERVICE']._serialized_end=2113
 # @@protoc_insertion_point(module_scope)

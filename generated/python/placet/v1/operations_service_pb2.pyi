@@ -180,6 +180,7 @@ class Queue(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     DELAYED_FIELD_NUMBER: _builtins.int
     OLDEST_FIELD_NUMBER: _builtins.int
+    UNROUTABLE_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     PAUSED_REASON_FIELD_NUMBER: _builtins.int
     PAUSE_TIME_FIELD_NUMBER: _builtins.int
@@ -189,6 +190,8 @@ class Queue(_message.Message):
     """Due and waiting for a server; 100001 says more than 100000."""
     delayed: _builtins.int
     """Waiting for their time; 100001 says more than 100000."""
+    unroutable: _builtins.int
+    """Of `ready`, what no living server takes: its capability and version have no handler, or none at a server with queue slots."""
     paused: _builtins.bool
     """Nothing of it begins, for the tenant that was asked for or for all; what pauses one tenant is not seen by who asks for all."""
     paused_reason: _builtins.str
@@ -208,14 +211,143 @@ class Queue(_message.Message):
         ready: _builtins.int = ...,
         delayed: _builtins.int = ...,
         oldest: _duration_pb2.Duration | None = ...,
+        unroutable: _builtins.int = ...,
         paused: _builtins.bool = ...,
         paused_reason: _builtins.str = ...,
         pause_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["oldest", b"oldest", "pause_time", b"pause_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delayed", b"delayed", "name", b"name", "oldest", b"oldest", "pause_time", b"pause_time", "paused", b"paused", "paused_reason", b"paused_reason", "ready", b"ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delayed", b"delayed", "name", b"name", "oldest", b"oldest", "pause_time", b"pause_time", "paused", b"paused", "paused_reason", b"paused_reason", "ready", b"ready", "unroutable", b"unroutable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Queue: _TypeAlias = Queue  # noqa: Y015
+
+@_typing.final
+class ListServersRequest(_message.Message):
+    """Request of ListServers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """At most so many; 0: 50."""
+    page_token: _builtins.str
+    """From the page before."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListServersRequest: _TypeAlias = ListServersRequest  # noqa: Y015
+
+@_typing.final
+class ListServersResponse(_message.Message):
+    """Response of ListServers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVERS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Server]:
+        """Those that nobody has declared dead."""
+
+    def __init__(
+        self,
+        *,
+        servers: _abc.Iterable[Global___Server] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "servers", b"servers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListServersResponse: _TypeAlias = ListServersResponse  # noqa: Y015
+
+@_typing.final
+class Server(_message.Message):
+    """One server process, from its start on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVER_ID_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_TIME_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
+    SERVES_FIELD_NUMBER: _builtins.int
+    QUEUE_SLOTS_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
+    SILENT_FIELD_NUMBER: _builtins.int
+    ANSWERING_FIELD_NUMBER: _builtins.int
+    server_id: _builtins.str
+    """New at every start."""
+    host: _builtins.str
+    """Its machine's name."""
+    pid: _builtins.int
+    """Its process there."""
+    version: _builtins.str
+    """Of the release."""
+    queue_slots: _builtins.int
+    """How many submitted actions it runs at once; 0: none."""
+    draining: _builtins.bool
+    """It begins nothing more and is about to end."""
+    silent: _builtins.bool
+    """Nothing was heard of it for longer than its lease; it may be gone."""
+    answering: _builtins.bool
+    """It is the one that answers."""
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """By the store's clock, as all times here."""
+
+    @_builtins.property
+    def heartbeat_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was last heard of."""
+
+    @_builtins.property
+    def lease(self) -> _duration_pb2.Duration:
+        """Silent for so long, it may be declared dead, and what it runs goes to others."""
+
+    @_builtins.property
+    def serves(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What it has handlers for, as capability@version, in order."""
+
+    def __init__(
+        self,
+        *,
+        server_id: _builtins.str = ...,
+        host: _builtins.str = ...,
+        pid: _builtins.int = ...,
+        version: _builtins.str = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        heartbeat_time: _timestamp_pb2.Timestamp | None = ...,
+        lease: _duration_pb2.Duration | None = ...,
+        serves: _abc.Iterable[_builtins.str] | None = ...,
+        queue_slots: _builtins.int = ...,
+        draining: _builtins.bool = ...,
+        silent: _builtins.bool = ...,
+        answering: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_time", b"heartbeat_time", "lease", b"lease", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answering", b"answering", "draining", b"draining", "heartbeat_time", b"heartbeat_time", "host", b"host", "lease", b"lease", "pid", b"pid", "queue_slots", b"queue_slots", "server_id", b"server_id", "serves", b"serves", "silent", b"silent", "start_time", b"start_time", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Server: _TypeAlias = Server  # noqa: Y015

@@ -50,6 +50,11 @@ class OperationsServiceStub:
                 request_serializer=placet_dot_v1_dot_operations__service__pb2.ResumeQueueRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_operations__service__pb2.ResumeQueueResponse.FromString,
                 _registered_method=True)
+        self.ListServers = channel.unary_unary(
+                '/placet.v1.OperationsService/ListServers',
+                request_serializer=placet_dot_v1_dot_operations__service__pb2.ListServersRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_operations__service__pb2.ListServersResponse.FromString,
+                _registered_method=True)
 
 
 class OperationsServiceServicer:
@@ -77,6 +82,13 @@ class OperationsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListServers(self, request, context):
+        """The servers at work on this store, by id. They are of all tenants, so it needs scope operator, too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OperationsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_OperationsServiceServicer_to_server(servicer, server):
                     servicer.ResumeQueue,
                     request_deserializer=placet_dot_v1_dot_operations__service__pb2.ResumeQueueRequest.FromString,
                     response_serializer=placet_dot_v1_dot_operations__service__pb2.ResumeQueueResponse.SerializeToString,
+            ),
+            'ListServers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListServers,
+                    request_deserializer=placet_dot_v1_dot_operations__service__pb2.ListServersRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_operations__service__pb2.ListServersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +195,33 @@ class OperationsService:
             '/placet.v1.OperationsService/ResumeQueue',
             placet_dot_v1_dot_operations__service__pb2.ResumeQueueRequest.SerializeToString,
             placet_dot_v1_dot_operations__service__pb2.ResumeQueueResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListServers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.OperationsService/ListServers',
+            placet_dot_v1_dot_operations__service__pb2.ListServersRequest.SerializeToString,
+            placet_dot_v1_dot_operations__service__pb2.ListServersResponse.FromString,
             options,
             channel_credentials,
             insecure,

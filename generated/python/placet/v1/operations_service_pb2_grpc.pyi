@@ -39,6 +39,8 @@ class OperationsServiceStub:
     """Nothing more of it begins, new attempts included; what runs goes on, and Submit goes on storing. Again: the reason is replaced."""
     ResumeQueue: _grpc.UnaryUnaryMultiCallable[_operations_service_pb2.ResumeQueueRequest, _operations_service_pb2.ResumeQueueResponse]
     """Takes the pause back that was made for the same tenant; OK if there is none."""
+    ListServers: _grpc.UnaryUnaryMultiCallable[_operations_service_pb2.ListServersRequest, _operations_service_pb2.ListServersResponse]
+    """The servers at work on this store, by id. They are of all tenants, so it needs scope operator, too."""
 
 @_typing.type_check_only
 class OperationsServiceAsyncStub(OperationsServiceStub):
@@ -51,6 +53,8 @@ class OperationsServiceAsyncStub(OperationsServiceStub):
     """Nothing more of it begins, new attempts included; what runs goes on, and Submit goes on storing. Again: the reason is replaced."""
     ResumeQueue: _aio.UnaryUnaryMultiCallable[_operations_service_pb2.ResumeQueueRequest, _operations_service_pb2.ResumeQueueResponse]  # type: ignore[assignment]
     """Takes the pause back that was made for the same tenant; OK if there is none."""
+    ListServers: _aio.UnaryUnaryMultiCallable[_operations_service_pb2.ListServersRequest, _operations_service_pb2.ListServersResponse]  # type: ignore[assignment]
+    """The servers at work on this store, by id. They are of all tenants, so it needs scope operator, too."""
 
 class OperationsServiceServicer(metaclass=_abc_1.ABCMeta):
     """For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator."""
@@ -78,5 +82,13 @@ class OperationsServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_operations_service_pb2.ResumeQueueResponse, _abc.Awaitable[_operations_service_pb2.ResumeQueueResponse]]:
         """Takes the pause back that was made for the same tenant; OK if there is none."""
+
+    @_abc_1.abstractmethod
+    def ListServers(
+        self,
+        request: _operations_service_pb2.ListServersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_operations_service_pb2.ListServersResponse, _abc.Awaitable[_operations_service_pb2.ListServersResponse]]:
+        """The servers at work on this store, by id. They are of all tenants, so it needs scope operator, too."""
 
 def add_OperationsServiceServicer_to_server(servicer: OperationsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -189,6 +189,13 @@ export declare type Queue = Message<"placet.v1.Queue"> & {
   oldest?: Duration | undefined;
 
   /**
+   * Of `ready`, what no living server takes: its capability and version have no handler, or none at a server with queue slots.
+   *
+   * @generated from field: int64 unroutable = 5;
+   */
+  unroutable: bigint;
+
+  /**
    * Nothing of it begins, for the tenant that was asked for or for all; what pauses one tenant is not seen by who asks for all.
    *
    * @generated from field: bool paused = 6;
@@ -215,6 +222,157 @@ export declare type Queue = Message<"placet.v1.Queue"> & {
  * Use `create(QueueSchema)` to create a new message.
  */
 export declare const QueueSchema: GenMessage<Queue>;
+
+/**
+ * Request of ListServers.
+ *
+ * @generated from message placet.v1.ListServersRequest
+ */
+export declare type ListServersRequest = Message<"placet.v1.ListServersRequest"> & {
+  /**
+   * At most so many; 0: 50.
+   *
+   * @generated from field: int32 page_size = 1;
+   */
+  pageSize: number;
+
+  /**
+   * From the page before.
+   *
+   * @generated from field: string page_token = 2;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message placet.v1.ListServersRequest.
+ * Use `create(ListServersRequestSchema)` to create a new message.
+ */
+export declare const ListServersRequestSchema: GenMessage<ListServersRequest>;
+
+/**
+ * Response of ListServers.
+ *
+ * @generated from message placet.v1.ListServersResponse
+ */
+export declare type ListServersResponse = Message<"placet.v1.ListServersResponse"> & {
+  /**
+   * Those that nobody has declared dead.
+   *
+   * @generated from field: repeated placet.v1.Server servers = 1;
+   */
+  servers: Server[];
+
+  /**
+   * Empty on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message placet.v1.ListServersResponse.
+ * Use `create(ListServersResponseSchema)` to create a new message.
+ */
+export declare const ListServersResponseSchema: GenMessage<ListServersResponse>;
+
+/**
+ * One server process, from its start on.
+ *
+ * @generated from message placet.v1.Server
+ */
+export declare type Server = Message<"placet.v1.Server"> & {
+  /**
+   * New at every start.
+   *
+   * @generated from field: string server_id = 1;
+   */
+  serverId: string;
+
+  /**
+   * Its machine's name.
+   *
+   * @generated from field: string host = 2;
+   */
+  host: string;
+
+  /**
+   * Its process there.
+   *
+   * @generated from field: int32 pid = 3;
+   */
+  pid: number;
+
+  /**
+   * Of the release.
+   *
+   * @generated from field: string version = 4;
+   */
+  version: string;
+
+  /**
+   * By the store's clock, as all times here.
+   *
+   * @generated from field: google.protobuf.Timestamp start_time = 5;
+   */
+  startTime?: Timestamp | undefined;
+
+  /**
+   * When it was last heard of.
+   *
+   * @generated from field: google.protobuf.Timestamp heartbeat_time = 6;
+   */
+  heartbeatTime?: Timestamp | undefined;
+
+  /**
+   * Silent for so long, it may be declared dead, and what it runs goes to others.
+   *
+   * @generated from field: google.protobuf.Duration lease = 7;
+   */
+  lease?: Duration | undefined;
+
+  /**
+   * What it has handlers for, as capability@version, in order.
+   *
+   * @generated from field: repeated string serves = 8;
+   */
+  serves: string[];
+
+  /**
+   * How many submitted actions it runs at once; 0: none.
+   *
+   * @generated from field: int32 queue_slots = 9;
+   */
+  queueSlots: number;
+
+  /**
+   * It begins nothing more and is about to end.
+   *
+   * @generated from field: bool draining = 10;
+   */
+  draining: boolean;
+
+  /**
+   * Nothing was heard of it for longer than its lease; it may be gone.
+   *
+   * @generated from field: bool silent = 11;
+   */
+  silent: boolean;
+
+  /**
+   * It is the one that answers.
+   *
+   * @generated from field: bool answering = 12;
+   */
+  answering: boolean;
+};
+
+/**
+ * Describes the message placet.v1.Server.
+ * Use `create(ServerSchema)` to create a new message.
+ */
+export declare const ServerSchema: GenMessage<Server>;
 
 /**
  * For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator.
@@ -251,6 +409,16 @@ export declare const OperationsService: GenService<{
     methodKind: "unary";
     input: typeof ResumeQueueRequestSchema;
     output: typeof ResumeQueueResponseSchema;
+  },
+  /**
+   * The servers at work on this store, by id. They are of all tenants, so it needs scope operator, too.
+   *
+   * @generated from rpc placet.v1.OperationsService.ListServers
+   */
+  listServers: {
+    methodKind: "unary";
+    input: typeof ListServersRequestSchema;
+    output: typeof ListServersResponseSchema;
   },
 }>;
 

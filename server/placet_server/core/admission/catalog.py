@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic
 
+from placet_server.core.admission.elsewhere import Elsewhere
 from placet_server.core.admission.manifest import Known, check_manifest, is_refused
 from placet_server.model.caller import Caller
 from placet_server.model.errors import (
@@ -82,12 +83,15 @@ class Catalog:
         # What the loaded app offers: during a rolling upgrade each process answers with its own current
         # versions.
         self._own_versions: dict[str, str] = {}
+        self._elsewhere = Elsewhere(pool)
 
-    async def resolve(self, tenant: str, name: str, version: str | None = None) -> StoredCapability:
+    async def resolve(
+        self, tenant: str, name: str, version: str | None = None, *, anywhere: bool = False
+    ) -> StoredCapability:
         """The version, or the current one. The server's own names come first and are never shadowed.
 
-        Raises CapabilityNotFound, HandlerNotFound (known, but no handler of this process serves it),
-        StoreUnavailable."""
+        Raises CapabilityNotFound, HandlerNotFound (known, but no handler of this process serves it; `anywhere`: nor
+        does any process that takes work from queues), StoreUnavailable."""
         asked = (tenant, name, version)
         fresh = self._fresh.get(asked)
         if fresh is not None and monotonic() < fresh[0]:
@@ -100,6 +104,8 @@ class Catalog:
         if found is None:
             raise CapabilityNotFound(capability=name, version=version or "")
         if (name, found.capability.version) not in self._handlers:
+            if anywhere and await self._elsewhere.serves(name, found.capability.version):
+                return found
             raise HandlerNotFound(capability=name, version=found.capability.version)
         if len(self._fresh) >= _ENTRIES_MAX:
             self._fresh.clear()

@@ -37,24 +37,24 @@ class Call(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A call that every gate let pass."""
+    """A call that every gate let pass. `tool` None: it is submitted here and runs elsewhere."""
 
     call: Call
     capability: Capability
-    tool: Tool
+    tool: Tool | None
     input: CanonicalJson
     clocks: Clocks
     key: Key | None
 
 
-async def pass_gates(kernel: Kernel, call: Call) -> Checked:
+async def pass_gates(kernel: Kernel, call: Call, *, anywhere: bool = False) -> Checked:
     """`check`, with what is due to a refusal: it is counted, and its outcome says that nothing was stored. Raises
     Draining, too.
     """
     try:
         if kernel.is_draining:
             raise Draining()
-        return await check(kernel, call)
+        return await check(kernel, call, anywhere=anywhere)
     except PlacetError as error:
         kernel.engine.observer.refused(error.reason)
         if error.is_refusal:
@@ -62,17 +62,17 @@ async def pass_gates(kernel: Kernel, call: Call) -> Checked:
         raise
 
 
-async def check(kernel: Kernel, call: Call) -> Checked:
-    """Raises the refusal of the first gate that says no."""
+async def check(kernel: Kernel, call: Call, *, anywhere: bool = False) -> Checked:
+    """Raises the refusal of the first gate that says no. `anywhere`: it need not run here."""
     invocation = call.invocation
     if invocation.require_durability is not None:
         _check_durability(kernel, invocation.require_durability)
     resolved = await kernel.catalog.resolve(
-        call.caller.tenant, invocation.capability, invocation.version or None
+        call.caller.tenant, invocation.capability, invocation.version or None, anywhere=anywhere
     )
     capability = resolved.capability
     tool = kernel.engine.handlers.find(capability.name, capability.version)
-    if tool is None:
+    if tool is None and not anywhere:
         raise HandlerNotFound(capability=capability.name, version=capability.version)
     canonical = check_input(capability, invocation.input_json)
     clocks = check_contract(capability, invocation, call.time_left_seconds)

@@ -38,7 +38,7 @@ async def submit(kernel: Kernel, call: Call, place: Submission) -> Submitted:
     Raises the refusal of a gate, Draining, or StoreUnavailable: whether it was stored is then told by a resend with
     the same key.
     """
-    checked = await pass_gates(kernel, call)
+    checked = await pass_gates(kernel, call, anywhere=True)
     predecessor: Action | None = None
     for _ in range(SUBMISSION_TRIES_MAX):
         row = new_row(kernel.journal, checked, place, predecessor)

@@ -67,7 +67,7 @@ async def submit_batch(kernel: Kernel, items: Sequence[tuple[Call, Submission]])
         try:
             if away is not None:
                 raise away
-            pending.append(_Item(index, place, await pass_gates(kernel, call)))
+            pending.append(_Item(index, place, await pass_gates(kernel, call, anywhere=True)))
         except StoreUnavailable as error:
             # One wait for a store that is away is enough.
             results[index] = away = error

@@ -28,3 +28,7 @@ class HandlerTable:
             )
             for key, tool in self._tools.items()
         }
+
+    def served(self) -> tuple[str, ...]:
+        """As capability@version, in order."""
+        return tuple(sorted(f"{name}@{version}" for name, version in self._tools))

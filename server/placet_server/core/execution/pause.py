@@ -40,4 +40,4 @@ async def resume_queue(journal: Journal, name: str, *, tenant: str | None) -> Qu
 async def _queue(journal: Journal, name: str, tenant: str | None) -> QueueDepth:
     async with journal.pool.connection() as connection:
         found = await queue.summarize(connection, tenant, journal.clock.now(), name=name)
-    return found[0] if found else QueueDepth(name=name, ready=0, delayed=0, oldest_seconds=None)
+    return found[0] if found else QueueDepth(name=name, ready=0, delayed=0, unroutable=0, oldest_seconds=None)

@@ -13,6 +13,7 @@ def queue_message(depth: QueueDepth) -> pb.Queue:
         name=depth.name,
         ready=depth.ready,
         delayed=depth.delayed,
+        unroutable=depth.unroutable,
         oldest=oldest,
         paused=depth.pause_time_us is not None,
         paused_reason=depth.paused_reason,

@@ -2,8 +2,9 @@
 
 -- name: register
 -- Record a new boot as alive.
-insert into instances (boot_id, host, pid, version, lease_seconds, started_time, heartbeat_time)
-select :boot_id::uuid, :host::text, :pid::integer, :version::text, :lease_seconds::double precision, at, at
+insert into instances (boot_id, host, pid, version, lease_seconds, started_time, heartbeat_time, serves, queue_slots)
+select
+    :boot_id::uuid, :host::text, :pid::integer, :version::text, :lease_seconds::double precision, at, at, :serves::text[], :queue_slots::integer
 from (select coalesce(:now::timestamptz, statement_timestamp()) as at) as clock
 
 -- name: renew
@@ -12,6 +13,12 @@ update instances
 set heartbeat_time = greatest(heartbeat_time, coalesce(:now::timestamptz, statement_timestamp()))
 where boot_id = :boot_id and state = 'ALIVE'
 returning heartbeat_time
+
+-- name: note_drain
+-- Say that a boot begins nothing more and is about to end.
+update instances
+set drain_time = coalesce(:now::timestamptz, statement_timestamp())
+where boot_id = :boot_id and state = 'ALIVE' and drain_time is null
 
 -- name: retire
 -- End one's own lease at a clean stop.
@@ -50,3 +57,19 @@ returning boot_id
 -- name: get_state
 -- Whether a boot is alive or dead.
 select state from instances where boot_id = :boot_id
+
+-- name: list_alive
+-- The boots that nobody has declared dead, after a given one. Silent: the lease has run out.
+select
+    boot_id, host, pid, version, lease_seconds, serves, queue_slots, drain_time is not null as draining,
+    (extract(epoch from started_time) * 1000000)::bigint as started_time_us,
+    (extract(epoch from heartbeat_time) * 1000000)::bigint as heartbeat_time_us,
+    heartbeat_time + make_interval(secs => lease_seconds) < coalesce(:now::timestamptz, statement_timestamp()) as silent
+from instances
+where state = 'ALIVE' and boot_id > :after::uuid
+order by boot_id
+limit :count_max
+
+-- name: list_served
+-- What some server that is alive takes from queues, as capability@version.
+select distinct unnest(serves) as served from instances where state = 'ALIVE' and queue_slots > 0

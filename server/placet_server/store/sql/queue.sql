@@ -262,9 +262,12 @@ moved as (
 select count(*) from moved
 
 -- name: summarize
--- How deep queues are, counted to a bound, since when the longest-waiting head of a line is due, and whether they are paused; tenant NULL is every
--- tenant's, the operator's, and queue NULL all queues.
+-- How deep queues are, counted to a bound, how much of that no server takes, since when the longest-waiting head of a line is due, and whether they
+-- are paused; tenant NULL is every tenant's, the operator's, and queue NULL all queues.
 with recursive {lines},
+served as materialized (
+    select distinct unnest(serves) as name from instances where state = 'ALIVE' and queue_slots > 0
+),
 delayed_line as (
     (select queue, tenant from queue_delayed order by queue, tenant limit 1)
     union all
@@ -275,7 +278,9 @@ delayed_line as (
     ) as n
 ),
 ready as (
-    select l.queue, sum(c.count) as count, min(l.ready_time) as ready_time
+    select
+        l.queue, sum(c.count) as count, min(l.ready_time) as ready_time,
+        sum(c.count) filter (where not exists (select from served as s where s.name = l.capability || '@' || l.version)) as unroutable
     from line as l
     cross join lateral (
         select count(*)
@@ -307,6 +312,7 @@ pause as (
 )
 select
     queue, least(coalesce(r.count, 0), :count_max)::bigint as ready, least(coalesce(d.count, 0), :count_max)::bigint as delayed,
+    least(coalesce(r.unroutable, 0), :count_max)::bigint as unroutable,
     extract(epoch from coalesce(:now::timestamptz, statement_timestamp()) - r.ready_time)::double precision as oldest_seconds,
     p.reason as paused_reason, (extract(epoch from p.pause_time) * 1000000)::bigint as pause_time_us
 from ready as r
