@@ -110,7 +110,7 @@ lasting, done     FAILED           FAILED           FAILED           FAILED     
 raised            again EXHAUSTED  FAILED           again? AMBIGUOUS AMBIGUOUS        again? AMBIGUOUS again? AMBIGUOUS
 timeout           again EXHAUSTED  again EXHAUSTED  again? AMBIGUOUS AMBIGUOUS        again? AMBIGUOUS again? AMBIGUOUS
 cancelled         CANCELLED        CANCELLED        AMBIGUOUS        AMBIGUOUS        AMBIGUOUS        AMBIGUOUS
-shutdown          again            again            again? AMBIGUOUS AMBIGUOUS        again? AMBIGUOUS again? AMBIGUOUS
+shutdown          again            again            again?           AMBIGUOUS        again?           again?
 instance lost     again EXHAUSTED  again EXHAUSTED  again? AMBIGUOUS AMBIGUOUS        again? AMBIGUOUS again? AMBIGUOUS
 never started     again            again            again            again            again?           again?
 """

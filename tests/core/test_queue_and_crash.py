@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from placet.context import Context
+from placet.failure import Failure
 from placet_server.core.admission import attend
 from placet_server.core.execution.engine import ExecutionSettings
+from placet_server.core.execution.judgement import StopCause
 from placet_server.core.kernel import Kernel
+from placet_server.core.publication.promote import promote
 from placet_server.core.recovery.ownership import release_forgotten
 from placet_server.core.recovery.rescue import rescue
 from placet_server.model.action import Action
@@ -75,6 +79,50 @@ async def test_a_claim_whose_answer_is_lost_costs_nothing(
         assert 3 * ["SUCCEEDED"] == await states(kernel)
         assert 3 == shop.effects
         assert NOWHERE == await places(kernel)
+
+
+@pytest.mark.both_servers
+async def test_a_loss_without_fault_costs_no_attempt(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lost claim and a shutdown, then as many failures as two attempts allow: the second one ends it."""
+    shop = Workshop(attempts_max=2)
+
+    async def busy(context: Context) -> Any:
+        raise Failure("busy", "later", category="temporary", effect="not_done", retry_delay=0.001)
+
+    async def lose() -> None:
+        raise ConnectionResetError
+
+    after_claims(monkeypatch, lose)
+    async with open_kernel(database.dsn, shop.app, settings=NOW, queue=QUEUE) as kernel:
+        action_id = (await put(kernel, "work.read", {}, "k")).action.action_id
+        with pytest.raises(StoreUnavailable):
+            await dispatch(kernel)
+        assert 1 == await release_forgotten(kernel.engine)
+        await dispatch(kernel)
+        await shop.began.wait()
+        run_ = kernel.engine.runs.get(action_id)
+        assert run_ is not None
+        assert run_.task is not None
+        run_.stop(StopCause.SHUTDOWN)
+        await asyncio.wait([run_.task])
+        stopped = await read(kernel, action_id)
+        assert (ActionState.QUEUED, 2, 3) == (stopped.state, stopped.attempt, stopped.attempts_max)
+        shop.script = busy
+        while (await read(kernel, action_id)).state is ActionState.QUEUED:
+            await promote_all(kernel)
+            await work_off(kernel)
+        ended = await read(kernel, action_id)
+    assert (ActionState.EXHAUSTED, [2, 3, 4], 4) == (ended.state, shop.attempts, ended.attempts_max)
+
+
+async def promote_all(kernel: Kernel) -> None:
+    """What waits for its time is due."""
+    async with kernel.journal.pool.connection() as connection:
+        await connection.execute("update queue_delayed set ready_time = now(), expire_time = null")
+        await connection.execute("update actions set ready_time = now() where state = 'QUEUED'")
+    await promote(kernel.journal)
 
 
 async def test_an_answer_that_comes_too_late_is_not_acted_on(

@@ -37,6 +37,7 @@ class Claimed:
     effect_key_expire_time_us: int | None
     budget_time_us: int
     attempt: int
+    attempts_max: int
     sequence: int
     receipt: str
     provider_operation: str
@@ -138,6 +139,7 @@ async def claim(
         effect_key_expire_time_us=record["effect_key_expire_time_us"],
         budget_time_us=record["budget_time_us"],
         attempt=record["attempt"],
+        attempts_max=record["attempts_max"],
         sequence=record["sequence"],
         receipt=record["receipt"],
         provider_operation=record["provider_operation"] or "",

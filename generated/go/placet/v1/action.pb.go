@@ -566,7 +566,7 @@ type Action struct {
 	Requester *Caller `protobuf:"bytes,14,opt,name=requester,proto3" json:"requester,omitempty"`
 	// Tries so far, rescues included; 0 before the first.
 	Attempt int32 `protobuf:"varint,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Tries that the contract allows.
+	// Tries that it may have: what the contract allows, or a redrive, and one more for each that was lost without its fault.
 	AttemptsMax int32 `protobuf:"varint,16,opt,name=attempts_max,json=attemptsMax,proto3" json:"attempts_max,omitempty"`
 	// When it was stored.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`

@@ -383,7 +383,7 @@ class Action(_message.Message):
     attempt: _builtins.int
     """Tries so far, rescues included; 0 before the first."""
     attempts_max: _builtins.int
-    """Tries that the contract allows."""
+    """Tries that it may have: what the contract allows, or a redrive, and one more for each that was lost without its fault."""
     durability: Global___DurabilityClass.ValueType
     """What the server keeps."""
     cursor: _builtins.str

@@ -202,7 +202,7 @@ export declare type Action = Message<"placet.v1.Action"> & {
   attempt: number;
 
   /**
-   * Tries that the contract allows.
+   * Tries that it may have: what the contract allows, or a redrive, and one more for each that was lost without its fault.
    *
    * @generated from field: int32 attempts_max = 16;
    */

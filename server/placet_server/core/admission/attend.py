@@ -124,6 +124,7 @@ async def _claim(journal: Journal, action: Action, timeout_seconds: float) -> Ac
         lease_id=lease_id,
         instance_id=journal.boot_id,
         attempt=claimed.attempt,
+        attempts_max=claimed.attempts_max,
         effect=None if is_read else action.effect or EffectState.NOT_DONE,
         effect_begun=not is_read and not action.effect_marked,
         start_time_us=claimed.time_us,

@@ -103,7 +103,8 @@ Ending = Returned | ReturnedBadly | Failed | Raised | Stopped
 UNWANTED = frozenset({StopCause.CANCELLED_BY_CALLER, StopCause.DEADLINE_EXCEEDED})
 # What a provider, or the SDK before it, says of a request without looking at earlier ones.
 SILENT = TEMPORARY_CATEGORIES | {FailureCategory.INVALID, FailureCategory.FORBIDDEN}
-# A shutdown or a lost reply is no fault of the action, so it is never what ends it.
+# A shutdown or a lost reply is no fault of the action, so it is never what ends it, and the claim after it gives the
+# attempt back: the statements that claim know these two by their names.
 BLAMELESS = frozenset({StopCause.SHUTDOWN, StopCause.NEVER_STARTED})
 
 
@@ -228,7 +229,7 @@ def _stopped(action: Action, stopped: Stopped, now_us: int) -> Verdict:
         return _cancelled(action, cause)
     if not wanted:
         return _ambiguous(cause)
-    return _unanswered(action, cause.value, now_us, blameless=blameless and not stopped.entered)
+    return _unanswered(action, cause.value, now_us, blameless=blameless)
 
 
 def _unwanted(action: Action, stop: StopCause | None) -> StopCause | None:

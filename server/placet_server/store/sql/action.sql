@@ -292,6 +292,8 @@ claimed as (
     update actions as a
     set state = 'RUNNING',
         attempt = a.attempt + 1,
+        -- A blameless loss costs no attempt: what was made ready by one may have one more. Attempts keep their numbers, as events name them.
+        attempts_max = a.attempts_max + case when a.cause in ('SHUTDOWN', 'NEVER_STARTED') then 1 else 0 end,
         lease_id = :lease_id,
         instance_id = :boot_id,
         start_time = c.at,
@@ -324,7 +326,7 @@ gone as (
 gone_later as (
     delete from queue_delayed as q using claimed as x where q.tenant = x.tenant and q.action_id = x.action_id
 )
-select (extract(epoch from at) * 1000000)::bigint as time_us, attempt, sequence, encode(receipt_digest, 'hex') as receipt,
+select (extract(epoch from at) * 1000000)::bigint as time_us, attempt, attempts_max, sequence, encode(receipt_digest, 'hex') as receipt,
     provider_operation, provider_cursor, (extract(epoch from deadline) * 1000000)::bigint as deadline_us,
     (extract(epoch from effect_key_expire_time) * 1000000)::bigint as effect_key_expire_time_us,
     (extract(epoch from budget_time) * 1000000)::bigint as budget_time_us

@@ -70,6 +70,8 @@ claimed as (
     update actions as a
     set state = 'RUNNING',
         attempt = a.attempt + 1,
+        -- A blameless loss costs no attempt: the same as in action.sql's claim.
+        attempts_max = a.attempts_max + case when a.cause in ('SHUTDOWN', 'NEVER_STARTED') then 1 else 0 end,
         lease_id = gen_random_uuid(),
         instance_id = :boot_id,
         start_time = c.at,
