@@ -1,6 +1,7 @@
 """Fixtures for every test: servers, databases, and which of the two kinds of server a test runs on."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import get_args
@@ -11,6 +12,10 @@ from tests import postgres
 
 DEFAULT_KIND = os.environ.get("PLACET_TEST_POSTGRES", "embedded")
 REQUIRED = os.environ.get("PLACET_REQUIRE_TOOLCHAINS") == "1"
+
+# Hundreds of processes start from the same sources: whoever forbids compiled ones has them compile these each time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_configure(config: pytest.Config) -> None:
