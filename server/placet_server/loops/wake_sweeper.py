@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 
@@ -18,9 +17,8 @@ _log = logging.getLogger(__name__)
 
 
 class WakeSweeper:
-    """Every process has one; what one moves the others pass over.
-
-    `poll_seconds`: how late an action that was delayed by another process, or for less than that, is seen at most."""
+    """Every process has one; what one moves the others pass over, and all are told of it. The one that has put an
+    action off is there in time; so `poll_seconds` is how late it is moved if that one is gone."""
 
     def __init__(self, journal: Journal, *, poll_seconds: float) -> None:
         self._journal = journal
@@ -49,4 +47,4 @@ class WakeSweeper:
         """Until the next one is due, if that is sooner."""
         if seconds > 0 and self._due_seconds is not None:
             seconds = max(PAUSE_SECONDS_MIN, min(seconds, self._due_seconds))
-        await asyncio.sleep(seconds)
+        await self._journal.alarm.wait(seconds)

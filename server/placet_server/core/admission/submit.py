@@ -75,8 +75,7 @@ async def store_row(journal: Journal, checked: Checked, row: SubmissionRow) -> A
         return None
     journal.boundary.reached("intent_persisted", checked.capability.name)
     action = _placed(journal, checked, row, written)
-    if written.ready_time_us <= written.time_us:
-        journal.doorbell.ring(line_of(action))
+    journal.announce(line_of(action), (written.ready_time_us - written.time_us) / 1_000_000)
     return action
 
 

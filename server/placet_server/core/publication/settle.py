@@ -82,8 +82,9 @@ async def settle(
     settled = _settled(action, verdict, written)
     if advance.get("dead_letter"):
         journal.note_dead(action.queue, verdict.reason or "")
-    if advance.get("claim_delay_seconds") == 0:
-        journal.doorbell.ring(line_of(settled))
+    delay = advance.get("claim_delay_seconds")
+    if delay is not None:
+        journal.announce(line_of(settled), delay)
     return settled
 
 
