@@ -22,10 +22,11 @@ from placet_server.core.execution.servers import tell_draining
 from placet_server.core.execution.supervisor import Supervisor
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.boundary import Hook
+from placet_server.core.publication.feed import feed_lag
 from placet_server.kernel_setup import KernelOptions, OpenKernel, load_apps, open_kernel, release_version
 from placet_server.rpc.announcement import Announcer
 from placet_server.rpc.catalog import CatalogServicer
-from placet_server.rpc.health import HealthLooker, HealthPort, LoopPulse, StoreProbe
+from placet_server.rpc.health import FeedProbe, HealthLooker, HealthPort, LoopPulse, StoreProbe
 from placet_server.rpc.identity.dev_token import stored_or_new_token, write_token_file
 from placet_server.rpc.identity.setup import open_identity
 from placet_server.rpc.interceptor import Interceptor, Parts
@@ -161,8 +162,13 @@ class PlacetServer:
         )
         announcer = Announcer(is_settling=self.kernel.is_settling)
         self._rpc = self._open_port(parts, announcer, release)
-        probe = partial(probe_store, self._opened.pool, self.kernel.boot_id)
-        self._probe = StoreProbe(probe, self._config.store_probe_seconds)
+        feed = FeedProbe(partial(feed_lag, self.kernel.journal))
+        self._metrics.add_gauge(
+            "placet_feed_lag_seconds",
+            "How long a transaction that is still open has held up WatchEvents.",
+            lambda: feed.seconds,
+        )
+        self._probe = StoreProbe(partial(self._try_store, feed), self._config.store_probe_seconds)
         await self._probe.look()
         self._stack.push_async_callback(self._tasks.cancel_all)
         self._tasks.start(announcer.run())
@@ -179,6 +185,10 @@ class PlacetServer:
             write_token_file(
                 self._config.token_file, token=token, target=self.target, health_target=self.health_target
             )
+
+    async def _try_store(self, feed: FeedProbe) -> None:
+        await probe_store(self._opened.pool, self.kernel.boot_id)
+        await feed.look()
 
     def _open_telemetry(self) -> Tracing | None:
         gauges = self._metrics.add_gauge

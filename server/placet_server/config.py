@@ -136,7 +136,7 @@ class Config(BaseSettings):
         1024, ge=1, le=100_000, description="Calls in flight; more are refused as OVERLOADED."
     )
     watches_max: int = Field(
-        1024, ge=1, le=100_000, description="WatchAction and WaitAction calls in flight, counted apart."
+        1024, ge=1, le=100_000, description="Watching and waiting calls in flight, counted apart."
     )
     tenant_share: float = Field(0.8, gt=0, le=1, description="Part of each limit that one tenant may have.")
     receive_bytes_max: int = Field(20 * MIB, ge=4 * MIB, le=64 * MIB, description="Largest message, bytes.")

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from placet.v1 import action_pb2, operations_service_pb2
+from placet.v1 import action_pb2, event_pb2, operations_service_pb2
 from placet.v1 import catalog_service_pb2 as catalog
 from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as pb
@@ -202,6 +202,37 @@ async def test_a_cursor_of_another_action_or_of_nowhere_is_refused(
             request = pb.WatchActionRequest(action_id=action_id, after_cursor=cursor)
             refused = await refusal(caller.call("WatchAction", request))
             assert refused.reason in ("MALFORMED_REQUEST", "CURSOR_EXPIRED"), cursor
+
+
+async def test_a_feed_shows_the_own_tenant_alone_and_its_cursor_serves_nobody_else(
+    server: Served, client: Client, stranger: Client, action: action_pb2.Action
+) -> None:
+    async def told(caller: Client, request: pb.WatchEventsRequest) -> list[event_pb2.ActionEvent]:
+        """To the checkpoint at the end of the past."""
+        found = []
+        call = caller.runtime.WatchEvents(request, metadata=caller.metadata, timeout=30)
+        async for response in call:
+            found.append(response.event)
+            if not response.event.type:
+                break
+        call.cancel()
+        return found
+
+    await stranger.execute("hostile.order", LINES, key=str(uuid.uuid4()))
+    theirs = await told(stranger, pb.WatchEventsRequest())
+    own = await told(client, pb.WatchEventsRequest(filter=pb.EventFilter(types=["placet.action.settled"])))
+    assert action.action_id in {event.action_id for event in own}
+    assert not {event.action_id for event in own[:-1]} & {event.action_id for event in theirs[:-1]}
+    async with server.unharmed():
+        for caller, cursor in (
+            (stranger, own[0].cursor),
+            (client, theirs[0].cursor),
+            (client, own[0].cursor),
+        ):
+            refused = await refusal(caller.call("WatchEvents", pb.WatchEventsRequest(after_cursor=cursor)))
+            assert "MALFORMED_REQUEST" == refused.reason
+        chunks = pb.WatchEventsRequest(filter=pb.EventFilter(types=["placet.action.chunk"]))
+        assert "MALFORMED_REQUEST" == (await refusal(client.call("WatchEvents", chunks))).reason
 
 
 def submission(key: str, delay_seconds: int = 3600) -> pb.SubmitRequest:

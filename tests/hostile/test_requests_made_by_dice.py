@@ -51,6 +51,7 @@ GOOD: dict[str, Message] = {
     "ListActions": pb.ListActionsRequest(page_size=5, filter=pb.ActionFilter(requester="dora")),
     "WaitAction": pb.WaitActionRequest(action_id=ACTION_ID),
     "WatchAction": pb.WatchActionRequest(action_id=ACTION_ID),
+    "WatchEvents": pb.WatchEventsRequest(filter=pb.EventFilter(capabilities=["hostile.echo"])),
     "CancelAction": pb.CancelActionRequest(action_id=ACTION_ID, reason="r"),
     "AdmitManifest": catalog.AdmitManifestRequest(
         manifest=capability_pb2.Manifest(name="dice", version="1", capabilities=[CAPABILITY]),
@@ -195,8 +196,10 @@ async def test_no_request_makes_a_fault_of_the_server(server: Served, path: str)
 
 async def ask(channel: grpc.aio.Channel, path: str, request: Message, token: Any) -> None:
     method: Any = channel.unary_stream(path)
+    # A feed has no end.
+    seconds = 0.05 if path.endswith("/WatchEvents") else 1.0
     try:
-        async for _ in method(request.SerializeToString(), metadata=token, timeout=1.0):
+        async for _ in method(request.SerializeToString(), metadata=token, timeout=seconds):
             pass
     except grpc.aio.AioRpcError as error:
         refused = Refusal(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from queue import Queue
@@ -15,7 +16,8 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from placet_server.model.errors import StoreUnavailable
-from placet_server.rpc.health import HealthPort, LoopPulse, StoreProbe
+from placet_server.rpc.health import FEED_LAG_SECONDS, FeedProbe, HealthPort, LoopPulse, StoreProbe
+from placet_server.store.feed import FeedLag
 from placet_server.telemetry.metric import Histogram
 
 SERVING, NOT_SERVING = (
@@ -115,3 +117,24 @@ async def test_watchers_that_leave_while_they_are_told_hold_up_nobody() -> None:
                 watcher.cancel()
             answer = await stub.Check(request, timeout=5)
             assert SERVING == answer.status
+
+
+async def test_a_feed_that_is_held_up_is_said_once_and_so_is_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lags = [FeedLag(0.1), FeedLag(FEED_LAG_SECONDS, 4711), FeedLag(60.0, 4711), FeedLag(), FeedLag(99.0)]
+    left = iter(lags)
+
+    async def look() -> FeedLag:
+        return next(left)
+
+    probe = FeedProbe(look)
+    caplog.set_level(logging.INFO, "placet.health")
+    for lag in lags:
+        await probe.look()
+        assert lag.seconds == probe.seconds
+    told = [record.getMessage() for record in caplog.records]
+    assert 3 == len(told)
+    assert "backend 4711" in told[0]
+    assert "nothing holds up" in told[1]
+    assert "a prepared one" in told[2]

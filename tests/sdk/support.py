@@ -230,6 +230,10 @@ class Script(RuntimeServiceServicer, OperationsServiceServicer, RecoveryServiceS
         async for sent in self._stream("WatchAction", request, context):
             yield runtime_service_pb2.WatchActionResponse(event=sent)
 
+    async def WatchEvents(self, request: Any, context: Context) -> AsyncIterator[Any]:
+        async for sent in self._stream("WatchEvents", request, context):
+            yield runtime_service_pb2.WatchEventsResponse(event=sent)
+
     async def _answer(self, method: str, request: Any, context: Context) -> Any:
         answer = self._next(method, request)
         try:

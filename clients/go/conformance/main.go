@@ -133,6 +133,7 @@ func methods(connection *grpc.ClientConn) map[string]method {
 		"ListActions":      unary(runtime.ListActions),
 		"WaitAction":       unary(runtime.WaitAction),
 		"WatchAction":      stream(runtime.WatchAction),
+		"WatchEvents":      stream(runtime.WatchEvents),
 		"CancelAction":     unary(runtime.CancelAction),
 		"GetCaller":        unary(runtime.GetCaller),
 		"AdmitManifest":    unary(catalog.AdmitManifest),

@@ -156,9 +156,7 @@ class CursorExpired(PlacetError):
     oldest_cursor: str
 
     def text(self) -> str:
-        return (
-            "The cursor is ahead of this store, so it comes from another one; start again from oldest_cursor."
-        )
+        return "Nothing follows this cursor here: it comes from another store, or is too old. Begin at oldest_cursor."
 
 
 @dataclass(kw_only=True, eq=False)

@@ -36,6 +36,16 @@ class DeadLetterFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeedFilter:
+    """Which events of a tenant. Members are joined by and, their elements by or, but for labels. Empty members match
+    all. `types` as stored."""
+
+    capabilities: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActionPage:
     """`next_after_action_id` is empty on the last page.
 

@@ -17,12 +17,15 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from placet_server.model.errors import StoreUnavailable
+from placet_server.store.feed import FeedLag
 from placet_server.telemetry.metric import Histogram
 
 log = logging.getLogger("placet.health")
 
 LOOK_SECONDS = 0.25
 PROBES_MISSED_MAX = 3
+# A feed that is so late is worth a line in the log.
+FEED_LAG_SECONDS = 10.0
 _CALLS_MAX = 64
 
 Check = Callable[[], bool]
@@ -88,6 +91,27 @@ class StoreProbe:
                 log.info("the store answers again")
             self._was_ok = True
             self._ok_at = monotonic()
+
+
+class FeedProbe:
+    """How long the feeds are held up, by whom: asked together with the store, and said in the log when it is long."""
+
+    def __init__(self, look: Callable[[], Awaitable[FeedLag]]) -> None:
+        self._look = look
+        self._is_long = False
+        self.seconds = 0.0
+
+    async def look(self) -> None:
+        lag = await self._look()
+        self.seconds = lag.seconds
+        if (lag.seconds >= FEED_LAG_SECONDS) is self._is_long:
+            return
+        self._is_long = not self._is_long
+        if self._is_long:
+            by = "a prepared one" if lag.backend is None else f"that of backend {lag.backend}"
+            log.warning("a transaction holds up the feed, open for %.0f s: %s", lag.seconds, by)
+        else:
+            log.info("nothing holds up the feed any more")
 
 
 class HealthLooker:

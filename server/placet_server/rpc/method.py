@@ -17,7 +17,9 @@ from placet_server.rpc.call import Load, Method
 from placet_server.rpc.permission import SCOPES
 
 # They wait for somebody else's work.
-WATCHES = frozenset({"/placet.v1.RuntimeService/WaitAction", "/placet.v1.RuntimeService/WatchAction"})
+WATCHES = frozenset(
+    f"/placet.v1.RuntimeService/{name}" for name in ("WaitAction", "WatchAction", "WatchEvents")
+)
 
 _HUMP = re.compile(r"(?<!^)(?=[A-Z])")
 

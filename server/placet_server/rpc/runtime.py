@@ -20,6 +20,7 @@ from placet_server.core.execution.watched import watch_attached
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication import read
 from placet_server.core.publication.cursor import cursor_of
+from placet_server.core.publication.feed import feed_lag, watch_events
 from placet_server.core.publication.outcome import outcome_of
 from placet_server.model.action import Action, Submission
 from placet_server.model.caller import Caller
@@ -30,7 +31,7 @@ from placet_server.rpc.call import Rpc, closing
 from placet_server.rpc.convert.action import action_message, fill_succeeded, query_of
 from placet_server.rpc.convert.caller import caller_message
 from placet_server.rpc.convert.enumeration import ACTION_STATE, DURABILITY
-from placet_server.rpc.convert.event import event_message
+from placet_server.rpc.convert.event import event_message, feed_filter_of
 from placet_server.rpc.convert.invocation import invocation_of, submission_of
 from placet_server.rpc.convert.time import duration, seconds, timestamp
 from placet_server.rpc.page import fitting, page_position, page_token
@@ -161,6 +162,14 @@ class RuntimeServicer:
                     await _name(rpc, event.action_id)
                 yield pb.WatchActionResponse(event=event_message(event))
 
+    async def watch_events(self, rpc: Rpc[pb.WatchEventsRequest]) -> AsyncIterator[pb.WatchEventsResponse]:
+        request, journal = rpc.request, self._kernel.journal
+        wanted = feed_filter_of(request.filter)
+        feed = watch_events(journal, rpc.caller, request.after_cursor, wanted, from_now=request.from_now)
+        async with closing(feed) as events:
+            async for event in events:
+                yield pb.WatchEventsResponse(event=event_message(event))
+
     async def cancel_action(self, rpc: Rpc[pb.CancelActionRequest]) -> pb.CancelActionResponse:
         request = rpc.request
         rpc.action_id = request.action_id
@@ -176,6 +185,7 @@ class RuntimeServicer:
 
     async def get_server_info(self, rpc: Rpc[pb.GetServerInfoRequest]) -> pb.GetServerInfoResponse:
         durability = self._kernel.durability
+        lag = await feed_lag(self._kernel.journal)
         return pb.GetServerInfoResponse(
             version=self._facts.version,
             durability=DURABILITY[durability.class_],
@@ -185,6 +195,8 @@ class RuntimeServicer:
             replication=durability.replication.value,
             boot_id=self._kernel.boot_id,
             lease=duration(self._kernel.lease_seconds),
+            feed_lag=duration(lag.seconds),
+            feed_epoch=lag.epoch,
         )
 
     async def _by_key(self, caller: Caller, key: pb.KeyRef) -> Action:

@@ -113,7 +113,9 @@ async def migrate(
         known = find_migrations(folder)
         for migration in (await _compare(connection, known)).pending:
             await _apply(connection, migration, folder)
-        return await _compare(connection, known)
+        compared = await _compare(connection, known)
+        await _open_feed_epoch(connection)
+        return compared
     except Exception as error:
         raise translate(error, connection) from error
     finally:
@@ -139,6 +141,13 @@ async def validate(dsn: str, *, folder: Path = MIGRATIONS_FOLDER) -> SchemaStatu
     found = await status(dsn, folder=folder)
     if found.pending:
         raise SchemaBehind(found.pending)
+    connection = await _connect(dsn, lock_timeout_seconds=ANSWER_TIMEOUT_SECONDS)
+    try:
+        await _open_feed_epoch(connection)
+    except Exception as error:
+        raise translate(error, connection) from error
+    finally:
+        connection.terminate()
     return found
 
 
@@ -199,6 +208,12 @@ async def _apply(connection: Connection, migration: Migration, folder: Path) -> 
                 checksum=migration.checksum,
             ),
         )
+
+
+async def _open_feed_epoch(connection: Connection) -> None:
+    """Whoever starts sees to it, as a database may be restored, or its standby promoted, between any two starts."""
+    if await connection.fetchval(_SQL["feed_exists"].sql):
+        await connection.execute(_SQL["open_feed_epoch"].sql)
 
 
 async def _compare(connection: Connection, known: tuple[Migration, ...]) -> SchemaStatus:

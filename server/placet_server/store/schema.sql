@@ -40,6 +40,44 @@ CREATE FUNCTION public.admitted_body(capability text, version text, contract_dig
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN (((((((((((('{"capability":'::text || (to_json(capability))::text) || ',"contract_digest":"'::text) || encode(contract_digest, 'hex'::text)) || '","durability":"'::text) || durability) || '","input_digest":"'::text) || encode(input_digest, 'hex'::text)) || '","subject":'::text) || (to_json(subject))::text) || ',"version":'::text) || (to_json(version))::text) || '}'::text);
 
+CREATE FUNCTION public.feed_epoch_is_current() RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    select (e.system_identifier, e.timeline) = (s.system_identifier, c.timeline_id)
+    from pg_control_system() as s, pg_control_checkpoint() as c, (select * from feed_epochs order by epoch desc limit 1) as e
+$$;
+
+CREATE FUNCTION public.open_feed_epoch() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO '$user', 'public'
+    AS $$
+declare
+    older feed_epochs;
+    is_elsewhere boolean;
+    reached bigint;
+begin
+    if feed_epoch_is_current() then
+        return;
+    end if;
+    lock table events in access exclusive mode;
+    if feed_epoch_is_current() then
+        return; -- Another one was faster.
+    end if;
+    select * into older from feed_epochs order by epoch desc limit 1;
+    select older.system_identifier <> s.system_identifier into is_elsewhere from pg_control_system() as s;
+    if is_elsewhere then
+        select coalesce(max(written_xid), older.floor_xid) into reached from events where feed_epoch = older.epoch;
+    else
+        reached := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+    end if;
+    update feed_epochs as e set last_xid = reached where e.epoch = older.epoch;
+    insert into feed_epochs (epoch, system_identifier, timeline, open_time, floor_xid)
+    select older.epoch + 1, s.system_identifier, c.timeline_id, statement_timestamp(), pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+    from pg_control_system() as s, pg_control_checkpoint() as c;
+    execute format('alter table events alter column feed_epoch set default %s', older.epoch + 1);
+end
+$$;
+
 CREATE FUNCTION public.receipt(previous bytea, action_id uuid, sequence bigint, type text, create_time timestamp with time zone, body text) RETURNS bytea
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN sha256((previous || convert_to((((((((((action_id)::text || '
@@ -51,6 +89,19 @@ CREATE FUNCTION public.receipt(previous bytea, action_id uuid, sequence bigint, 
 CREATE FUNCTION public.submitted_body(admitted text, queue text, ready_time timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN ((((("left"(admitted, '-1'::integer) || ',"queue":'::text) || (to_json(queue))::text) || ',"ready_time_us":'::text) || ((EXTRACT(epoch FROM ready_time) * (1000000)::numeric))::bigint) || '}'::text);
+
+CREATE FUNCTION public.summarize_feed() RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO '$user', 'public'
+    SET lock_timeout TO '20ms'
+    AS $$
+begin
+    return brin_summarize_new_values('events_feed');
+exception
+    when lock_not_available then
+        return 0;
+end
+$$;
 
 CREATE TABLE public.actions (
     tenant text NOT NULL,
@@ -257,9 +308,20 @@ CREATE TABLE public.events (
     create_time timestamp with time zone NOT NULL,
     body text NOT NULL,
     receipt_digest bytea NOT NULL,
+    written_xid bigint DEFAULT ((pg_current_xact_id())::text)::bigint,
+    feed_epoch smallint DEFAULT 1,
     CONSTRAINT events_sequence_check CHECK ((sequence >= 1))
 )
 WITH (autovacuum_vacuum_insert_scale_factor='0.1');
+
+CREATE TABLE public.feed_epochs (
+    epoch smallint NOT NULL,
+    system_identifier bigint NOT NULL,
+    timeline integer NOT NULL,
+    open_time timestamp with time zone NOT NULL,
+    floor_xid bigint NOT NULL,
+    last_xid bigint
+);
 
 CREATE TABLE public.instances (
     boot_id uuid NOT NULL,
@@ -376,6 +438,9 @@ ALTER TABLE ONLY public.dead_letters
 ALTER TABLE ONLY public.events
     ADD CONSTRAINT events_pkey PRIMARY KEY (tenant, action_id, sequence);
 
+ALTER TABLE ONLY public.feed_epochs
+    ADD CONSTRAINT feed_epochs_pkey PRIMARY KEY (epoch);
+
 ALTER TABLE ONLY public.instances
     ADD CONSTRAINT instances_pkey PRIMARY KEY (boot_id);
 
@@ -406,6 +471,8 @@ CREATE INDEX actions_running ON public.actions USING btree (instance_id) WHERE (
 CREATE UNIQUE INDEX capabilities_current ON public.capabilities USING btree (name, tenant) WHERE current;
 
 CREATE INDEX dead_letters_newest ON public.dead_letters USING btree (action_id);
+
+CREATE INDEX events_feed ON public.events USING brin (written_xid) WITH (pages_per_range='64', autosummarize='on');
 
 CREATE INDEX queue_delayed_due ON public.queue_delayed USING btree (ready_time);
 

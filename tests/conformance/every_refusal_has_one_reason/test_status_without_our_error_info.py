@@ -80,6 +80,7 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "NOT_FOUND",
     ),
     "somebody's page": ("ListActions", {"page_token": "AAAA"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+    "somebody's feed": ("WatchEvents", {"after_cursor": "AAAA"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
     "manifest with problems": ("AdmitManifest", ADMIT, "INVALID_ARGUMENT", "MANIFEST_REFUSED"),
     "unknown capability, read": (
         "GetCapability",
@@ -189,6 +190,7 @@ def test_what_no_stub_would_send_is_refused_with_one_reason(
         "SubmitBatch",
         "GetCaller",
         "WatchAction",
+        "WatchEvents",
         "GetCapability",
         "ListQueues",
         "PauseQueue",

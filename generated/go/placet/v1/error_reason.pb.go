@@ -44,7 +44,8 @@ const (
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 5
 	// NOT_FOUND. No such thing in the caller's tenant. {"kind": "action", "name": "0199b0c0-…"}
 	ErrorReason_ERROR_REASON_NOT_FOUND ErrorReason = 7
-	// OUT_OF_RANGE. The cursor is ahead of the store: it comes from another store, or the store was restored. {"oldest_cursor": "…"}
+	// OUT_OF_RANGE. The cursor is ahead of the store, which comes from another one or was restored; or what follows it is not kept any more.
+	// {"oldest_cursor": "…"}
 	ErrorReason_ERROR_REASON_CURSOR_EXPIRED ErrorReason = 8
 	// FAILED_PRECONDITION. What is to be replaced has changed since it was read. {"expected": "…", "actual": "…"}
 	ErrorReason_ERROR_REASON_STALE_DIGEST ErrorReason = 9

@@ -29,7 +29,7 @@ type ActionEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Opaque text: resume after this event. Also set on an otherwise empty idle checkpoint.
 	Cursor string `protobuf:"bytes,1,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// Whose event.
+	// Whose event. Empty on an idle checkpoint of a feed.
 	ActionId string `protobuf:"bytes,2,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
 	// Gap-free from 1 within the action for events of its life; 0 for chunk, progress and idle checkpoints, which have their own numbers.
 	Sequence int64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -967,7 +967,7 @@ type ActionSettled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How it ended.
 	Outcome *Outcome `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// SUCCEEDED only: the canonical output.
+	// SUCCEEDED only: the canonical output. Left out in the feed of WatchEvents.
 	OutputJson    string `protobuf:"bytes,2,opt,name=output_json,json=outputJson,proto3" json:"output_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1258,6 +1258,181 @@ func (x *WatchActionResponse) GetEvent() *ActionEvent {
 	return nil
 }
 
+// Request of WatchEvents.
+type WatchEventsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Resume after this; bound to the filter. Empty: from the first event that is kept.
+	AfterCursor string `protobuf:"bytes,1,opt,name=after_cursor,json=afterCursor,proto3" json:"after_cursor,omitempty"`
+	// Which ones; unset: all of the tenant.
+	Filter *EventFilter `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Without a cursor: only what is stored from here on.
+	FromNow       bool `protobuf:"varint,3,opt,name=from_now,json=fromNow,proto3" json:"from_now,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsRequest) Reset() {
+	*x = WatchEventsRequest{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsRequest) ProtoMessage() {}
+
+func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
+func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *WatchEventsRequest) GetAfterCursor() string {
+	if x != nil {
+		return x.AfterCursor
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetFilter() *EventFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *WatchEventsRequest) GetFromNow() bool {
+	if x != nil {
+		return x.FromNow
+	}
+	return false
+}
+
+// Members are joined by and, the elements of one member by or.
+type EventFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Capability names.
+	Capabilities []string `protobuf:"bytes,1,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	// As in ActionEvent.type, for example "placet.action.settled". Chunks and progress are not in the feed.
+	Types []string `protobuf:"bytes,2,rep,name=types,proto3" json:"types,omitempty"`
+	// Of the action: each of these labels with this value.
+	Labels        map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventFilter) Reset() {
+	*x = EventFilter{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventFilter) ProtoMessage() {}
+
+func (x *EventFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventFilter.ProtoReflect.Descriptor instead.
+func (*EventFilter) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *EventFilter) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
+}
+
+func (x *EventFilter) GetTypes() []string {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *EventFilter) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+// Response of WatchEvents.
+type WatchEventsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next event, or an idle checkpoint: one as soon as the past is told, and now and then. Two events of one action that were stored in the same
+	// moment may come in either order: `sequence` says which. Of `settled` the output is left out: GetAction has it.
+	Event         *ActionEvent `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsResponse) Reset() {
+	*x = WatchEventsResponse{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsResponse) ProtoMessage() {}
+
+func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
+func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *WatchEventsResponse) GetEvent() *ActionEvent {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
 // Request of CancelAction.
 type CancelActionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1271,7 +1446,7 @@ type CancelActionRequest struct {
 
 func (x *CancelActionRequest) Reset() {
 	*x = CancelActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1283,7 +1458,7 @@ func (x *CancelActionRequest) String() string {
 func (*CancelActionRequest) ProtoMessage() {}
 
 func (x *CancelActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1296,7 +1471,7 @@ func (x *CancelActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionRequest.ProtoReflect.Descriptor instead.
 func (*CancelActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{20}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CancelActionRequest) GetActionId() string {
@@ -1324,7 +1499,7 @@ type CancelActionResponse struct {
 
 func (x *CancelActionResponse) Reset() {
 	*x = CancelActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1511,7 @@ func (x *CancelActionResponse) String() string {
 func (*CancelActionResponse) ProtoMessage() {}
 
 func (x *CancelActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1524,7 @@ func (x *CancelActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionResponse.ProtoReflect.Descriptor instead.
 func (*CancelActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{21}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CancelActionResponse) GetAction() *Action {
@@ -1368,7 +1543,7 @@ type GetCallerRequest struct {
 
 func (x *GetCallerRequest) Reset() {
 	*x = GetCallerRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1380,7 +1555,7 @@ func (x *GetCallerRequest) String() string {
 func (*GetCallerRequest) ProtoMessage() {}
 
 func (x *GetCallerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1393,7 +1568,7 @@ func (x *GetCallerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallerRequest.ProtoReflect.Descriptor instead.
 func (*GetCallerRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{22}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{25}
 }
 
 // Response of GetCaller.
@@ -1411,7 +1586,7 @@ type GetCallerResponse struct {
 
 func (x *GetCallerResponse) Reset() {
 	*x = GetCallerResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1598,7 @@ func (x *GetCallerResponse) String() string {
 func (*GetCallerResponse) ProtoMessage() {}
 
 func (x *GetCallerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1611,7 @@ func (x *GetCallerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallerResponse.ProtoReflect.Descriptor instead.
 func (*GetCallerResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{23}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetCallerResponse) GetCaller() *Caller {
@@ -1469,7 +1644,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1656,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1669,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{24}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{27}
 }
 
 // Response of GetServerInfo.
@@ -1515,14 +1690,18 @@ type GetServerInfoResponse struct {
 	// This process; changes at every start.
 	BootId string `protobuf:"bytes,8,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	// Seconds after which a silent process loses its leases.
-	Lease         *durationpb.Duration `protobuf:"bytes,9,opt,name=lease,proto3" json:"lease,omitempty"`
+	Lease *durationpb.Duration `protobuf:"bytes,9,opt,name=lease,proto3" json:"lease,omitempty"`
+	// How long the feed of WatchEvents has been held up by a transaction of the store that is still open.
+	FeedLag *durationpb.Duration `protobuf:"bytes,10,opt,name=feed_lag,json=feedLag,proto3" json:"feed_lag,omitempty"`
+	// Grows when the store was restored elsewhere, or a standby took over. Cursors of older epochs stay good.
+	FeedEpoch     int32 `protobuf:"varint,11,opt,name=feed_epoch,json=feedEpoch,proto3" json:"feed_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1534,7 +1713,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1547,7 +1726,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{25}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -1604,6 +1783,20 @@ func (x *GetServerInfoResponse) GetLease() *durationpb.Duration {
 		return x.Lease
 	}
 	return nil
+}
+
+func (x *GetServerInfoResponse) GetFeedLag() *durationpb.Duration {
+	if x != nil {
+		return x.FeedLag
+	}
+	return nil
+}
+
+func (x *GetServerInfoResponse) GetFeedEpoch() int32 {
+	if x != nil {
+		return x.FeedEpoch
+	}
+	return 0
 }
 
 var File_placet_v1_runtime_service_proto protoreflect.FileDescriptor
@@ -1692,6 +1885,19 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12!\n" +
 	"\fafter_cursor\x18\x02 \x01(\tR\vafterCursor\"C\n" +
 	"\x13WatchActionResponse\x12,\n" +
+	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"\x82\x01\n" +
+	"\x12WatchEventsRequest\x12!\n" +
+	"\fafter_cursor\x18\x01 \x01(\tR\vafterCursor\x12.\n" +
+	"\x06filter\x18\x02 \x01(\v2\x16.placet.v1.EventFilterR\x06filter\x12\x19\n" +
+	"\bfrom_now\x18\x03 \x01(\bR\afromNow\"\xbe\x01\n" +
+	"\vEventFilter\x12\"\n" +
+	"\fcapabilities\x18\x01 \x03(\tR\fcapabilities\x12\x14\n" +
+	"\x05types\x18\x02 \x03(\tR\x05types\x12:\n" +
+	"\x06labels\x18\x03 \x03(\v2\".placet.v1.EventFilter.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"C\n" +
+	"\x13WatchEventsResponse\x12,\n" +
 	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"J\n" +
 	"\x13CancelActionRequest\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x16\n" +
@@ -1703,7 +1909,7 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\x06caller\x18\x01 \x01(\v2\x11.placet.v1.CallerR\x06caller\x12%\n" +
 	"\x0epermitted_rpcs\x18\x02 \x03(\tR\rpermittedRpcs\x12'\n" +
 	"\x0fidentity_source\x18\x03 \x01(\tR\x0eidentitySource\"\x16\n" +
-	"\x14GetServerInfoRequest\"\xe5\x02\n" +
+	"\x14GetServerInfoRequest\"\xba\x03\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12:\n" +
 	"\n" +
@@ -1715,7 +1921,11 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\rstore_version\x18\x06 \x01(\tR\fstoreVersion\x12 \n" +
 	"\vreplication\x18\a \x01(\tR\vreplication\x12\x17\n" +
 	"\aboot_id\x18\b \x01(\tR\x06bootId\x12/\n" +
-	"\x05lease\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05lease2\xd3\x06\n" +
+	"\x05lease\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05lease\x124\n" +
+	"\bfeed_lag\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\afeedLag\x12\x1d\n" +
+	"\n" +
+	"feed_epoch\x18\v \x01(\x05R\tfeedEpoch2\xa3\a\n" +
 	"\x0eRuntimeService\x12@\n" +
 	"\aExecute\x12\x19.placet.v1.ExecuteRequest\x1a\x1a.placet.v1.ExecuteResponse\x12T\n" +
 	"\rExecuteStream\x12\x1f.placet.v1.ExecuteStreamRequest\x1a .placet.v1.ExecuteStreamResponse0\x01\x12=\n" +
@@ -1725,7 +1935,8 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\vListActions\x12\x1d.placet.v1.ListActionsRequest\x1a\x1e.placet.v1.ListActionsResponse\x12I\n" +
 	"\n" +
 	"WaitAction\x12\x1c.placet.v1.WaitActionRequest\x1a\x1d.placet.v1.WaitActionResponse\x12N\n" +
-	"\vWatchAction\x12\x1d.placet.v1.WatchActionRequest\x1a\x1e.placet.v1.WatchActionResponse0\x01\x12O\n" +
+	"\vWatchAction\x12\x1d.placet.v1.WatchActionRequest\x1a\x1e.placet.v1.WatchActionResponse0\x01\x12N\n" +
+	"\vWatchEvents\x12\x1d.placet.v1.WatchEventsRequest\x1a\x1e.placet.v1.WatchEventsResponse0\x01\x12O\n" +
 	"\fCancelAction\x12\x1e.placet.v1.CancelActionRequest\x1a\x1f.placet.v1.CancelActionResponse\x12F\n" +
 	"\tGetCaller\x12\x1b.placet.v1.GetCallerRequest\x1a\x1c.placet.v1.GetCallerResponse\x12R\n" +
 	"\rGetServerInfo\x12\x1f.placet.v1.GetServerInfoRequest\x1a .placet.v1.GetServerInfoResponseB4\n" +
@@ -1743,7 +1954,7 @@ func file_placet_v1_runtime_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_runtime_service_proto_rawDescData
 }
 
-var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*ExecuteRequest)(nil),        // 0: placet.v1.ExecuteRequest
 	(*ExecuteResponse)(nil),       // 1: placet.v1.ExecuteResponse
@@ -1765,82 +1976,92 @@ var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*WaitActionResponse)(nil),    // 17: placet.v1.WaitActionResponse
 	(*WatchActionRequest)(nil),    // 18: placet.v1.WatchActionRequest
 	(*WatchActionResponse)(nil),   // 19: placet.v1.WatchActionResponse
-	(*CancelActionRequest)(nil),   // 20: placet.v1.CancelActionRequest
-	(*CancelActionResponse)(nil),  // 21: placet.v1.CancelActionResponse
-	(*GetCallerRequest)(nil),      // 22: placet.v1.GetCallerRequest
-	(*GetCallerResponse)(nil),     // 23: placet.v1.GetCallerResponse
-	(*GetServerInfoRequest)(nil),  // 24: placet.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 25: placet.v1.GetServerInfoResponse
-	nil,                           // 26: placet.v1.ActionFilter.LabelsEntry
-	(*Invocation)(nil),            // 27: placet.v1.Invocation
-	(*Action)(nil),                // 28: placet.v1.Action
-	(*ActionEvent)(nil),           // 29: placet.v1.ActionEvent
-	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
-	(*status.Status)(nil),         // 32: google.rpc.Status
-	(ActionState)(0),              // 33: placet.v1.ActionState
-	(ActionView)(0),               // 34: placet.v1.ActionView
-	(*Caller)(nil),                // 35: placet.v1.Caller
-	(DurabilityClass)(0),          // 36: placet.v1.DurabilityClass
+	(*WatchEventsRequest)(nil),    // 20: placet.v1.WatchEventsRequest
+	(*EventFilter)(nil),           // 21: placet.v1.EventFilter
+	(*WatchEventsResponse)(nil),   // 22: placet.v1.WatchEventsResponse
+	(*CancelActionRequest)(nil),   // 23: placet.v1.CancelActionRequest
+	(*CancelActionResponse)(nil),  // 24: placet.v1.CancelActionResponse
+	(*GetCallerRequest)(nil),      // 25: placet.v1.GetCallerRequest
+	(*GetCallerResponse)(nil),     // 26: placet.v1.GetCallerResponse
+	(*GetServerInfoRequest)(nil),  // 27: placet.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil), // 28: placet.v1.GetServerInfoResponse
+	nil,                           // 29: placet.v1.ActionFilter.LabelsEntry
+	nil,                           // 30: placet.v1.EventFilter.LabelsEntry
+	(*Invocation)(nil),            // 31: placet.v1.Invocation
+	(*Action)(nil),                // 32: placet.v1.Action
+	(*ActionEvent)(nil),           // 33: placet.v1.ActionEvent
+	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
+	(*status.Status)(nil),         // 36: google.rpc.Status
+	(ActionState)(0),              // 37: placet.v1.ActionState
+	(ActionView)(0),               // 38: placet.v1.ActionView
+	(*Caller)(nil),                // 39: placet.v1.Caller
+	(DurabilityClass)(0),          // 40: placet.v1.DurabilityClass
 }
 var file_placet_v1_runtime_service_proto_depIdxs = []int32{
-	27, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
-	28, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
-	27, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
-	29, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
-	27, // 4: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
-	30, // 5: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
-	31, // 6: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
-	28, // 7: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
+	31, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
+	32, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
+	31, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
+	33, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
+	31, // 4: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
+	34, // 5: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
+	35, // 6: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
+	32, // 7: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
 	4,  // 8: placet.v1.SubmitBatchRequest.items:type_name -> placet.v1.SubmitRequest
 	8,  // 9: placet.v1.SubmitBatchResponse.results:type_name -> placet.v1.SubmitBatchResult
 	9,  // 10: placet.v1.SubmitBatchResult.submitted:type_name -> placet.v1.SubmittedAction
-	32, // 11: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
-	33, // 12: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
+	36, // 11: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
+	37, // 12: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
 	11, // 13: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
-	34, // 14: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
-	28, // 15: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
+	38, // 14: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
+	32, // 15: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
 	14, // 16: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	33, // 17: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
-	26, // 18: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
-	30, // 19: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
-	30, // 20: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
-	28, // 21: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
-	31, // 22: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
-	28, // 23: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
-	29, // 24: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
-	28, // 25: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
-	35, // 26: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
-	36, // 27: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
-	30, // 28: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
-	31, // 29: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
-	0,  // 30: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
-	2,  // 31: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
-	4,  // 32: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
-	6,  // 33: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
-	10, // 34: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
-	13, // 35: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
-	16, // 36: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
-	18, // 37: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
-	20, // 38: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
-	22, // 39: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
-	24, // 40: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
-	1,  // 41: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
-	3,  // 42: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
-	5,  // 43: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
-	7,  // 44: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
-	12, // 45: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
-	15, // 46: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
-	17, // 47: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
-	19, // 48: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
-	21, // 49: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
-	23, // 50: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
-	25, // 51: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
-	41, // [41:52] is the sub-list for method output_type
-	30, // [30:41] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	37, // 17: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
+	29, // 18: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
+	34, // 19: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
+	34, // 20: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
+	32, // 21: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
+	35, // 22: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
+	32, // 23: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
+	33, // 24: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
+	21, // 25: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
+	30, // 26: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
+	33, // 27: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
+	32, // 28: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
+	39, // 29: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
+	40, // 30: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
+	34, // 31: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
+	35, // 32: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
+	35, // 33: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
+	0,  // 34: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
+	2,  // 35: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
+	4,  // 36: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
+	6,  // 37: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
+	10, // 38: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
+	13, // 39: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
+	16, // 40: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
+	18, // 41: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
+	20, // 42: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
+	23, // 43: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
+	25, // 44: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
+	27, // 45: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
+	1,  // 46: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
+	3,  // 47: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
+	5,  // 48: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
+	7,  // 49: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
+	12, // 50: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
+	15, // 51: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
+	17, // 52: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
+	19, // 53: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
+	22, // 54: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
+	24, // 55: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
+	26, // 56: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
+	28, // 57: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
+	46, // [46:58] is the sub-list for method output_type
+	34, // [34:46] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_runtime_service_proto_init() }
@@ -1868,7 +2089,7 @@ func file_placet_v1_runtime_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_runtime_service_proto_rawDesc), len(file_placet_v1_runtime_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,6 +29,7 @@ const (
 	RuntimeService_ListActions_FullMethodName   = "/placet.v1.RuntimeService/ListActions"
 	RuntimeService_WaitAction_FullMethodName    = "/placet.v1.RuntimeService/WaitAction"
 	RuntimeService_WatchAction_FullMethodName   = "/placet.v1.RuntimeService/WatchAction"
+	RuntimeService_WatchEvents_FullMethodName   = "/placet.v1.RuntimeService/WatchEvents"
 	RuntimeService_CancelAction_FullMethodName  = "/placet.v1.RuntimeService/CancelAction"
 	RuntimeService_GetCaller_FullMethodName     = "/placet.v1.RuntimeService/GetCaller"
 	RuntimeService_GetServerInfo_FullMethodName = "/placet.v1.RuntimeService/GetServerInfo"
@@ -39,7 +40,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-// Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
+// Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
 // Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
 type RuntimeServiceClient interface {
 	// Runs to the end. OK if and only if SUCCEEDED.
@@ -58,6 +59,9 @@ type RuntimeServiceClient interface {
 	WaitAction(ctx context.Context, in *WaitActionRequest, opts ...grpc.CallOption) (*WaitActionResponse, error)
 	// History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing.
 	WatchAction(ctx context.Context, in *WatchActionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchActionResponse], error)
+	// The feed of the tenant: the lives of all its actions, from a cursor, then live, without end. An event is there a moment after it was stored, once
+	// no earlier one can come.
+	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
 	// Returns at once; the state is CANCELLED only when the handler has stopped.
 	CancelAction(ctx context.Context, in *CancelActionRequest, opts ...grpc.CallOption) (*CancelActionResponse, error)
 	// Who the server thinks I am and what I may call.
@@ -172,6 +176,25 @@ func (c *runtimeServiceClient) WatchAction(ctx context.Context, in *WatchActionR
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RuntimeService_WatchActionClient = grpc.ServerStreamingClient[WatchActionResponse]
 
+func (c *runtimeServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &RuntimeService_ServiceDesc.Streams[2], RuntimeService_WatchEvents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchEventsRequest, WatchEventsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RuntimeService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResponse]
+
 func (c *runtimeServiceClient) CancelAction(ctx context.Context, in *CancelActionRequest, opts ...grpc.CallOption) (*CancelActionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CancelActionResponse)
@@ -207,7 +230,7 @@ func (c *runtimeServiceClient) GetServerInfo(ctx context.Context, in *GetServerI
 // for forward compatibility.
 //
 // The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-// Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
+// Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
 // Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
 type RuntimeServiceServer interface {
 	// Runs to the end. OK if and only if SUCCEEDED.
@@ -226,6 +249,9 @@ type RuntimeServiceServer interface {
 	WaitAction(context.Context, *WaitActionRequest) (*WaitActionResponse, error)
 	// History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing.
 	WatchAction(*WatchActionRequest, grpc.ServerStreamingServer[WatchActionResponse]) error
+	// The feed of the tenant: the lives of all its actions, from a cursor, then live, without end. An event is there a moment after it was stored, once
+	// no earlier one can come.
+	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
 	// Returns at once; the state is CANCELLED only when the handler has stopped.
 	CancelAction(context.Context, *CancelActionRequest) (*CancelActionResponse, error)
 	// Who the server thinks I am and what I may call.
@@ -265,6 +291,9 @@ func (UnimplementedRuntimeServiceServer) WaitAction(context.Context, *WaitAction
 }
 func (UnimplementedRuntimeServiceServer) WatchAction(*WatchActionRequest, grpc.ServerStreamingServer[WatchActionResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchAction not implemented")
+}
+func (UnimplementedRuntimeServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
 }
 func (UnimplementedRuntimeServiceServer) CancelAction(context.Context, *CancelActionRequest) (*CancelActionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelAction not implemented")
@@ -426,6 +455,17 @@ func _RuntimeService_WatchAction_Handler(srv interface{}, stream grpc.ServerStre
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RuntimeService_WatchActionServer = grpc.ServerStreamingServer[WatchActionResponse]
 
+func _RuntimeService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchEventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(RuntimeServiceServer).WatchEvents(m, &grpc.GenericServerStream[WatchEventsRequest, WatchEventsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RuntimeService_WatchEventsServer = grpc.ServerStreamingServer[WatchEventsResponse]
+
 func _RuntimeService_CancelAction_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CancelActionRequest)
 	if err := dec(in); err != nil {
@@ -533,6 +573,11 @@ var RuntimeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchAction",
 			Handler:       _RuntimeService_WatchAction_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchEvents",
+			Handler:       _RuntimeService_WatchEvents_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -42,7 +42,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_NOT_FOUND: _ErrorReason.ValueType  # 7
     """NOT_FOUND. No such thing in the caller's tenant. {"kind": "action", "name": "0199b0c0-…"}"""
     ERROR_REASON_CURSOR_EXPIRED: _ErrorReason.ValueType  # 8
-    """OUT_OF_RANGE. The cursor is ahead of the store: it comes from another store, or the store was restored. {"oldest_cursor": "…"}"""
+    """OUT_OF_RANGE. The cursor is ahead of the store, which comes from another one or was restored; or what follows it is not kept any more.
+    {"oldest_cursor": "…"}
+    """
     ERROR_REASON_STALE_DIGEST: _ErrorReason.ValueType  # 9
     """FAILED_PRECONDITION. What is to be replaced has changed since it was read. {"expected": "…", "actual": "…"}"""
     ERROR_REASON_MANIFEST_REFUSED: _ErrorReason.ValueType  # 10
@@ -122,7 +124,9 @@ ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 5
 ERROR_REASON_NOT_FOUND: ErrorReason.ValueType  # 7
 """NOT_FOUND. No such thing in the caller's tenant. {"kind": "action", "name": "0199b0c0-…"}"""
 ERROR_REASON_CURSOR_EXPIRED: ErrorReason.ValueType  # 8
-"""OUT_OF_RANGE. The cursor is ahead of the store: it comes from another store, or the store was restored. {"oldest_cursor": "…"}"""
+"""OUT_OF_RANGE. The cursor is ahead of the store, which comes from another one or was restored; or what follows it is not kept any more.
+{"oldest_cursor": "…"}
+"""
 ERROR_REASON_STALE_DIGEST: ErrorReason.ValueType  # 9
 """FAILED_PRECONDITION. What is to be replaced has changed since it was read. {"expected": "…", "actual": "…"}"""
 ERROR_REASON_MANIFEST_REFUSED: ErrorReason.ValueType  # 10

@@ -45,7 +45,7 @@ class ActionEvent(_message.Message):
     cursor: _builtins.str
     """Opaque text: resume after this event. Also set on an otherwise empty idle checkpoint."""
     action_id: _builtins.str
-    """Whose event."""
+    """Whose event. Empty on an idle checkpoint of a feed."""
     sequence: _builtins.int
     """Gap-free from 1 within the action for events of its life; 0 for chunk, progress and idle checkpoints, which have their own numbers."""
     replayed: _builtins.bool
@@ -434,7 +434,7 @@ class ActionSettled(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     OUTPUT_JSON_FIELD_NUMBER: _builtins.int
     output_json: _builtins.str
-    """SUCCEEDED only: the canonical output."""
+    """SUCCEEDED only: the canonical output. Left out in the feed of WatchEvents."""
     @_builtins.property
     def outcome(self) -> _outcome_pb2.Outcome:
         """How it ended."""

@@ -639,6 +639,120 @@ class WatchActionResponse(_message.Message):
 Global___WatchActionResponse: _TypeAlias = WatchActionResponse  # noqa: Y015
 
 @_typing.final
+class WatchEventsRequest(_message.Message):
+    """Request of WatchEvents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_CURSOR_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    FROM_NOW_FIELD_NUMBER: _builtins.int
+    after_cursor: _builtins.str
+    """Resume after this; bound to the filter. Empty: from the first event that is kept."""
+    from_now: _builtins.bool
+    """Without a cursor: only what is stored from here on."""
+    @_builtins.property
+    def filter(self) -> Global___EventFilter:
+        """Which ones; unset: all of the tenant."""
+
+    def __init__(
+        self,
+        *,
+        after_cursor: _builtins.str = ...,
+        filter: Global___EventFilter | None = ...,
+        from_now: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_cursor", b"after_cursor", "filter", b"filter", "from_now", b"from_now"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchEventsRequest: _TypeAlias = WatchEventsRequest  # noqa: Y015
+
+@_typing.final
+class EventFilter(_message.Message):
+    """Members are joined by and, the elements of one member by or."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
+    TYPES_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Capability names."""
+
+    @_builtins.property
+    def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in ActionEvent.type, for example "placet.action.settled". Chunks and progress are not in the feed."""
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Of the action: each of these labels with this value."""
+
+    def __init__(
+        self,
+        *,
+        capabilities: _abc.Iterable[_builtins.str] | None = ...,
+        types: _abc.Iterable[_builtins.str] | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "labels", b"labels", "types", b"types"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventFilter: _TypeAlias = EventFilter  # noqa: Y015
+
+@_typing.final
+class WatchEventsResponse(_message.Message):
+    """Response of WatchEvents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event(self) -> _event_pb2.ActionEvent:
+        """The next event, or an idle checkpoint: one as soon as the past is told, and now and then. Two events of one action that were stored in the same
+        moment may come in either order: `sequence` says which. Of `settled` the output is left out: GetAction has it.
+        """
+
+    def __init__(
+        self,
+        *,
+        event: _event_pb2.ActionEvent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchEventsResponse: _TypeAlias = WatchEventsResponse  # noqa: Y015
+
+@_typing.final
 class CancelActionRequest(_message.Message):
     """Request of CancelAction."""
 
@@ -770,6 +884,8 @@ class GetServerInfoResponse(_message.Message):
     REPLICATION_FIELD_NUMBER: _builtins.int
     BOOT_ID_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
+    FEED_LAG_FIELD_NUMBER: _builtins.int
+    FEED_EPOCH_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Of the server."""
     durability: _action_pb2.DurabilityClass.ValueType
@@ -782,6 +898,8 @@ class GetServerInfoResponse(_message.Message):
     """"none", "async" or "sync": whether a commit waits for another Postgres."""
     boot_id: _builtins.str
     """This process; changes at every start."""
+    feed_epoch: _builtins.int
+    """Grows when the store was restored elsewhere, or a standby took over. Cursors of older epochs stay good."""
     @_builtins.property
     def store_time(self) -> _timestamp_pb2.Timestamp:
         """The store's clock, which every time in Placet comes from."""
@@ -789,6 +907,10 @@ class GetServerInfoResponse(_message.Message):
     @_builtins.property
     def lease(self) -> _duration_pb2.Duration:
         """Seconds after which a silent process loses its leases."""
+
+    @_builtins.property
+    def feed_lag(self) -> _duration_pb2.Duration:
+        """How long the feed of WatchEvents has been held up by a transaction of the store that is still open."""
 
     def __init__(
         self,
@@ -801,10 +923,12 @@ class GetServerInfoResponse(_message.Message):
         replication: _builtins.str = ...,
         boot_id: _builtins.str = ...,
         lease: _duration_pb2.Duration | None = ...,
+        feed_lag: _duration_pb2.Duration | None = ...,
+        feed_epoch: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "store_time", b"store_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["feed_lag", b"feed_lag", "lease", b"lease", "store_time", b"store_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "durability", b"durability", "lease", b"lease", "message_bytes_max", b"message_bytes_max", "replication", b"replication", "store_time", b"store_time", "store_version", b"store_version", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "durability", b"durability", "feed_epoch", b"feed_epoch", "feed_lag", b"feed_lag", "lease", b"lease", "message_bytes_max", b"message_bytes_max", "replication", b"replication", "store_time", b"store_time", "store_version", b"store_version", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class RuntimeServiceStub:
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-    Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
+    Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
@@ -77,6 +77,11 @@ class RuntimeServiceStub:
                 request_serializer=placet_dot_v1_dot_runtime__service__pb2.WatchActionRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_runtime__service__pb2.WatchActionResponse.FromString,
                 _registered_method=True)
+        self.WatchEvents = channel.unary_stream(
+                '/placet.v1.RuntimeService/WatchEvents',
+                request_serializer=placet_dot_v1_dot_runtime__service__pb2.WatchEventsRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_runtime__service__pb2.WatchEventsResponse.FromString,
+                _registered_method=True)
         self.CancelAction = channel.unary_unary(
                 '/placet.v1.RuntimeService/CancelAction',
                 request_serializer=placet_dot_v1_dot_runtime__service__pb2.CancelActionRequest.SerializeToString,
@@ -96,7 +101,7 @@ class RuntimeServiceStub:
 
 class RuntimeServiceServicer:
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-    Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
+    Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
@@ -151,6 +156,14 @@ class RuntimeServiceServicer:
 
     def WatchAction(self, request, context):
         """History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchEvents(self, request, context):
+        """The feed of the tenant: the lives of all its actions, from a cursor, then live, without end. An event is there a moment after it was stored, once
+        no earlier one can come.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -220,6 +233,11 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     request_deserializer=placet_dot_v1_dot_runtime__service__pb2.WatchActionRequest.FromString,
                     response_serializer=placet_dot_v1_dot_runtime__service__pb2.WatchActionResponse.SerializeToString,
             ),
+            'WatchEvents': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchEvents,
+                    request_deserializer=placet_dot_v1_dot_runtime__service__pb2.WatchEventsRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_runtime__service__pb2.WatchEventsResponse.SerializeToString,
+            ),
             'CancelAction': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelAction,
                     request_deserializer=placet_dot_v1_dot_runtime__service__pb2.CancelActionRequest.FromString,
@@ -245,7 +263,7 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class RuntimeService:
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-    Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
+    Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
@@ -455,6 +473,33 @@ class RuntimeService:
             '/placet.v1.RuntimeService/WatchAction',
             placet_dot_v1_dot_runtime__service__pb2.WatchActionRequest.SerializeToString,
             placet_dot_v1_dot_runtime__service__pb2.WatchActionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/placet.v1.RuntimeService/WatchEvents',
+            placet_dot_v1_dot_runtime__service__pb2.WatchEventsRequest.SerializeToString,
+            placet_dot_v1_dot_runtime__service__pb2.WatchEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class RuntimeServiceStub:
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-    Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
+    Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
@@ -52,6 +52,10 @@ class RuntimeServiceStub:
     """Bounded long poll: the action once it is terminal or ambiguous, or as it is when the poll ends."""
     WatchAction: _grpc.UnaryStreamMultiCallable[_runtime_service_pb2.WatchActionRequest, _runtime_service_pb2.WatchActionResponse]
     """History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing."""
+    WatchEvents: _grpc.UnaryStreamMultiCallable[_runtime_service_pb2.WatchEventsRequest, _runtime_service_pb2.WatchEventsResponse]
+    """The feed of the tenant: the lives of all its actions, from a cursor, then live, without end. An event is there a moment after it was stored, once
+    no earlier one can come.
+    """
     CancelAction: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.CancelActionRequest, _runtime_service_pb2.CancelActionResponse]
     """Returns at once; the state is CANCELLED only when the handler has stopped."""
     GetCaller: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.GetCallerRequest, _runtime_service_pb2.GetCallerResponse]
@@ -62,7 +66,7 @@ class RuntimeServiceStub:
 @_typing.type_check_only
 class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-    Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
+    Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
@@ -83,6 +87,10 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """Bounded long poll: the action once it is terminal or ambiguous, or as it is when the poll ends."""
     WatchAction: _aio.UnaryStreamMultiCallable[_runtime_service_pb2.WatchActionRequest, _runtime_service_pb2.WatchActionResponse]  # type: ignore[assignment]
     """History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing."""
+    WatchEvents: _aio.UnaryStreamMultiCallable[_runtime_service_pb2.WatchEventsRequest, _runtime_service_pb2.WatchEventsResponse]  # type: ignore[assignment]
+    """The feed of the tenant: the lives of all its actions, from a cursor, then live, without end. An event is there a moment after it was stored, once
+    no earlier one can come.
+    """
     CancelAction: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.CancelActionRequest, _runtime_service_pb2.CancelActionResponse]  # type: ignore[assignment]
     """Returns at once; the state is CANCELLED only when the handler has stopped."""
     GetCaller: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.GetCallerRequest, _runtime_service_pb2.GetCallerResponse]  # type: ignore[assignment]
@@ -92,7 +100,7 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
 
 class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
     """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
-    Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
+    Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
 
@@ -159,6 +167,16 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_runtime_service_pb2.WatchActionResponse], _abc.AsyncIterator[_runtime_service_pb2.WatchActionResponse]]:
         """History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing."""
+
+    @_abc_1.abstractmethod
+    def WatchEvents(
+        self,
+        request: _runtime_service_pb2.WatchEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_runtime_service_pb2.WatchEventsResponse], _abc.AsyncIterator[_runtime_service_pb2.WatchEventsResponse]]:
+        """The feed of the tenant: the lives of all its actions, from a cursor, then live, without end. An event is there a moment after it was stored, once
+        no earlier one can come.
+        """
 
     @_abc_1.abstractmethod
     def CancelAction(

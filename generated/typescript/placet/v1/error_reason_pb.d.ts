@@ -70,7 +70,8 @@ export enum ErrorReason {
   NOT_FOUND = 7,
 
   /**
-   * OUT_OF_RANGE. The cursor is ahead of the store: it comes from another store, or the store was restored. {"oldest_cursor": "…"}
+   * OUT_OF_RANGE. The cursor is ahead of the store, which comes from another one or was restored; or what follows it is not kept any more.
+   * {"oldest_cursor": "…"}
    *
    * @generated from enum value: ERROR_REASON_CURSOR_EXPIRED = 8;
    */

@@ -29,7 +29,7 @@ export declare type ActionEvent = Message<"placet.v1.ActionEvent"> & {
   cursor: string;
 
   /**
-   * Whose event.
+   * Whose event. Empty on an idle checkpoint of a feed.
    *
    * @generated from field: string action_id = 2;
    */
@@ -501,7 +501,7 @@ export declare type ActionSettled = Message<"placet.v1.ActionSettled"> & {
   outcome?: Outcome | undefined;
 
   /**
-   * SUCCEEDED only: the canonical output.
+   * SUCCEEDED only: the canonical output. Left out in the feed of WatchEvents.
    *
    * @generated from field: string output_json = 2;
    */

@@ -612,6 +612,95 @@ export declare type WatchActionResponse = Message<"placet.v1.WatchActionResponse
 export declare const WatchActionResponseSchema: GenMessage<WatchActionResponse>;
 
 /**
+ * Request of WatchEvents.
+ *
+ * @generated from message placet.v1.WatchEventsRequest
+ */
+export declare type WatchEventsRequest = Message<"placet.v1.WatchEventsRequest"> & {
+  /**
+   * Resume after this; bound to the filter. Empty: from the first event that is kept.
+   *
+   * @generated from field: string after_cursor = 1;
+   */
+  afterCursor: string;
+
+  /**
+   * Which ones; unset: all of the tenant.
+   *
+   * @generated from field: placet.v1.EventFilter filter = 2;
+   */
+  filter?: EventFilter | undefined;
+
+  /**
+   * Without a cursor: only what is stored from here on.
+   *
+   * @generated from field: bool from_now = 3;
+   */
+  fromNow: boolean;
+};
+
+/**
+ * Describes the message placet.v1.WatchEventsRequest.
+ * Use `create(WatchEventsRequestSchema)` to create a new message.
+ */
+export declare const WatchEventsRequestSchema: GenMessage<WatchEventsRequest>;
+
+/**
+ * Members are joined by and, the elements of one member by or.
+ *
+ * @generated from message placet.v1.EventFilter
+ */
+export declare type EventFilter = Message<"placet.v1.EventFilter"> & {
+  /**
+   * Capability names.
+   *
+   * @generated from field: repeated string capabilities = 1;
+   */
+  capabilities: string[];
+
+  /**
+   * As in ActionEvent.type, for example "placet.action.settled". Chunks and progress are not in the feed.
+   *
+   * @generated from field: repeated string types = 2;
+   */
+  types: string[];
+
+  /**
+   * Of the action: each of these labels with this value.
+   *
+   * @generated from field: map<string, string> labels = 3;
+   */
+  labels: { [key: string]: string };
+};
+
+/**
+ * Describes the message placet.v1.EventFilter.
+ * Use `create(EventFilterSchema)` to create a new message.
+ */
+export declare const EventFilterSchema: GenMessage<EventFilter>;
+
+/**
+ * Response of WatchEvents.
+ *
+ * @generated from message placet.v1.WatchEventsResponse
+ */
+export declare type WatchEventsResponse = Message<"placet.v1.WatchEventsResponse"> & {
+  /**
+   * The next event, or an idle checkpoint: one as soon as the past is told, and now and then. Two events of one action that were stored in the same
+   * moment may come in either order: `sequence` says which. Of `settled` the output is left out: GetAction has it.
+   *
+   * @generated from field: placet.v1.ActionEvent event = 1;
+   */
+  event?: ActionEvent | undefined;
+};
+
+/**
+ * Describes the message placet.v1.WatchEventsResponse.
+ * Use `create(WatchEventsResponseSchema)` to create a new message.
+ */
+export declare const WatchEventsResponseSchema: GenMessage<WatchEventsResponse>;
+
+/**
  * Request of CancelAction.
  *
  * @generated from message placet.v1.CancelActionRequest
@@ -781,6 +870,20 @@ export declare type GetServerInfoResponse = Message<"placet.v1.GetServerInfoResp
    * @generated from field: google.protobuf.Duration lease = 9;
    */
   lease?: Duration | undefined;
+
+  /**
+   * How long the feed of WatchEvents has been held up by a transaction of the store that is still open.
+   *
+   * @generated from field: google.protobuf.Duration feed_lag = 10;
+   */
+  feedLag?: Duration | undefined;
+
+  /**
+   * Grows when the store was restored elsewhere, or a standby took over. Cursors of older epochs stay good.
+   *
+   * @generated from field: int32 feed_epoch = 11;
+   */
+  feedEpoch: number;
 };
 
 /**
@@ -791,7 +894,7 @@ export declare const GetServerInfoResponseSchema: GenMessage<GetServerInfoRespon
 
 /**
  * The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
- * Submit and everything that reads (Get, List, Wait, Watch) answer OK with the action in whatever state it is.
+ * Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
  * Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
  *
  * @generated from service placet.v1.RuntimeService
@@ -876,6 +979,17 @@ export declare const RuntimeService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchActionRequestSchema;
     output: typeof WatchActionResponseSchema;
+  },
+  /**
+   * The feed of the tenant: the lives of all its actions, from a cursor, then live, without end. An event is there a moment after it was stored, once
+   * no earlier one can come.
+   *
+   * @generated from rpc placet.v1.RuntimeService.WatchEvents
+   */
+  watchEvents: {
+    methodKind: "server_streaming";
+    input: typeof WatchEventsRequestSchema;
+    output: typeof WatchEventsResponseSchema;
   },
   /**
    * Returns at once; the state is CANCELLED only when the handler has stopped.

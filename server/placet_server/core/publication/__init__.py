@@ -14,5 +14,6 @@ outcome   what a row means to its caller
 lane      chunks and progress, in the handler's order
 cursor    where a watcher stands
 watch     an action's events from a cursor: history, then live
+feed      the events of a tenant; feed_cursor: where a reader of it stands; feed_tail: its newest rows
 read      get, list, wait
 """

@@ -34,9 +34,12 @@ def encode(action_id: str, position: Position) -> str:
 
 
 def _encoded(action_id: str, sequence: int, attempt: int, number: int) -> str:
-    text = f"1.{action_id.replace('-', '')}.{sequence}.{attempt}.{number}"
-    # What base64.urlsafe_b64encode does, without its three calls: every answer has a cursor.
-    return b2a_base64(text.encode(), newline=False).translate(_URL_SAFE).rstrip(b"=").decode()
+    return opaque(f"1.{action_id.replace('-', '')}.{sequence}.{attempt}.{number}".encode())
+
+
+def opaque(content: bytes) -> str:
+    """What base64.urlsafe_b64encode does, without its three calls: every answer has a cursor."""
+    return b2a_base64(content, newline=False).translate(_URL_SAFE).rstrip(b"=").decode()
 
 
 def decode(action_id: str, cursor: str) -> Position:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from placet_server.core.publication.alarm import Alarm
 from placet_server.core.publication.boundary import Boundary
 from placet_server.core.publication.doorbell import Doorbell
+from placet_server.core.publication.feed_tail import FeedTail
 from placet_server.core.publication.hub import Hub
 from placet_server.core.publication.relay import Relay
 from placet_server.model.durability import DurabilityClass
@@ -26,7 +27,8 @@ class Journal:
     """`poll_seconds`: how soon news of another process's making are seen, at the latest.
     `relay`: what is told to other processes; `hub` and `doorbell` tell through it. `alarm`: wakes the sweep here.
     `reattach_grace_seconds`: how long an executed action that is ready again is left to its caller.
-    `note_dead`: told of each dead letter, its queue and its reason."""
+    `note_dead`: told of each dead letter, its queue and its reason.
+    `feed_tail`: when its index last learned of the newest rows."""
 
     pool: Pool
     writer: BatchWriter
@@ -39,6 +41,7 @@ class Journal:
     alarm: Alarm = field(default_factory=Alarm)
     boundary: Boundary = field(default_factory=Boundary)
     note_dead: Callable[[str, str], None] = field(default=_unnoted)
+    feed_tail: FeedTail = field(default_factory=FeedTail)
     poll_seconds: float = 0.25
     reattach_grace_seconds: float = 10.0
     idle_checkpoint_seconds: float = 15.0

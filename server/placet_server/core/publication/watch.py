@@ -152,12 +152,10 @@ def _after(position: Position, stored: StoredEvent) -> Position:
 async def _event(
     journal: Journal, caller: Caller, action_id: str, stored: StoredEvent, position: Position, replayed: bool
 ) -> Event:
-    body = orjson.loads(stored.body)
+    body = body_of(stored.type, stored.create_time_us, stored.body)
     if stored.type == EventType.SETTLED.value and body["kind"] == "SUCCEEDED":
         action: Action = await get_action(journal, caller, action_id, full=True)
         body["output_json"] = action.output_json
-    if stored.type == EventType.REQUEUED.value:
-        body["ready_time_us"] = stored.create_time_us + round(body["ready_delay_seconds"] * 1_000_000)
     return Event(
         action_id=action_id,
         type=EventType(stored.type),
@@ -169,6 +167,14 @@ async def _event(
         replayed=replayed,
         body=body,
     )
+
+
+def body_of(type_: str, create_time_us: int, text: str) -> dict[str, Any]:
+    """As told: with what follows from what is stored."""
+    body: dict[str, Any] = orjson.loads(text)
+    if type_ == EventType.REQUEUED.value:
+        body["ready_time_us"] = create_time_us + round(body["ready_delay_seconds"] * 1_000_000)
+    return body
 
 
 async def _wait(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 
-from placet.v1 import event_pb2, outcome_pb2
+from placet.v1 import event_pb2, outcome_pb2, runtime_service_pb2
 from placet_server.model.durability import DurabilityClass
+from placet_server.model.errors import FieldViolation, MalformedRequest
 from placet_server.model.event import Event, EventType, IdleCheckpoint
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind, RetryAdvice
+from placet_server.model.query import FeedFilter
 from placet_server.rpc.convert.enumeration import DURABILITY
 from placet_server.rpc.convert.outcome import outcome_message
 from placet_server.rpc.convert.time import set_timestamp
@@ -29,6 +31,17 @@ def event_message(event: Event | IdleCheckpoint) -> event_pb2.ActionEvent:
     set_timestamp(message.create_time, event.create_time_us)
     _FILL[event.type](message, event)
     return message
+
+
+def feed_filter_of(wanted: runtime_service_pb2.EventFilter) -> FeedFilter:
+    """Raises MalformedRequest for what is in no feed."""
+    types = tuple(name.removeprefix(TYPE_PREFIX) for name in wanted.types)
+    if EventType.CHUNK in types or EventType.PROGRESS in types:
+        violation = FieldViolation(
+            field="filter.types", rule="in_feed", description="chunks and progress are not in the feed"
+        )
+        raise MalformedRequest(violations=(violation,))
+    return FeedFilter(capabilities=tuple(wanted.capabilities), types=types, labels=dict(wanted.labels))
 
 
 def _admitted(message: event_pb2.ActionEvent, event: Event) -> None:

@@ -24,3 +24,11 @@ values (:version, :name, :kind, :checksum)
 -- name: lock
 -- Let one process migrate this database at a time; waits as long as lock_timeout allows.
 select pg_advisory_lock(:key)
+
+-- name: feed_exists
+-- Whether this schema has a feed.
+select to_regclass('feed_epochs') is not null
+
+-- name: open_feed_epoch
+-- Begin another epoch of the feed if this is another place than where the newest one began.
+select open_feed_epoch()
