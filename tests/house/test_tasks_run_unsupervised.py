@@ -11,7 +11,7 @@ from tests.house.source_tree import parse, python_files
 
 # Path → why this module may start a task by itself.
 ALLOWED = {
-    "server/placet_server/core/execution/supervisor.py": "it owns, bounds and awaits its tasks",
+    "clients/python/placet/supervisor.py": "it owns, bounds and awaits its tasks",
 }
 LOOP_NAME = re.compile(r"^_?(?:\w+_)?(?:loop|asyncio)$")
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from placet.contract import EffectWord, Options, Terms, contract_of
 from placet.failure import DeclarationError
@@ -17,6 +17,9 @@ from placet.handler import Handler, read_handler, read_lookup
 from placet.lookup import Lookup
 from placet.schema import schema_text
 from placet.v1 import capability_pb2 as pb
+
+if TYPE_CHECKING:
+    from placet.connector.option import ServeOptions
 
 ENTRY_POINT_GROUP = "placet.apps"
 DESCRIPTION_LENGTH_MAX = 4096
@@ -140,6 +143,17 @@ class App:
             return function
 
         return declare
+
+    def serve(self, host: str = "127.0.0.1", port: int = 7435, **options: Unpack[ServeOptions]) -> None:
+        """Serve the tools to Placet from this process, until SIGTERM: Placet dials it. Port 0 is any free one.
+
+        Options are those of `placet.connector.option.ServeOptions`. Checking tokens needs `placet[connector]`. Raises
+        `placet.connector.server.ServeError`.
+        """
+        from placet.connector.option import settings_of
+        from placet.connector.server import run
+
+        run(self, settings_of(self, host, port, options))
 
     def _to_look_up(self, name: str, version: str) -> Tool:
         what = f"tool {name!r} version {version!r}"

@@ -37,7 +37,7 @@ class Tls:
     """The name that the server's certificate must have, when the target is not that name."""
 
     def credentials(self) -> grpc.ChannelCredentials:
-        return grpc.ssl_channel_credentials(_pem(self.ca), _pem(self.key), _pem(self.certificate))
+        return grpc.ssl_channel_credentials(pem(self.ca), pem(self.key), pem(self.certificate))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Address:
             ("grpc.keepalive_time_ms", 30_000),
             ("grpc.keepalive_timeout_ms", 10_000),
         ]
-        if _is_local(self.target):
+        if is_local(self.target):
             options.append(("grpc.enable_http_proxy", 0))
         if self.tls is not None and self.tls.server_name is not None:
             options.append(("grpc.ssl_target_name_override", self.tls.server_name))
@@ -107,11 +107,11 @@ def _tls(tls: Tls | bool | None, target: str) -> Tls | None:
     if isinstance(tls, Tls):
         return tls
     if tls is None:
-        tls = not _is_local(target)
+        tls = not is_local(target)
     return Tls() if tls else None
 
 
-def _is_local(target: str) -> bool:
+def is_local(target: str) -> bool:
     if target.startswith(("unix:", "unix-abstract:")):
         return True
     authority = target.rsplit("/", 1)[-1]
@@ -142,5 +142,6 @@ def _token_file(variables: Mapping[str, str], folder: Path, *, asked: bool) -> t
         ) from None
 
 
-def _pem(source: bytes | str | Path | None) -> bytes | None:
+def pem(source: bytes | str | Path | None) -> bytes | None:
+    """Raises OSError for a file that cannot be read."""
     return source if source is None or isinstance(source, bytes) else Path(source).read_bytes()

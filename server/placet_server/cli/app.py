@@ -37,7 +37,7 @@ def check(app: AppReference, is_json: Json = False) -> int:
       placet app check --app shop:app
       placet app check --app shop:app --json | jq .problems
     """
-    loaded = _load(app)
+    loaded = load(app)
     problems = _check(loaded)
     refused = any(not problem.warning for problem in problems)
     documents = [
@@ -78,7 +78,7 @@ def admit(
     from placet_server.cli.document import document_of
     from placet_server.cli.session import connect
 
-    loaded = _load(app)
+    loaded = load(app)
     with connect(target) as client:
         answer = client.admit(loaded, validate_only=validate_only, expected_digest=expected_digest)
     document = document_of(answer)
@@ -92,7 +92,8 @@ def admit(
     return ExitCode.REFUSED if refused else ExitCode.SUCCEEDED
 
 
-def _load(reference: str) -> App:
+def load(reference: str) -> App:
+    """Raises Complaint."""
     from placet.app import load_app
     from placet.failure import DeclarationError
 

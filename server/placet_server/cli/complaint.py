@@ -12,7 +12,7 @@ INSTALL_COMMAND = "pip install 'placet[server,embedded]'"
 
 OWN_PACKAGES = frozenset({"placet", "placet_server", "buf"})
 # One of each layer is enough to tell that the extra is not installed, without importing it.
-SERVER_PACKAGES = ("asyncpg", "grpc_health", "jsonschema_rs", "protovalidate", "pydantic_settings")
+SERVER_PACKAGES = ("asyncpg", "grpc_reflection", "jsonschema_rs", "protovalidate", "pydantic_settings")
 
 
 class Complaint(Exception):

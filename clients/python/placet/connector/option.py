@@ -1,0 +1,80 @@
+"""From what an author says about serving to what is served, and whom it believes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from placet.app import App
+from placet.connection import Tls, is_local
+from placet.connector.server import ServeError, Settings
+from placet.connector.token import SignedTokens, TokenCheck, Unchecked
+
+if TYPE_CHECKING:
+    from placet.connector.signing_key import Read
+
+EXTRA_COMMAND = "pip install 'placet[connector]'"
+CONCURRENCY_LIMIT = 10_000
+
+
+class ServeOptions(TypedDict, total=False):
+    """What `App.serve` may be told.
+
+    `jwks`: a file with the keys whose invocation tokens count. `issuer`: the name that tokens must carry besides.
+    `unchecked`: no token is asked for, where nobody else can dial: on loopback, or with client certificates.
+    `tls`: this process's certificate and key; its `ca` is whose client certificates may dial. `plaintext`: without TLS
+    beyond loopback. `concurrency_max`: attempts at once. `drain_seconds`: for what runs, once it is asked to end.
+    """
+
+    jwks: str | Path
+    issuer: str
+    unchecked: bool
+    tls: Tls | None
+    plaintext: bool
+    concurrency_max: int
+    drain_seconds: float
+
+
+def settings_of(app: App, host: str, port: int, options: ServeOptions) -> Settings:
+    """Raises ServeError."""
+    tls = options.get("tls")
+    if tls is None and not is_local(f"{host}:{port}") and not options.get("plaintext"):
+        raise ServeError(f"{host} is not loopback: give tls, or say plaintext if something else encrypts")
+    given: dict[str, float] = {}
+    if "concurrency_max" in options:
+        if not 1 <= options["concurrency_max"] <= CONCURRENCY_LIMIT:
+            raise ServeError(f"concurrency_max is from 1 to {CONCURRENCY_LIMIT}")
+        given["concurrency_max"] = options["concurrency_max"]
+    if "drain_seconds" in options:
+        given["drain_seconds"] = max(0.0, options["drain_seconds"])
+    tokens = _tokens(app, host, port, options)
+    return Settings(host=host, port=port, tokens=tokens, tls=tls, **given)  # type: ignore[arg-type]
+
+
+def _tokens(app: App, host: str, port: int, options: ServeOptions) -> TokenCheck:
+    if options.get("unchecked"):
+        if "jwks" in options:
+            raise ServeError("unchecked and jwks exclude each other")
+        tls = options.get("tls")
+        if not is_local(f"{host}:{port}") and (tls is None or tls.ca is None):
+            raise ServeError("unchecked needs loopback, or a ca of clients: anybody could have the tools run")
+        return Unchecked()
+    try:
+        from placet.connector.signing_key import SigningKeys
+    except ModuleNotFoundError as error:
+        raise ServeError(f"checking tokens needs {error.name!r}: {EXTRA_COMMAND}") from None
+    return SignedTokens(app.name, SigningKeys(_source(options)), options.get("issuer", ""))
+
+
+def _source(options: ServeOptions) -> Read:
+    from placet.connector.signing_key import KeysUnavailable, from_file, parsed
+
+    if "jwks" not in options:
+        raise ServeError("whose tokens count? Give jwks, or unchecked")
+    read = from_file(Path(options["jwks"]))
+    try:
+        parsed(asyncio.run(read()))
+    except KeysUnavailable as error:
+        raise ServeError(f"jwks: {error}") from None
+    return read

@@ -1,0 +1,156 @@
+"""`Context` and `SyncContext` over whatever runs the attempt: the server, or a connector."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from placet.context import CallerInfo, Context, Json, SyncContext
+from placet.failure import Cancelled
+
+T = TypeVar("T")
+
+
+class AttemptLost(Cancelled):
+    """The attempt was given up meanwhile: whatever it does from here no longer counts, so it must stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a context says of its attempt."""
+
+    action_id: str
+    capability: str
+    version: str
+    caller: CallerInfo
+    attempt: int
+    effect_key: str
+    credential_handle: str | None
+    provider_operation: str | None
+    provider_cursor: Json
+    trace: Mapping[str, str]
+
+
+class Attempt(Protocol):
+    """Belongs to an event loop, and is used there alone."""
+
+    deadline: float
+    """By the loop's clock."""
+
+    def facts(self) -> Facts: ...
+
+    def is_stopped(self) -> bool: ...
+
+    async def wait_stopped(self) -> None: ...
+
+    async def effect(self) -> str: ...
+
+    async def checkpoint(self, operation: str, cursor: Json) -> None: ...
+
+    async def chunk(self, data: Json | bytes) -> None: ...
+
+    async def progress(self, message: str, fraction: float | None) -> None: ...
+
+
+class AsyncStanding(Context):
+    """For async handlers, on the attempt's event loop."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        _describe(self, attempt.facts())
+        self._attempt = attempt
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._attempt.is_stopped()
+
+    def time_left(self) -> float:
+        return max(0.0, self._attempt.deadline - self._loop.time())
+
+    async def effect(self) -> str:
+        return await self._attempt.effect()
+
+    async def checkpoint(self, operation: str, cursor: Json = None) -> None:
+        await self._attempt.checkpoint(operation, cursor)
+
+    async def chunk(self, data: Json | bytes) -> None:
+        await self._attempt.chunk(data)
+
+    async def progress(self, message: str, fraction: float | None = None) -> None:
+        await self._attempt.progress(message, fraction)
+
+    async def wait_cancelled(self) -> None:
+        await self._attempt.wait_stopped()
+
+
+class ThreadStanding(SyncContext):
+    """For plain handlers, in a thread; each call goes through the event loop and back."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        _describe(self, attempt.facts())
+        self._attempt = attempt
+        self._loop = asyncio.get_running_loop()
+        self.stopped = threading.Event()
+
+    @property
+    def cancelled(self) -> bool:
+        return self.stopped.is_set()
+
+    def time_left(self) -> float:
+        return max(0.0, self._attempt.deadline - self._loop.time())
+
+    def effect(self) -> str:
+        return self._there_and_back(self._attempt.effect())
+
+    def checkpoint(self, operation: str, cursor: Json = None) -> None:
+        self._there_and_back(self._attempt.checkpoint(operation, cursor))
+
+    def chunk(self, data: Json | bytes) -> None:
+        self._there_and_back(self._attempt.chunk(data))
+
+    def progress(self, message: str, fraction: float | None = None) -> None:
+        self._there_and_back(self._attempt.progress(message, fraction))
+
+    def wait_cancelled(self, timeout: float | None = None) -> bool:
+        return self.stopped.wait(timeout)
+
+    def raise_if_cancelled(self) -> None:
+        if self.stopped.is_set():
+            raise Cancelled
+
+    def _there_and_back(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except concurrent.futures.CancelledError:
+            raise Cancelled from None
+
+
+def guarded(function: Callable[[], T]) -> Callable[[], T]:
+    """For a thread: a future cannot carry StopIteration, it would never be done; and GeneratorExit would close who
+    waits.
+    """
+
+    def call() -> T:
+        try:
+            return function()
+        except (StopIteration, GeneratorExit) as stop:
+            raise RuntimeError(f"a handler raised {type(stop).__name__}") from stop
+
+    return call
+
+
+def _describe(context: Context | SyncContext, facts: Facts) -> None:
+    context.action_id = facts.action_id
+    context.capability = facts.capability
+    context.version = facts.version
+    context.caller = facts.caller
+    context.attempt = facts.attempt
+    context.effect_key = facts.effect_key
+    context.credential_handle = facts.credential_handle
+    context.provider_operation = facts.provider_operation
+    context.provider_cursor = facts.provider_cursor
+    context.trace = facts.trace
