@@ -19,6 +19,7 @@ from placet.connector.option import ServeOptions, settings_of
 from placet.connector.server import ServeError
 from placet.connector.signing_key import KeysUnavailable, SigningKeys
 from placet.connector.token import SignedTokens
+from placet.v1 import action_pb2
 from placet.v1 import connector_service_pb2 as pb
 from placet.v1.connector_service_pb2_grpc import ConnectorServiceStub
 from tests.rpc.keys import Authority
@@ -131,6 +132,21 @@ async def test_a_token_for_anything_else_is_refused() -> None:
                 await dialler.look_up(start)
             assert UNAUTHENTICATED == caught.value.code(), changes
     assert not errands.entered.is_set()
+
+
+async def test_a_tenant_that_it_does_not_work_for_is_refused() -> None:
+    errands, signer = Errands(), Signer()
+    errands.open.set()
+    async with dialled(errands.app, _tokens(signer), tenants=frozenset({"acme"})) as dialler:
+        for tenant, is_known in (("acme", True), ("other", False)):
+            start = dialler.start("desk.read", caller=action_pb2.Caller(tenant=tenant, subject="ada"))
+            start.invocation_token = signer.token(start)
+            if is_known:
+                stream = await dialler.invoke(start)
+                await stream.proceed()
+                await stream.settled()
+            else:
+                assert UNAUTHENTICATED == await dialler.refused(start)
 
 
 async def test_a_forged_token_is_refused() -> None:

@@ -34,6 +34,10 @@ def connect(
     issuer: Annotated[
         str, typer.Option(help="The name that tokens must carry. Default: any.", show_default=False)
     ] = "",
+    tenant: Annotated[
+        list[str] | None,
+        typer.Option(help="For whom it works; may be given again. Default: all.", show_default=False),
+    ] = None,
     unchecked: Annotated[
         bool,
         typer.Option("--unchecked", help="Ask for no token; on loopback, or with --tls-client-ca."),
@@ -74,6 +78,7 @@ def connect(
         "unchecked": unchecked,
         "plaintext": plaintext,
         "issuer": issuer,
+        "tenants": tenant or (),
         "concurrency_max": concurrency_max,
         "drain_seconds": drain_seconds,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -22,6 +23,7 @@ class ServeOptions(TypedDict, total=False):
     """What `App.serve` may be told.
 
     `jwks`: a file with the keys whose invocation tokens count. `issuer`: the name that tokens must carry besides.
+    `tenants`: for whom it works, all unless said: on a server that several share, any of them may admit this address.
     `unchecked`: no token is asked for, where nobody else can dial: on loopback, or with client certificates.
     `tls`: this process's certificate and key; its `ca` is whose client certificates may dial. `plaintext`: without TLS
     beyond loopback. `concurrency_max`: attempts at once. `drain_seconds`: for what runs, once it is asked to end.
@@ -29,6 +31,7 @@ class ServeOptions(TypedDict, total=False):
 
     jwks: str | Path
     issuer: str
+    tenants: Collection[str]
     unchecked: bool
     tls: Tls | None
     plaintext: bool
@@ -49,7 +52,8 @@ def settings_of(app: App, host: str, port: int, options: ServeOptions) -> Settin
     if "drain_seconds" in options:
         given["drain_seconds"] = max(0.0, options["drain_seconds"])
     tokens = _tokens(app, host, port, options)
-    return Settings(host=host, port=port, tokens=tokens, tls=tls, **given)  # type: ignore[arg-type]
+    tenants = frozenset(options.get("tenants", ()))
+    return Settings(host=host, port=port, tokens=tokens, tenants=tenants, tls=tls, **given)  # type: ignore[arg-type]
 
 
 def _tokens(app: App, host: str, port: int, options: ServeOptions) -> TokenCheck:

@@ -46,12 +46,13 @@ class ServeError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`tls` None is plaintext; its `ca` is whose certificates may dial. Port 0: any free one."""
+    """`tls` None is plaintext; its `ca` is whose certificates may dial. Port 0: any free one. No `tenants`: for all."""
 
     host: str
     port: int
     tokens: TokenCheck
     tls: Tls | None = None
+    tenants: frozenset[str] = frozenset()
     concurrency_max: int = 64
     drain_seconds: float = 30.0
     stop_seconds: float = 5.0
@@ -79,6 +80,7 @@ class Connector:
             boot_id=self.boot_id,
             concurrency_max=settings.concurrency_max,
             tokens=settings.tokens,
+            tenants=settings.tenants,
             table=self.table,
             handler_threads=self._handler_threads,
             lookup_threads=self._lookup_threads,

@@ -43,6 +43,7 @@ class Service:
         boot_id: str,
         concurrency_max: int,
         tokens: TokenCheck,
+        tenants: frozenset[str],
         table: AttemptTable,
         handler_threads: Executor,
         lookup_threads: Executor,
@@ -53,6 +54,7 @@ class Service:
         self._boot_id = boot_id
         self._concurrency_max = concurrency_max
         self._tokens = tokens
+        self._tenants = tenants
         self._table = table
         self._handler_threads = handler_threads
         self._lookup_threads = lookup_threads
@@ -96,8 +98,7 @@ class Service:
     async def Lookup(self, request: pb.LookupRequest, context: Context) -> pb.LookupResponse:
         try:
             _check(request, request.provider_cursor_json)
-            tool = self._tool(request.capability, request.version)
-            await self._tokens.check(request)
+            tool = await self._checked(request)
             if (found := finding.known(self._table, request)) is not None:
                 return found
             found = finding.no_lookup() if tool.lookup is None else await self._ask(tool, request, context)
@@ -120,8 +121,7 @@ class Service:
     async def _begin(self, start: pb.InvokeStart) -> tuple[Key, Attempt | None, Outlet]:
         """A new attempt, or another stream of one that is known. Raises Refused, and then nothing was begun."""
         _check(start, start.provider_cursor_json)
-        tool = self._tool(start.capability, start.version)
-        await self._tokens.check(start)
+        tool = await self._checked(start)
         if start.boot_id != self._boot_id:
             raise Refused(
                 grpc.StatusCode.FAILED_PRECONDITION, "this process has begun since: describe it again"
@@ -178,10 +178,15 @@ class Service:
         if attempt is not None:
             attempt.check_hearing()
 
-    def _tool(self, capability: str, version: str) -> Tool:
-        tool = self._tools.get((capability, version))
+    async def _checked(self, said: Said) -> Tool:
+        """What is to be done, and that Placet says so, for a tenant that may. Raises Refused."""
+        tool = self._tools.get((said.capability, said.version))
         if tool is None:
-            raise Refused(grpc.StatusCode.NOT_FOUND, f"{capability}@{version} is not served here")
+            text = f"{said.capability}@{said.version} is not served here"
+            raise Refused(grpc.StatusCode.NOT_FOUND, text)
+        await self._tokens.check(said)
+        if self._tenants and said.caller.tenant not in self._tenants:
+            raise Refused(grpc.StatusCode.UNAUTHENTICATED, "tokens of this tenant do not count here")
         return tool
 
 
