@@ -58,8 +58,6 @@ from tests.core.kernels import (
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 
-pytestmark = pytest.mark.both_servers
-
 START = datetime(2030, 1, 1, tzinfo=UTC)
 OVER = timedelta(seconds=3600 + GRACE_SECONDS)
 CLASSES = ("idempotent", "reconcilable", "unsafe")
@@ -304,6 +302,7 @@ async def test_only_what_is_ambiguous_and_ones_own_is_resolved(database: Databas
             await resolve(kernel, settled, DONE)
 
 
+@pytest.mark.both_servers
 async def test_pages_go_from_the_oldest_on_within_what_is_asked_for(database: Database) -> None:
     async with open_kernel(database.dsn, Bench().app, queue=QUEUE) as kernel:
         ids = [await doubt(kernel, c, f"{c}{n}") for n in range(2) for c in ("unsafe", "reconcilable")]
@@ -368,6 +367,7 @@ async def test_a_verdict_after_the_late_answer_is_refused(database: Database) ->
         assert {"order": "1"} == output(await read(survivor, action_id))
 
 
+@pytest.mark.both_servers
 @pytest.mark.parametrize("round_", range(8))
 async def test_the_late_answer_and_verdicts_at_once_make_one_end(database: Database, round_: int) -> None:
     shop, clock = Workshop(), FixedClock(START)

@@ -35,8 +35,6 @@ from tests.core.kernels import ALICE, EVE, declare_dead, only_action, open_kerne
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 
-pytestmark = pytest.mark.both_servers
-
 ROUNDS = int(os.environ.get("PLACET_RACE_ROUNDS", "40"))
 BRIEF = ExecutionSettings(cancel_grace_seconds=0.2, reattach_grace_seconds=0.2, handler_threads_max=1)
 
@@ -141,6 +139,7 @@ async def test_another_tenant_cannot_cancel(database: Database, shop: Workshop) 
         await call
 
 
+@pytest.mark.both_servers
 @pytest.mark.parametrize("capability", ["work.read", "work.idempotent"])
 async def test_cancel_against_completion_on_two_servers_leaves_one_end(
     database: Database, capability: str

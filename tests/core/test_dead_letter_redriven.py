@@ -52,8 +52,6 @@ from tests.core.kernels import (
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 
-pytestmark = pytest.mark.both_servers
-
 START = datetime(2030, 1, 1, tzinfo=UTC)
 QUEUED = ActionState.QUEUED
 
@@ -271,6 +269,7 @@ async def test_looking_changes_nothing(database: Database) -> None:
         assert (before, stood) == (await read(kernel, action_id), await places(kernel))
 
 
+@pytest.mark.both_servers
 async def test_two_redrives_at_once_make_one_generation(database: Database) -> None:
     shop = declining(Workshop())
     async with (
@@ -304,6 +303,7 @@ async def test_a_resent_redrive_is_the_same_redrive(database: Database) -> None:
         assert 4 == (await read(kernel, action_id)).generation
 
 
+@pytest.mark.both_servers
 async def test_dead_letters_are_redriven_by_what_they_are_oldest_first(database: Database) -> None:
     shop = declining(Workshop())
     async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.execution.judgement import StopCause, Stopped, judge
 from placet_server.core.kernel import Kernel
@@ -22,8 +20,6 @@ from placet_server.store.clock import FixedClock
 from tests.core.kernels import ALICE, declare_dead, only_action, open_kernel, run
 from tests.core.workshop import Workshop
 from tests.postgres import Database
-
-pytestmark = pytest.mark.both_servers
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LINE = Line("default", "work.read", "1", "acme")

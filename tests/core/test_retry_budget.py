@@ -44,8 +44,6 @@ from tests.core.kernels import (
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 
-pytestmark = pytest.mark.both_servers
-
 START = datetime(2030, 1, 1, tzinfo=UTC)
 NOTHING: dict[str, list[str]] = {"queue_ready": [], "queue_delayed": [], "dead_letters": []}
 CAPABILITIES = ["work.read", "work.idempotent", "work.unsafe_marked"]

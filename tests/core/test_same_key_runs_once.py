@@ -25,8 +25,6 @@ from placet_server.store.clock import FixedClock
 from tests.core.kernels import BOB, EVE, open_kernel, output, run, until
 from tests.postgres import Database
 
-pytestmark = pytest.mark.both_servers
-
 
 class Shop:
     """Counts what its handlers did."""
@@ -62,6 +60,7 @@ async def test_the_same_key_and_input_return_the_stored_output(database: Databas
     assert (ActionState.SUCCEEDED, EffectState.DONE) == (again.action.state, again.action.effect)
 
 
+@pytest.mark.both_servers
 async def test_fifty_concurrent_calls_under_one_key_run_once(database: Database, shop: Shop) -> None:
     async with open_kernel(database.dsn, shop.app) as kernel:
         done = await asyncio.gather(*(run(kernel, "shop.refund", {"order": "1"}, "k") for _ in range(50)))
@@ -70,6 +69,7 @@ async def test_fifty_concurrent_calls_under_one_key_run_once(database: Database,
     assert 49 == sum(executed.attached for executed in done)
 
 
+@pytest.mark.both_servers
 async def test_two_replicas_and_one_key_run_once(database: Database, shop: Shop) -> None:
     async with open_kernel(database.dsn, shop.app) as one, open_kernel(database.dsn, shop.app) as two:
         calls = [run(kernel, "shop.refund", {"order": "1"}, "k") for kernel in (one, two) for _ in range(10)]
@@ -189,6 +189,7 @@ async def test_who_comes_back_needs_no_thread(database: Database) -> None:
     assert (True, "1") == (done.attached, output(done.action))
 
 
+@pytest.mark.both_servers
 async def test_a_released_key_is_never_free_while_it_changes_hands(database: Database, shop: Shop) -> None:
     shop.failures.append(Failure("busy", category="temporary", effect="not_done"))
     async with open_kernel(database.dsn, shop.app) as kernel:
@@ -205,6 +206,7 @@ async def test_a_released_key_is_never_free_while_it_changes_hands(database: Dat
     assert taken.action.predecessor_id is not None
 
 
+@pytest.mark.both_servers
 async def test_thirty_callers_on_two_replicas_make_one_successor(database: Database, shop: Shop) -> None:
     shop.failures.append(Failure("busy", category="temporary", effect="not_done"))
     async with open_kernel(database.dsn, shop.app) as one, open_kernel(database.dsn, shop.app) as two:

@@ -61,8 +61,9 @@ class Environment:
         lines = _run([str(self.python), "-c", IMPORTS], cwd=self.folder).splitlines()
         return [Path(line) for line in lines]
 
-    def mypy(self) -> str:
-        return _run_mypy("--strict", "--python-executable", str(self.python), "-c", TYPED, cwd=self.folder)
+    def mypy(self, cache: Path) -> str:
+        options = ("--strict", "--python-executable", str(self.python))
+        return _run_mypy(cache, *options, "-c", TYPED, cwd=self.folder)
 
 
 @pytest.fixture(scope="module")
@@ -117,15 +118,23 @@ def test_an_editable_install_imports_sdk_stubs_and_server_from_the_work_tree(
     ] == editable_install.imported_files()
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What mypy knows of Python and of dependencies, which are the same for all."""
+    return tmp_path_factory.mktemp("mypy")
+
+
 @pytest.mark.parametrize("install", ["wheel_install", "editable_install"])
-def test_mypy_types_the_stubs_of_an_install(install: str, request: pytest.FixtureRequest) -> None:
-    _assert_typed(request.getfixturevalue(install).mypy())
+def test_mypy_types_the_stubs_of_an_install(
+    install: str, cache: Path, request: pytest.FixtureRequest
+) -> None:
+    _assert_typed(request.getfixturevalue(install).mypy(cache))
 
 
-def test_mypy_types_the_stubs_in_the_work_tree(tmp_path: Path) -> None:
+def test_mypy_types_the_stubs_in_the_work_tree(tmp_path: Path, cache: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TYPED)
-    _assert_typed(_run_mypy("--config-file", "pyproject.toml", str(program), cwd=ROOT))
+    _assert_typed(_run_mypy(cache, "--config-file", "pyproject.toml", str(program), cwd=ROOT))
 
 
 def _assert_typed(output: str) -> None:
@@ -134,8 +143,8 @@ def _assert_typed(output: str) -> None:
     assert "runtime_service_pb2.ExecuteResponse" in output
 
 
-def _run_mypy(*arguments: str, cwd: Path) -> str:
-    return _run([sys.executable, "-m", "mypy", "--cache-dir", "/dev/null", *arguments], cwd=cwd)
+def _run_mypy(cache: Path, *arguments: str, cwd: Path) -> str:
+    return _run([sys.executable, "-m", "mypy", "--cache-dir", str(cache), *arguments], cwd=cwd)
 
 
 def _run(command: list[str], cwd: Path) -> str:
