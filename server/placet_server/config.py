@@ -71,6 +71,9 @@ class Config(BaseSettings):
     )
     data_dir: Path | None = Field(None, description="Folder of the embedded Postgres (durable, one server).")
     ephemeral: bool = Field(False, description="Embedded Postgres in a temporary folder, gone at stop.")
+    store_wait_seconds: float = Field(
+        30.0, ge=0, le=3600, description="A start waits so long for a store that does not answer."
+    )
     store_connections_max: int = Field(10, ge=2, le=200, description="Connections of the pool.")
     auto_migrate: bool = Field(True, description="Bring the schema up to date at start; off: only check it.")
     lease_seconds: float = Field(

@@ -48,6 +48,7 @@ from placet_server.store.batch import BatchWriter
 from placet_server.store.clock import Clock, DatabaseClock
 from placet_server.store.durability import verify_durability
 from placet_server.store.migrate import migrate, validate
+from placet_server.store.patience import Patience
 from placet_server.store.pool import Pool
 from placet_server.store.session import SessionOptions, StoreUnfit, connect
 from placet_server.telemetry.observer import CountingObserver
@@ -97,10 +98,13 @@ async def open_kernel(
     stack: AsyncExitStack, config: Config, options: KernelOptions, release: str
 ) -> OpenKernel:
     """Raises ConfigRefused, StoreUnavailable."""
+    patience = Patience(config.store_wait_seconds)
     try:
         store = await _open_store(stack, config)
-        await (migrate if config.auto_migrate else validate)(store.dsn)
-        pool, durability, store_version = await _open_pool(stack, config, store)
+        prepare = partial(migrate if config.auto_migrate else validate, store.dsn)
+        await patience.until_answered(prepare)
+        pool = await _open_pool(stack, config, store)
+        durability, store_version = await patience.until_answered(partial(_look_at, pool, store))
     except (StoreUnfit, EmbeddedError) as error:
         raise ConfigRefused(str(error)) from error
     lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -110,11 +114,11 @@ async def open_kernel(
     stack.callback(kernel.engine.threads.close)
     stack.push_async_callback(kernel.engine.lookups.close)
     boot = replace(boot, serves=kernel.engine.handlers.served(), queue_slots=config.queue_slots)
-    await _register(store, pool, boot, options.clock)
+    await patience.until_answered(partial(_register, store, pool, boot, options.clock))
     heartbeat = _start_heartbeat(stack, opened, store.dsn, boot, options.clock)
     _start_writer(stack, opened)
     if config.admit_apps:
-        await _admit_apps(kernel.catalog, options.apps)
+        await patience.until_answered(partial(_admit_apps, kernel.catalog, options.apps))
     deliverer = _start_loops(stack, kernel, heartbeat, config)
     if config.notify:
         _start_wake_listener(stack, kernel, deliverer, options, store.dsn)
@@ -153,15 +157,19 @@ async def _open_store(stack: AsyncExitStack, config: Config) -> _Store:
     return _Store(dsn=postgres.dsn, declared=declared, postgres=postgres)
 
 
-async def _open_pool(stack: AsyncExitStack, config: Config, store: _Store) -> tuple[Pool, Durability, str]:
+async def _open_pool(stack: AsyncExitStack, config: Config, store: _Store) -> Pool:
     pool = Pool(store.dsn, connections_max=config.store_connections_max)
     await pool.open()
     stack.push_async_callback(pool.close)
+    return pool
+
+
+async def _look_at(pool: Pool, store: _Store) -> tuple[Durability, str]:
     async with pool.connection() as connection:
         durability = await verify_durability(connection, store.declared)
         # Since 10 the driver keeps the minor release in `micro`.
         server = connection.get_server_version()
-    return pool, durability, f"{server.major}.{server.micro}"
+    return durability, f"{server.major}.{server.micro}"
 
 
 def _kernel(

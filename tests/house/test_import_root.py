@@ -148,6 +148,6 @@ def _run_mypy(cache: Path, *arguments: str, cwd: Path) -> str:
 
 
 def _run(command: list[str], cwd: Path) -> str:
-    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=110)
     assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
     return result.stdout

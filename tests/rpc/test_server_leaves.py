@@ -21,9 +21,10 @@ from placet.v1 import runtime_service_pb2 as pb
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
 from placet_server.app import PlacetServer
 from placet_server.config import ConfigRefused
+from placet_server.model.errors import StoreUnavailable
 from placet_server.store import instance
 from placet_server.store.session import connect
-from tests.postgres import Database
+from tests.postgres import Cluster, Database
 from tests.rpc.servers import config_of, invocation, running
 from tests.rpc.support import SERVICES, bearer, refusal
 
@@ -170,6 +171,25 @@ async def test_a_taken_port_is_told_and_everything_is_closed_again(
         while await connection.fetchval(CONNECTED):
             await connection.execute("select pg_sleep(0.02)")
     connection.terminate()
+
+
+async def test_a_start_waits_for_a_store_that_is_late_and_not_for_ever(
+    database: Database, cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    later = f"{database.name}_later"
+    owner = await connect(cluster.admin_dsn)
+    await owner.execute(f"alter database {database.name} rename to {later}")
+    with pytest.raises(StoreUnavailable):
+        await PlacetServer(config_of(database.dsn, tmp_path, store_wait_seconds=0)).start()
+    server = PlacetServer(config_of(database.dsn, tmp_path))
+    starting = asyncio.ensure_future(server.start())
+    async with asyncio.timeout(20):
+        while "the store does not answer" not in caplog.text:
+            await owner.execute("select pg_sleep(0.02)")
+        await owner.execute(f"alter database {later} rename to {database.name}")
+        await starting
+    await server.stop(0)
+    await owner.close()
 
 
 async def test_an_app_that_is_refused_stops_the_start(database: Database, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from placet_server.rpc.server import PortTaken
 from placet_server.rpc.transport import address_of
 from placet_server.store import instance
 from placet_server.store.migrate import migrate, validate
+from placet_server.store.patience import Patience
 from placet_server.store.session import StoreUnfit, connect
 from placet_server.telemetry import logs
 from placet_server.telemetry.exposition import MetricsPort
@@ -121,7 +122,8 @@ class Parent:
                 await asyncio.to_thread(postgres.start)
                 self._stack.push_async_callback(asyncio.to_thread, postgres.stop)
                 self._dsn = postgres.dsn
-            await (migrate if config.auto_migrate else validate)(self._dsn)
+            prepare = partial(migrate if config.auto_migrate else validate, self._dsn)
+            await Patience(config.store_wait_seconds).until_answered(prepare)
         except (StoreUnfit, EmbeddedError) as error:
             raise ConfigRefused(str(error)) from error
         if self._postgres is not None:

@@ -1,11 +1,12 @@
 -- The lease of a boot. Lock order: the instance row comes before any row that the instance owns.
 
 -- name: register
--- Record a new boot as alive.
+-- Record a new boot as alive; again after a lost reply, which changes nothing.
 insert into instances (boot_id, host, pid, version, lease_seconds, started_time, heartbeat_time, serves, queue_slots)
 select
     :boot_id::uuid, :host::text, :pid::integer, :version::text, :lease_seconds::double precision, at, at, :serves::text[], :queue_slots::integer
 from (select coalesce(:now::timestamptz, statement_timestamp()) as at) as clock
+on conflict (boot_id) do nothing
 
 -- name: renew
 -- Extend the lease of a boot that is still alive; never moves it back when a clock jumps.
