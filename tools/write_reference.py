@@ -112,7 +112,9 @@ ADVICE = {
         "GetAction shows what became of the key.",
     ),
     "OVERLOADED": Advice(
-        NOTHING, "the same request, after `RetryInfo`", "Come back later, with a growing pause."
+        NOTHING,
+        "the same request, after `RetryInfo`",
+        "Come back later, with a growing pause. `limit` says what is full: the server, or what a contract allows.",
     ),
     "STORE_UNAVAILABLE": Advice(
         "no outcome is recorded; a row that was written all the same is released by its owner",

@@ -86,6 +86,8 @@ REFUSED: list[tuple[Contract, str, str]] = [
     (replace(READ, limits=Limits(timeout_max_seconds=1e6)), "limits.timeout_max", "timeout_range"),
     (replace(READ, limits=Limits(input_bytes_max=3 * 2**20 + 1)), "limits.input_bytes_max", "bytes_range"),
     (replace(READ, limits=Limits(output_bytes_max=0)), "limits.output_bytes_max", "bytes_range"),
+    (replace(READ, limits=Limits(concurrency_max=1001)), "limits.concurrency_max", "concurrency_range"),
+    (replace(READ, limits=Limits(rate_max=0.00001)), "limits.rate_max", "rate_range"),
     (
         replace(READ, limits=Limits(queue_delay_seconds_max=0.0)),
         "limits.queue_delay_max",
@@ -277,6 +279,16 @@ WEAKER: list[tuple[Contract, Change, str]] = [
     ),
     (FULL, lambda c: replace(c, limits=Limits(timeout_max_seconds=901.0)), "timeout_raised"),
     (FULL, lambda c: replace(c, limits=Limits(input_bytes_max=2**21)), "bytes_raised"),
+    (
+        replace(READ, limits=Limits(concurrency_max=3)),
+        lambda c: replace(c, limits=Limits()),
+        "concurrency_raised",
+    ),
+    (
+        replace(READ, limits=Limits(rate_max=3)),
+        lambda c: replace(c, limits=Limits(rate_max=3.5)),
+        "rate_raised",
+    ),
     (
         replace(READ, limits=Limits(queue_delay_seconds_max=60.0)),
         lambda c: replace(c, limits=Limits()),

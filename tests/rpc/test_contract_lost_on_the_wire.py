@@ -26,6 +26,7 @@ def through_the_wire(contract: Contract) -> Capability:
         replace(READ, retry=Backoff(initial_delay_seconds=0.25, multiplier=3.0, elapsed_seconds_max=3600.0)),
         replace(READ, reconcile=Reconcile(automatic=False, elapsed_seconds_max=7200.0)),
         replace(READ, limits=Limits(queue_delay_seconds_max=90.0)),
+        replace(READ, limits=Limits(concurrency_max=3, rate_max=0.5)),
     ],
     ids=str,
 )

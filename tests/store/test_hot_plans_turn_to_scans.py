@@ -30,8 +30,9 @@ HOT: dict[str, tuple[str, ...]] = {
         "close_queued",
     ),
     "event": ("read", "insert_lane_items", "list_receipts"),
-    "queue": ("claim_batch", "promote", "set_expiry", "drop_orphans", "set_back"),
+    "queue": ("claim_batch", "peek", "claim_given", "promote", "set_expiry", "drop_orphans", "set_back"),
     "dead_letter": ("redrive",),
+    "slot": ("take", "holds", "release", "release_lease", "charge", "refund"),
 }
 # Found by an index made for them, over the few rows that it holds.
 LOOPS: dict[str, tuple[str, ...]] = {
@@ -42,7 +43,7 @@ LOOPS: dict[str, tuple[str, ...]] = {
 }
 # Read in sessions of the pool alone.
 POOLED: dict[str, tuple[str, ...]] = {"feed": ("read",)}
-TABLES = {"actions", "events", "lane_items", "queue_ready", "queue_delayed", "dead_letters"}
+TABLES = {"actions", "events", "lane_items", "queue_ready", "queue_delayed", "dead_letters", "slots", "rates"}
 KEYS = {
     "actions_pkey",
     "actions_key",
@@ -54,6 +55,8 @@ KEYS = {
     "queue_delayed_due",
     "queue_pauses_pkey",
     "dead_letters_pkey",
+    "slots_pkey",
+    "rates_pkey",
 }
 LOOP_INDEXES = KEYS | {
     "actions_ambiguous",

@@ -34,6 +34,7 @@ EFFECT_KEY_TTL = timedelta(hours=24)
 """How long a provider is taken to remember our effect key when the author does not say."""
 
 Value = TypeVar("Value")
+Number = TypeVar("Number", int, float)
 
 _EFFECTS: dict[str, pb.EffectClass.ValueType] = {
     "read": pb.EFFECT_CLASS_READ,
@@ -104,6 +105,8 @@ class Options(TypedDict, total=False):
     reconcile_delay_max: Span | None
     reconcile_elapsed_max: Span | None
     queue_delay_max: Span | None
+    concurrency_max: int | None
+    rate_max: float | None
     timeout: Span | None
     timeout_max: Span | None
     input_bytes_max: int | None
@@ -137,6 +140,8 @@ class Terms:
     reconcile_delay_max: Span | None = None
     reconcile_elapsed_max: Span | None = None
     queue_delay_max: Span | None = None
+    concurrency_max: int | None = None
+    rate_max: float | None = None
     timeout: Span | None = None
     timeout_max: Span | None = None
     input_bytes_max: int | None = None
@@ -237,9 +242,20 @@ def _limits(terms: Terms, what: str) -> pb.Limits:
         timeout_default=_span(terms.timeout, "timeout", what),
         timeout_max=_span(terms.timeout_max, "timeout_max", what),
         queue_delay_max=_span(terms.queue_delay_max, "queue_delay_max", what),
+        concurrency_max=_positive(terms.concurrency_max, "concurrency_max", 1000, what),
+        rate_max=_positive(terms.rate_max, "rate_max", 100_000.0, what),
         input_bytes_max=terms.input_bytes_max or 0,
         output_bytes_max=terms.output_bytes_max or 0,
     )
+
+
+def _positive(value: Number | None, option: str, largest: Number, what: str) -> Number:
+    """0 if it is not said."""
+    if value is None:
+        return largest * 0
+    if not 0 < value <= largest:
+        raise DeclarationError(f"{what}: {option} is {value!r}; say a number above 0, at most {largest}")
+    return value
 
 
 def _word(words: dict[str, Value], word: str, option: str, what: str) -> Value:

@@ -99,6 +99,8 @@ def _promises(contract: dict[str, Any]) -> list[tuple[str, str]]:
         ("pause between", _pauses(retry)),
         ("retried for", _seconds(retry.get("elapsed_max"))),
         ("in line at most", _seconds(limits.get("queue_delay_max"))),
+        ("at once at most", str(limits.get("concurrency_max") or "")),
+        ("per second at most", f"{limits['rate_max']:g}" if limits.get("rate_max") else ""),
         ("timeout", _seconds(limits.get("timeout_default"))),
         ("timeout at most", _seconds(limits.get("timeout_max"))),
         ("no approval", (contract["no_approval"] or {}).get("reason", "")),

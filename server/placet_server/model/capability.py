@@ -93,6 +93,12 @@ class Capability:
         return compile_schema(self.output_schema)
 
     @cached_property
+    def is_limited(self) -> bool:
+        """Its attempts need a slot, or a start that a rate allows."""
+        limits = self.contract.limits
+        return limits.concurrency_max is not None or limits.rate_max is not None
+
+    @cached_property
     def pinned(self) -> dict[str, Any]:
         """What the row of each of its actions says of it, by column."""
         return {

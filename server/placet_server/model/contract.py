@@ -82,6 +82,10 @@ class Limits:
     output_bytes_max: int = MIB
     queue_delay_seconds_max: float | None = None
     """A submitted action that has not begun so long after it became ready is given up."""
+    concurrency_max: int | None = None
+    """Attempts that run at once for a tenant, over all servers."""
+    rate_max: float | None = None
+    """Attempts that begin in a second for a tenant, over all servers; a burst is what one second allows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

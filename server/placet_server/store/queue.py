@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import orjson
+from asyncpg import Record
 
 from placet_server.model.action import Action
 from placet_server.model.line import PRIORITY_LAST, Line, ReadyLine
@@ -104,14 +105,40 @@ async def claim_batch(
     arguments = query.arguments(
         lines=orjson.dumps(lines).decode(), boot_id=boot_id, input_bytes_max=input_bytes_max, now=now
     )
-    return [
-        Picked(
-            tenant=r["picked_tenant"],
-            action_id=str(r["picked_id"]),
-            action=None if r["action_id"] is None else read_action(r),
-        )
-        for r in await connection.fetch(query.sql, *arguments)
-    ]
+    return [_picked(r) for r in await connection.fetch(query.sql, *arguments)]
+
+
+async def peek(connection: Connection | RawConnection, share: LineShare) -> list[str]:
+    """The ids of the first in a line, whose places are locked until the tx ends."""
+    query = SQL["peek"]
+    arguments = query.arguments(
+        **share.line._asdict(), priority_last=share.priority_last, count_max=share.count_max
+    )
+    return [str(r["action_id"]) for r in await connection.fetch(query.sql, *arguments)]
+
+
+async def claim_given(
+    connection: Connection | RawConnection,
+    share: LineShare,
+    holders: Sequence[tuple[str, str]],
+    *,
+    boot_id: str,
+    input_bytes_max: int,
+    now: datetime | None,
+) -> list[Picked]:
+    """`holders`: ids of a line, as `peek` gave them in this tx, and the lease of each."""
+    query = SQL["claim_given"]
+    items = [{"action_id": action_id, "lease_id": lease_id} for action_id, lease_id in holders]
+    arguments = query.arguments(
+        items=orjson.dumps(items).decode(),
+        tenant=share.line.tenant,
+        timeout_default_seconds=share.timeout_default_seconds,
+        timeout_max_seconds=share.timeout_max_seconds,
+        boot_id=boot_id,
+        input_bytes_max=input_bytes_max,
+        now=now,
+    )
+    return [_picked(r) for r in await connection.fetch(query.sql, *arguments)]
 
 
 async def promote(connection: Connection, count_max: int, now: datetime | None) -> dict[Line, int]:
@@ -182,6 +209,14 @@ async def summarize(
         )
         for r in await connection.fetch(query.sql, *arguments)
     ]
+
+
+def _picked(record: Record) -> Picked:
+    return Picked(
+        tenant=record["picked_tenant"],
+        action_id=str(record["picked_id"]),
+        action=None if record["action_id"] is None else read_action(record),
+    )
 
 
 def _items(items: Sequence[tuple[str, str]]) -> str:

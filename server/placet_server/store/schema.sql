@@ -410,6 +410,14 @@ CREATE TABLE public.queue_ready (
 )
 WITH (fillfactor='90', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
 
+CREATE TABLE public.rates (
+    capability text NOT NULL,
+    tenant text NOT NULL,
+    tokens double precision NOT NULL,
+    update_time timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_threshold='200', autovacuum_vacuum_scale_factor='0.1');
+
 CREATE TABLE public.schema_migrations (
     version integer NOT NULL,
     name text NOT NULL,
@@ -419,6 +427,16 @@ CREATE TABLE public.schema_migrations (
     CONSTRAINT schema_migrations_kind_check CHECK ((kind = ANY (ARRAY['expand'::text, 'contract'::text]))),
     CONSTRAINT schema_migrations_version_check CHECK ((version > 0))
 );
+
+CREATE TABLE public.slots (
+    capability text NOT NULL,
+    tenant text NOT NULL,
+    number integer NOT NULL,
+    action_id uuid,
+    lease_id uuid,
+    hold_time timestamp with time zone
+)
+WITH (fillfactor='50', autovacuum_vacuum_threshold='200', autovacuum_vacuum_scale_factor='0.1');
 
 ALTER TABLE ONLY public.actions
     ADD CONSTRAINT actions_pkey PRIMARY KEY (tenant, action_id);
@@ -459,8 +477,14 @@ ALTER TABLE ONLY public.queue_pauses
 ALTER TABLE ONLY public.queue_ready
     ADD CONSTRAINT queue_ready_pkey PRIMARY KEY (tenant, action_id);
 
+ALTER TABLE ONLY public.rates
+    ADD CONSTRAINT rates_pkey PRIMARY KEY (capability, tenant);
+
 ALTER TABLE ONLY public.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
+
+ALTER TABLE ONLY public.slots
+    ADD CONSTRAINT slots_pkey PRIMARY KEY (capability, tenant, number);
 
 CREATE INDEX actions_ambiguous ON public.actions USING btree (tenant, action_id) WHERE (state = 'AMBIGUOUS'::text);
 

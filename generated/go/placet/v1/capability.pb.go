@@ -1033,12 +1033,17 @@ type Limits struct {
 	TimeoutMax *durationpb.Duration `protobuf:"bytes,2,opt,name=timeout_max,json=timeoutMax,proto3" json:"timeout_max,omitempty"`
 	// A submitted action that has not begun so long after it became ready is EXHAUSTED. Unset: it waits for ever.
 	QueueDelayMax *durationpb.Duration `protobuf:"bytes,3,opt,name=queue_delay_max,json=queueDelayMax,proto3" json:"queue_delay_max,omitempty"`
+	// Attempts that run at once for a tenant, over all servers; 0: no bound. Who calls beyond it is OVERLOADED, what was submitted waits in its queue.
+	ConcurrencyMax int32 `protobuf:"varint,4,opt,name=concurrency_max,json=concurrencyMax,proto3" json:"concurrency_max,omitempty"`
 	// Canonical input, bytes; 0: 1 MiB.
 	InputBytesMax int32 `protobuf:"varint,5,opt,name=input_bytes_max,json=inputBytesMax,proto3" json:"input_bytes_max,omitempty"`
 	// Canonical output, bytes; 0: 1 MiB.
 	OutputBytesMax int32 `protobuf:"varint,6,opt,name=output_bytes_max,json=outputBytesMax,proto3" json:"output_bytes_max,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Attempts that begin in a second for a tenant, over all servers, those of one second at once; 0: no bound. Beyond it as above. Below one, several
+	// seconds lie between two.
+	RateMax       float64 `protobuf:"fixed64,7,opt,name=rate_max,json=rateMax,proto3" json:"rate_max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Limits) Reset() {
@@ -1092,6 +1097,13 @@ func (x *Limits) GetQueueDelayMax() *durationpb.Duration {
 	return nil
 }
 
+func (x *Limits) GetConcurrencyMax() int32 {
+	if x != nil {
+		return x.ConcurrencyMax
+	}
+	return 0
+}
+
 func (x *Limits) GetInputBytesMax() int32 {
 	if x != nil {
 		return x.InputBytesMax
@@ -1102,6 +1114,13 @@ func (x *Limits) GetInputBytesMax() int32 {
 func (x *Limits) GetOutputBytesMax() int32 {
 	if x != nil {
 		return x.OutputBytesMax
+	}
+	return 0
+}
+
+func (x *Limits) GetRateMax() float64 {
+	if x != nil {
+		return x.RateMax
 	}
 	return 0
 }
@@ -1399,14 +1418,16 @@ const file_placet_v1_capability_proto_rawDesc = "" +
 	"\rinitial_delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\finitialDelay\x126\n" +
 	"\tdelay_max\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bdelayMaxB\f\n" +
 	"\n" +
-	"_automatic\"\x9d\x02\n" +
+	"_automatic\"\xe1\x02\n" +
 	"\x06Limits\x12B\n" +
 	"\x0ftimeout_default\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x0etimeoutDefault\x12:\n" +
 	"\vtimeout_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"timeoutMax\x12A\n" +
-	"\x0fqueue_delay_max\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\rqueueDelayMax\x12&\n" +
+	"\x0fqueue_delay_max\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\rqueueDelayMax\x12'\n" +
+	"\x0fconcurrency_max\x18\x04 \x01(\x05R\x0econcurrencyMax\x12&\n" +
 	"\x0finput_bytes_max\x18\x05 \x01(\x05R\rinputBytesMax\x12(\n" +
-	"\x10output_bytes_max\x18\x06 \x01(\x05R\x0eoutputBytesMax\"^\n" +
+	"\x10output_bytes_max\x18\x06 \x01(\x05R\x0eoutputBytesMax\x12\x19\n" +
+	"\brate_max\x18\a \x01(\x01R\arateMax\"^\n" +
 	"\x0eCredentialRule\x12\x1a\n" +
 	"\brequired\x18\x01 \x01(\bR\brequired\x12\x18\n" +
 	"\aissuers\x18\x02 \x03(\tR\aissuers\x12\x16\n" +

@@ -553,12 +553,20 @@ class Limits(_message.Message):
     TIMEOUT_DEFAULT_FIELD_NUMBER: _builtins.int
     TIMEOUT_MAX_FIELD_NUMBER: _builtins.int
     QUEUE_DELAY_MAX_FIELD_NUMBER: _builtins.int
+    CONCURRENCY_MAX_FIELD_NUMBER: _builtins.int
     INPUT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     OUTPUT_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    RATE_MAX_FIELD_NUMBER: _builtins.int
+    concurrency_max: _builtins.int
+    """Attempts that run at once for a tenant, over all servers; 0: no bound. Who calls beyond it is OVERLOADED, what was submitted waits in its queue."""
     input_bytes_max: _builtins.int
     """Canonical input, bytes; 0: 1 MiB."""
     output_bytes_max: _builtins.int
     """Canonical output, bytes; 0: 1 MiB."""
+    rate_max: _builtins.float
+    """Attempts that begin in a second for a tenant, over all servers, those of one second at once; 0: no bound. Beyond it as above. Below one, several
+    seconds lie between two.
+    """
     @_builtins.property
     def timeout_default(self) -> _duration_pb2.Duration:
         """Time for an attempt when the caller names none. Default 60 s."""
@@ -577,12 +585,14 @@ class Limits(_message.Message):
         timeout_default: _duration_pb2.Duration | None = ...,
         timeout_max: _duration_pb2.Duration | None = ...,
         queue_delay_max: _duration_pb2.Duration | None = ...,
+        concurrency_max: _builtins.int = ...,
         input_bytes_max: _builtins.int = ...,
         output_bytes_max: _builtins.int = ...,
+        rate_max: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["queue_delay_max", b"queue_delay_max", "timeout_default", b"timeout_default", "timeout_max", b"timeout_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_bytes_max", b"input_bytes_max", "output_bytes_max", b"output_bytes_max", "queue_delay_max", b"queue_delay_max", "timeout_default", b"timeout_default", "timeout_max", b"timeout_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["concurrency_max", b"concurrency_max", "input_bytes_max", b"input_bytes_max", "output_bytes_max", b"output_bytes_max", "queue_delay_max", b"queue_delay_max", "rate_max", b"rate_max", "timeout_default", b"timeout_default", "timeout_max", b"timeout_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

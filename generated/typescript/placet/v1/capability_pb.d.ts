@@ -427,6 +427,13 @@ export declare type Limits = Message<"placet.v1.Limits"> & {
   queueDelayMax?: Duration | undefined;
 
   /**
+   * Attempts that run at once for a tenant, over all servers; 0: no bound. Who calls beyond it is OVERLOADED, what was submitted waits in its queue.
+   *
+   * @generated from field: int32 concurrency_max = 4;
+   */
+  concurrencyMax: number;
+
+  /**
    * Canonical input, bytes; 0: 1 MiB.
    *
    * @generated from field: int32 input_bytes_max = 5;
@@ -439,6 +446,14 @@ export declare type Limits = Message<"placet.v1.Limits"> & {
    * @generated from field: int32 output_bytes_max = 6;
    */
   outputBytesMax: number;
+
+  /**
+   * Attempts that begin in a second for a tenant, over all servers, those of one second at once; 0: no bound. Beyond it as above. Below one, several
+   * seconds lie between two.
+   *
+   * @generated from field: double rate_max = 7;
+   */
+  rateMax: number;
 };
 
 /**

@@ -11,6 +11,8 @@ from functools import partial
 
 from placet_server.core.admission.contract import Clocks, clocks_for
 from placet_server.core.admission.pipeline import Checked
+from placet_server.core.admission.slot import in_slot
+from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.run import start_run
 from placet_server.core.execution.runs import Patience, Run, Work
 from placet_server.core.kernel import Kernel
@@ -19,7 +21,7 @@ from placet_server.core.publication.lease import new_lease_id
 from placet_server.core.publication.read import now_us
 from placet_server.model.action import Action
 from placet_server.model.capability import Capability
-from placet_server.model.errors import DeadlineExceeded, Draining, HandlerNotFound
+from placet_server.model.errors import DeadlineExceeded, Draining, HandlerNotFound, Overloaded
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store import action as actions
@@ -58,7 +60,12 @@ async def attend(kernel: Kernel, checked: Checked, action: Action, patience: Pat
         if run is None:
             action = await _news(engine.journal, action, patience)
             continue
-        answer = await run.wait(patience)
+        try:
+            answer = await run.wait(patience)
+        except Overloaded:
+            # Its contract lets no more begin now: it waits on, as it would in line.
+            action = await _news(engine.journal, action, patience)
+            continue
         if not run.is_finished:
             return answer or action
         action = answer or await _after(engine.journal, action, patience)
@@ -89,7 +96,8 @@ async def _claim_run(kernel: Kernel, checked: Checked, action: Action, patience:
         deadline_cause=clocks.attempt_cause,
     )
     run = engine.new_run(work, action.action_id, action.on_caller_gone)
-    start_run(engine, run, partial(_claim, engine.journal, action, clocks.attempt_seconds))
+    acquire = _claim_in_slot if resolved.capability.is_limited else _claim
+    start_run(engine, run, partial(acquire, engine, resolved.capability, action, clocks.attempt_seconds))
     return run
 
 
@@ -104,8 +112,22 @@ def _clocks_left(checked: Checked, capability: Capability, action: Action, patie
     return clocks_for(capability, invocation, checked.call.time_left_seconds - (whole - left))
 
 
-async def _claim(journal: Journal, action: Action, timeout_seconds: float) -> Action | None:
-    lease_id = new_lease_id()
+async def _claim_in_slot(
+    engine: Engine, capability: Capability, action: Action, timeout_seconds: float
+) -> Action | None:
+    lease_id, tenant = new_lease_id(), action.requester.tenant
+    write = partial(_claim, engine, capability, action, timeout_seconds, lease_id)
+    return await in_slot(engine, capability, tenant, action.action_id, lease_id, write)
+
+
+async def _claim(
+    engine: Engine,
+    capability: Capability,
+    action: Action,
+    timeout_seconds: float,
+    lease_id: str | None = None,
+) -> Action | None:
+    journal, lease_id = engine.journal, lease_id or new_lease_id()
     async with journal.pool.connection() as connection:
         claimed = await actions.claim(
             connection,

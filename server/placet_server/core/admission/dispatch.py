@@ -5,6 +5,9 @@ names), who gets how many slots (`core/execution/fairness.py`), one statement th
 started before anything else is awaited. A line that gave less than it was asked for is empty, or others are taking from
 it, and is forgotten until the next look. A line whose handler is not here is passed over, as if it were not there.
 
+What a contract limits over all servers is claimed apart, line by line, as slots are taken in the same tx. A line that
+is full is passed over until the next look, or until one of its attempts ends here.
+
 Why plain handlers may not have every thread: who executes is refused when there is none, and he waits; who has
 submitted does not."""
 
@@ -19,6 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from placet.app import Tool
+from placet_server.core.admission.slot import Granted, claim_in_slots
 from placet_server.core.admission.take import Taken, take
 from placet_server.core.execution.fairness import share_out
 from placet_server.core.execution.judgement import close_verdict
@@ -34,7 +38,8 @@ from placet_server.model.line import PRIORITY_LAST, Line, ReadyLine, Share
 from placet_server.store import action as actions
 from placet_server.store import queue
 from placet_server.store.pool import Pool
-from placet_server.store.queue import LineShare, Picked
+from placet_server.store.queue import LineShare
+from placet_server.store.slot import Held
 
 # A claim that is not answered so soon is given up; what it took is found by its owner, who looks at nothing younger
 # than five seconds.
@@ -43,6 +48,8 @@ PAGES_MAX = 8
 UNROUTABLE_SECONDS = 5.0
 UNROUTABLE_MAX = 4096
 THREADS_PART = 0.75
+# What is full is passed over so long, at least: other lines are looked at meanwhile.
+FULL_SECONDS_MIN = 0.02
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +90,9 @@ class Dispatcher:
         self._look_at = 0.0
         self._unroutable: dict[tuple[str, str, str], float] = {}
         self._slots: Counter[str] = Counter()
+        self._full: dict[Line, float] = {}
         self._threads = 0
+        kernel.engine.slots.freed = self._freed
 
     async def run_once(self, rung: Collection[Line] = ()) -> bool:
         """At most one claim. `rung`: lines that are said to have work. True: there may be more at once.
@@ -98,7 +107,7 @@ class Dispatcher:
         # While capabilities were looked up the server may have begun to leave.
         if not routes or self._free() <= 0:
             return False
-        return await self._claim(routes)
+        return await self._claim_each(routes)
 
     @property
     def is_busy(self) -> bool:
@@ -146,6 +155,11 @@ class Dispatcher:
     def _is_here(self, line: Line) -> bool:
         if self._engine.handlers.find(line.capability, line.version) is None:
             return False
+        full_until = self._full.get(line)
+        if full_until is not None:
+            if full_until > time.monotonic():
+                return False
+            del self._full[line]
         until = self._unroutable.get((line.tenant, line.capability, line.version))
         return until is None or until <= time.monotonic()
 
@@ -163,7 +177,7 @@ class Dispatcher:
                 routes.append(_Route(share, capability, tool))
             else:
                 del self._lines[line]
-        return self._within_threads(routes)
+        return routes
 
     def _is_plain(self, line: Line) -> bool:
         tool = self._engine.handlers.find(line.capability, line.version)
@@ -193,6 +207,17 @@ class Dispatcher:
                 within.append(route)
         return within
 
+    async def _claim_each(self, routes: Sequence[_Route]) -> bool:
+        """In one statement what no contract limits, then each line that one does."""
+        groups = [[route for route in routes if not route.capability.is_limited]]
+        groups += ([route] for route in routes if route.capability.is_limited)
+        more = False
+        for group in groups:
+            within = self._within_threads(group)
+            if within and self._free() > 0:
+                more |= await self._claim(within)
+        return more and self._free() > 0
+
     async def _claim(self, routes: Sequence[_Route]) -> bool:
         plain = sum(route.share.count_max for route in routes if not route.tool.is_async)
         for _ in range(plain):
@@ -200,30 +225,45 @@ class Dispatcher:
         begin = asyncio.get_running_loop().time()
         self.is_claiming = True
         try:
-            async with self._pool.connection() as connection:
-                picked = await queue.claim_batch(
-                    connection,
-                    [_line_share(route) for route in routes],
-                    boot_id=self._kernel.boot_id,
-                    input_bytes_max=self.settings.input_bytes_max,
-                    now=self._kernel.journal.clock.now(),
-                )
+            granted = await self._ask(routes)
         finally:
             self.is_claiming = False
             for _ in range(plain):
                 self._engine.threads.release()
+        picked = granted.picked
         for action in (each.action for each in picked if each.action is not None):
             self._engine.journal.boundary.reached("claimed", action.capability)
         # From the answer to here nothing is awaited, nor until all of it runs: what this boot holds and does not run,
         # the ownership check gives away.
         begin_until = begin + min(ANSWER_SECONDS, self._kernel.lease_seconds / 2)
-        claimed = self._start_all(routes, picked, begin_until)
+        claimed = self._start_all(routes, granted, begin_until)
         stale = [(each.tenant, each.action_id) for each in picked if each.action is None]
         righted = await self._put_right(stale) if stale else 0
+        if granted.is_full:
+            return bool(self._lines)
         known = bool(self._lines) or self.look_seconds() <= 0
-        return claimed + righted > 0 and known and self._free() > 0
+        return claimed + righted > 0 and known
 
-    def _start_all(self, routes: Sequence[_Route], picked: Sequence[Picked], begin_until: float) -> int:
+    async def _ask(self, routes: Sequence[_Route]) -> Granted:
+        """All of them unlimited, or one that is limited."""
+        shares, bytes_max = [_line_share(route) for route in routes], self.settings.input_bytes_max
+        capability = routes[0].capability
+        if capability.is_limited:
+            return await claim_in_slots(
+                self._engine, self._pool, capability, shares[0], input_bytes_max=bytes_max
+            )
+        async with self._pool.connection() as connection:
+            picked = await queue.claim_batch(
+                connection,
+                shares,
+                boot_id=self._kernel.boot_id,
+                input_bytes_max=bytes_max,
+                now=self._kernel.journal.clock.now(),
+            )
+        return Granted(picked, {}, is_full=False)
+
+    def _start_all(self, routes: Sequence[_Route], granted: Granted, begin_until: float) -> int:
+        picked = granted.picked
         by_line = {route.share.line: route for route in routes}
         counts: Counter[Line] = Counter()
         for action in (each.action for each in picked if each.action is not None):
@@ -232,11 +272,16 @@ class Dispatcher:
             head = _place_of(line, action)
             self._lines[line] = max(self._lines[line], head, key=_order) if counts[line] else head
             counts[line] += 1
-            self._start(Taken(action, route.capability, route.tool, begin_until))
+            held = granted.held.get(action.lease_id or "")
+            self._start(Taken(action, route.capability, route.tool, begin_until), held)
         claimed = counts.total()
         if claimed:
             self._engine.observer.claims(claimed)
-        if claimed == len(picked):
+        if granted.is_full:
+            line = routes[0].share.line
+            self._lines.pop(line, None)
+            self._full[line] = time.monotonic() + max(FULL_SECONDS_MIN, self.settings.poll_seconds)
+        elif claimed == len(picked):
             self._forget_emptied(routes, counts)
         return claimed
 
@@ -249,7 +294,7 @@ class Dispatcher:
         if not self._lines and self._after is not None:
             self._look_at = 0.0
 
-    def _start(self, taken: Taken) -> None:
+    def _start(self, taken: Taken, held: Held | None) -> None:
         """A fault with one must not keep the others from being started."""
         action = taken.action
         self._engine.journal.hub.publish(action.action_id)
@@ -260,6 +305,9 @@ class Dispatcher:
         except Exception:
             _log.exception("a claimed action cannot be started", extra={"action_id": action.action_id})
             return
+        if held is not None:
+            engine = self._engine
+            engine.slots.give_back_after(engine.supervisor, engine.journal, task, held)
         tenant, threads = action.requester.tenant, int(not taken.tool.is_async)
         self.running += 1
         self._threads += threads
@@ -273,6 +321,15 @@ class Dispatcher:
         if not self._slots[tenant]:
             del self._slots[tenant]
         self._engine.journal.doorbell.ring()
+
+    def _freed(self, capability: str, tenant: str) -> None:
+        """What was full of it may have room."""
+        full = [line for line in self._full if (line.capability, line.tenant) == (capability, tenant)]
+        for line in full:
+            del self._full[line]
+        if full:
+            self._look_at = 0.0
+            self._engine.journal.doorbell.ring()
 
     async def _put_right(self, stale: Sequence[tuple[str, str]]) -> int:
         """Places of what may not be begun any more, which is closed; of what does not wait, which are forgotten; and of

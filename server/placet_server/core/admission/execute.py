@@ -12,11 +12,12 @@ from placet_server.core.admission.attend import attend, work_of
 from placet_server.core.admission.key import Known, meet_known
 from placet_server.core.admission.pipeline import Call, Checked, pass_gates
 from placet_server.core.admission.reserve import find_by_key, is_boot_alive, reserve
+from placet_server.core.admission.slot import reserve_in_slot
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.run import start_run
 from placet_server.core.execution.runs import Patience, Run
 from placet_server.core.kernel import Kernel
-from placet_server.core.publication.lease import new_action_id
+from placet_server.core.publication.lease import new_action_id, new_lease_id
 from placet_server.core.publication.outcome import error_of
 from placet_server.core.publication.read import now_us
 from placet_server.core.publication.watch import watch_action
@@ -115,19 +116,19 @@ async def _first(admitted: asyncio.Future[str], running: asyncio.Task[Action | P
 async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[Action, bool]:
     """The action of this call, run or met: as it stands, and whether it was met.
 
-    Without a free thread nothing is run, but who only comes to attend needs none. Raises Overloaded.
+    Without a free thread or slot nothing is run, but who only comes to attend needs none. Raises Overloaded.
     """
     predecessor: Action | None = None
     for _ in range(ADMISSION_TRIES_MAX):
         shed = None
         try:
             run = _start(kernel.engine, checked, predecessor)
+            action = await run.wait(patience) or run.action
         except Overloaded as error:
             if checked.key is None:
                 raise
             shed = error
         else:
-            action = await run.wait(patience) or run.action
             if action is not None:
                 return action, False
             if not run.is_finished:
@@ -164,5 +165,9 @@ def _start(engine: Engine, checked: Checked, predecessor: Action | None) -> Run:
     """
     action_id = new_action_id()
     run = engine.new_run(work_of(checked), action_id, checked.call.invocation.on_caller_gone)
-    start_run(engine, run, partial(reserve, engine.journal, checked, action_id, predecessor))
+    lease_id = new_lease_id()
+    if checked.capability.is_limited:
+        start_run(engine, run, partial(reserve_in_slot, engine, checked, action_id, predecessor, lease_id))
+    else:
+        start_run(engine, run, partial(reserve, engine.journal, checked, action_id, predecessor, lease_id))
     return run

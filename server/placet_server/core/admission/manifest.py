@@ -215,6 +215,10 @@ def _limit_problems(contract: Contract, path: str) -> Iterator[Problem]:
     delay = limits.queue_delay_seconds_max
     if delay is not None and not 0.001 <= delay <= _YEAR_SECONDS:
         yield _error(f"{path}.queue_delay_max", "queue_delay_range", "Between 1 ms and 365 days.")
+    if limits.concurrency_max is not None and not 1 <= limits.concurrency_max <= 1000:
+        yield _error(f"{path}.concurrency_max", "concurrency_range", "Between 1 and 1000.")
+    if limits.rate_max is not None and not 0.0001 <= limits.rate_max <= 100_000:
+        yield _error(f"{path}.rate_max", "rate_range", "Between 0.0001 and 100000 in a second.")
     for member, size in (
         ("input_bytes_max", limits.input_bytes_max),
         ("output_bytes_max", limits.output_bytes_max),

@@ -121,6 +121,10 @@ def _of_limits(old: Contract, new: Contract) -> Iterator[_Weakening]:
     if (after.queue_delay_seconds_max or math.inf) > (before.queue_delay_seconds_max or math.inf):
         text = "A submitted action may begin later than before."
         yield _Weakening("limits.queue_delay_max", "queue_delay_raised", text)
+    if (after.concurrency_max or math.inf) > (before.concurrency_max or math.inf):
+        yield _Weakening("limits.concurrency_max", "concurrency_raised", "More may run at once than before.")
+    if (after.rate_max or math.inf) > (before.rate_max or math.inf):
+        yield _Weakening("limits.rate_max", "rate_raised", "More may begin in a second than before.")
 
 
 def _of_protection(old: Contract, new: Contract) -> Iterator[_Weakening]:

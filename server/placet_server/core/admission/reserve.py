@@ -10,7 +10,6 @@ import orjson
 
 from placet_server.core.admission.pipeline import Checked
 from placet_server.core.publication.journal import Journal
-from placet_server.core.publication.lease import new_lease_id
 from placet_server.model.action import Action, Requester
 from placet_server.model.caller import Caller
 from placet_server.model.lifecycle import ActionState
@@ -23,14 +22,18 @@ CALLERS_MAX = 1024
 
 
 async def reserve(
-    journal: Journal, checked: Checked, action_id: str, predecessor: Action | None
+    journal: Journal,
+    checked: Checked,
+    action_id: str,
+    predecessor: Action | None,
+    lease_id: str,
 ) -> Action | None:
-    """The running action under a fresh lease; None when the key is held or this boot may start nothing.
+    """The running action under this fresh lease; None when the key is held or this boot may start nothing.
 
     `predecessor` is a settled action that lets its key go: the key passes to the new one in the same statement.
     Raises StoreUnavailable; whether the row was written is then for the ownership check to find out.
     """
-    admission = _admission(journal, checked, action_id, predecessor)
+    admission = _admission(journal, checked, action_id, predecessor, lease_id)
     journal.boundary.reached("before_intent_persistence", checked.capability.name)
     written = await journal.writer.admit(admission)
     if written is not None:
@@ -102,10 +105,12 @@ def members_of(
     }
 
 
-def _admission(journal: Journal, checked: Checked, action_id: str, predecessor: Action | None) -> Admission:
+def _admission(
+    journal: Journal, checked: Checked, action_id: str, predecessor: Action | None, lease_id: str
+) -> Admission:
     admission = row_of(journal, checked, action_id, predecessor)
     admission["on_caller_gone"] = checked.call.invocation.on_caller_gone
-    admission["lease_id"] = new_lease_id()
+    admission["lease_id"] = lease_id
     admission["timeout_seconds"] = checked.clocks.attempt_seconds
     return cast(Admission, admission)
 

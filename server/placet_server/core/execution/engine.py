@@ -8,6 +8,7 @@ from typing import Protocol
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.core.execution.lookups import Lookups
 from placet_server.core.execution.runs import Run, Runs, Work
+from placet_server.core.execution.slot import Slots
 from placet_server.core.execution.supervisor import Supervisor
 from placet_server.core.execution.threads import HandlerThreads
 from placet_server.core.execution.timers import TimerWheel
@@ -67,6 +68,7 @@ class Engine:
     timers: TimerWheel = field(default_factory=TimerWheel)
     threads: HandlerThreads = field(default_factory=lambda: HandlerThreads(32))
     lookups: Lookups = field(default_factory=Lookups)
+    slots: Slots = field(default_factory=Slots)
     observer: Observer = field(default_factory=Unobserved)
 
     def new_run(self, work: Work, action_id: str, on_caller_gone: OnCallerGone) -> Run:

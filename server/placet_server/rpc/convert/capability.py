@@ -182,16 +182,19 @@ def _reconcile_of(message: pb.ReconcileRule) -> Reconcile:
 
 
 def _limits_of(message: pb.Limits) -> Limits:
-    given: dict[str, float] = {}
+    given: dict[str, Any] = {}
     if message.HasField("queue_delay_max"):
         given["queue_delay_seconds_max"] = seconds(message.queue_delay_max)
     if message.HasField("timeout_default"):
         given["timeout_default_seconds"] = seconds(message.timeout_default)
     if message.HasField("timeout_max"):
         given["timeout_max_seconds"] = seconds(message.timeout_max)
+    if message.rate_max:
+        given["rate_max"] = message.rate_max
     return Limits(
         input_bytes_max=message.input_bytes_max or MIB,
         output_bytes_max=message.output_bytes_max or MIB,
+        concurrency_max=message.concurrency_max or None,
         **given,
     )
 
@@ -213,6 +216,8 @@ def _contract_message(contract: Contract) -> pb.Contract:
             timeout_max=duration(limits.timeout_max_seconds),
             input_bytes_max=limits.input_bytes_max,
             output_bytes_max=limits.output_bytes_max,
+            concurrency_max=limits.concurrency_max or 0,
+            rate_max=limits.rate_max or 0.0,
         ),
         credentials=pb.CredentialRule(
             required=contract.credentials.required,

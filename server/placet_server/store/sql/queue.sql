@@ -34,45 +34,15 @@ from line as l
 where not exists (select from queue_pauses as p where p.queue = l.queue and p.tenant in (l.tenant, '-'))
 limit :count_max
 
--- name: claim_batch
--- Acquire ready actions of several lines, each with its event; those that may not run are told and left in line. Cross-tenant: the dispatcher's.
-with clock as materialized (
-    select coalesce(:now::timestamptz, statement_timestamp()) as at
-),
-line as materialized (
-    select r.*
-    from json_to_recordset(:lines::json) as r(
-        queue text, capability text, version text, tenant text, count_max integer, after_priority smallint, after_time_us bigint, priority_last smallint,
-        timeout_default_seconds double precision, timeout_max_seconds double precision)
-    where num_nonnulls(r.queue, r.capability, r.version, r.tenant) = 4
-      and exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
-      and not exists (select from queue_pauses as p where p.queue = r.queue and p.tenant in (r.tenant, '-'))
-),
--- What another server claims right now is passed over.
-picked as materialized (
-    select p.tenant, p.action_id, p.expire_time, l.timeout_default_seconds, l.timeout_max_seconds
-    from line as l
-    cross join lateral (
-        select q.tenant, q.action_id, q.expire_time
-        from queue_ready as q
-        where q.queue = l.queue
-          and q.capability = l.capability
-          and q.version = l.version
-          and q.tenant = l.tenant
-          and q.priority <= l.priority_last
-          and (q.priority, q.ready_time) >= (l.after_priority, 'epoch'::timestamptz + l.after_time_us * interval '1 microsecond')
-        order by q.priority, q.ready_time, q.action_id
-        limit l.count_max
-        for update skip locked
-    ) as p
-),
+-- part: claimed
+-- What was picked, acquired under the lease that it was picked with, with its event, and taken out of line.
 claimed as (
     update actions as a
     set state = 'RUNNING',
         attempt = a.attempt + 1,
         -- A blameless loss costs no attempt: the same as in action.sql's claim.
         attempts_max = a.attempts_max + case when a.cause in ('SHUTDOWN', 'NEVER_STARTED') then 1 else 0 end,
-        lease_id = gen_random_uuid(),
+        lease_id = p.lease_id,
         instance_id = :boot_id,
         start_time = c.at,
         deadline = c.at + make_interval(secs => least(
@@ -105,6 +75,9 @@ gone as (
     using claimed as x
     where num_nonnulls(x.tenant, x.action_id) = 2 and q.tenant = x.tenant and q.action_id = x.action_id
 )
+
+-- part: claims
+-- What was picked, and what of it runs here now.
 select
     p.tenant as picked_tenant, p.action_id as picked_id,
     x.tenant, x.action_id, x.capability, x.version, encode(x.contract_digest, 'hex') as contract_digest, x.effect_class, x.subject, x.caller,
@@ -124,6 +97,71 @@ select
     case when octet_length(x.input) <= :input_bytes_max::integer then x.input end as input
 from picked as p
 left join claimed as x on x.tenant = p.tenant and x.action_id = p.action_id
+
+-- name: claim_batch
+-- Acquire ready actions of several lines, each with its event; those that may not run are told and left in line. Cross-tenant: the dispatcher's.
+with clock as materialized (
+    select coalesce(:now::timestamptz, statement_timestamp()) as at
+),
+line as materialized (
+    select r.*
+    from json_to_recordset(:lines::json) as r(
+        queue text, capability text, version text, tenant text, count_max integer, after_priority smallint, after_time_us bigint, priority_last smallint,
+        timeout_default_seconds double precision, timeout_max_seconds double precision)
+    where num_nonnulls(r.queue, r.capability, r.version, r.tenant) = 4
+      and exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
+      and not exists (select from queue_pauses as p where p.queue = r.queue and p.tenant in (r.tenant, '-'))
+),
+-- What another server claims right now is passed over.
+picked as materialized (
+    select p.tenant, p.action_id, p.expire_time, gen_random_uuid() as lease_id, l.timeout_default_seconds, l.timeout_max_seconds
+    from line as l
+    cross join lateral (
+        select q.tenant, q.action_id, q.expire_time
+        from queue_ready as q
+        where q.queue = l.queue
+          and q.capability = l.capability
+          and q.version = l.version
+          and q.tenant = l.tenant
+          and q.priority <= l.priority_last
+          and (q.priority, q.ready_time) >= (l.after_priority, 'epoch'::timestamptz + l.after_time_us * interval '1 microsecond')
+        order by q.priority, q.ready_time, q.action_id
+        limit l.count_max
+        for update skip locked
+    ) as p
+),
+{claimed}
+{claims}
+
+-- name: peek
+-- The first of a line whose queue is not paused, locked until the tx ends.
+select q.action_id
+from queue_ready as q
+where q.queue = :queue
+  and q.capability = :capability
+  and q.version = :version
+  and q.tenant = :tenant
+  and q.priority <= :priority_last::smallint
+  and not exists (select from queue_pauses as p where p.queue = q.queue and p.tenant in (q.tenant, '-'))
+order by q.priority, q.ready_time, q.action_id
+limit :count_max
+for update skip locked
+
+-- name: claim_given
+-- Acquire of a tenant's ready actions these, under these leases, each with its event; those that may not run are told and left in line. Their places
+-- are locked by this very tx.
+with clock as materialized (
+    select coalesce(:now::timestamptz, statement_timestamp()) as at
+),
+picked as materialized (
+    select q.tenant, q.action_id, q.expire_time, r.lease_id,
+        :timeout_default_seconds::double precision as timeout_default_seconds, :timeout_max_seconds::double precision as timeout_max_seconds
+    from json_to_recordset(:items::json) as r(action_id uuid, lease_id uuid)
+    join queue_ready as q on q.tenant = :tenant and q.action_id = r.action_id
+    where num_nonnulls(r.action_id, r.lease_id) = 2 and exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
+),
+{claimed}
+{claims}
 
 -- name: promote
 -- Move what is due into line, soonest first, and say into which lines. Cross-tenant: the sweep's.
