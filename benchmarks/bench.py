@@ -82,7 +82,9 @@ class Bench:
         make = {ECHO: Echo, NAIVE: Naive, PLACET: Placet, PRELOADED: Placet}[kind]
         dsn = ""
         if kind != ECHO:
-            dsn = asyncio.run(store.create_database(self._postgres.dsn, name, naive=kind == NAIVE))
+            dsn = asyncio.run(store.create_database(self._postgres.dsn, name, migrated=kind != NAIVE))
+        if kind == NAIVE:
+            asyncio.run(store.create_naive_tables(dsn))
         contender = make(processes=processes, folder=self._folder, name=name, dsn=dsn)
         stack.callback(contender.stop)
         contender.start()

@@ -8,6 +8,7 @@ import secrets
 import sys
 import time
 import urllib.request
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from jwt.algorithms import ECAlgorithm
 
 from benchmarks import noop_app, store
 from benchmarks.processes import Child, SharedPort, free_port
+from placet.client import Client
 from placet.v1 import action_pb2, runtime_service_pb2
 
 HERE = Path(__file__).resolve().parent
@@ -34,11 +36,11 @@ _PLACET = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the load generator sends. `key_offset` is where its number goes; None: the same bytes each time."""
+    """What the load generator sends. `key_offsets` are where its number goes; none: the same bytes each time."""
 
     path: str
     message: bytes
-    key_offset: int | None = None
+    key_offsets: tuple[int, ...] = ()
     authorization_file: Path | None = None
 
 
@@ -113,7 +115,7 @@ class Echo(Contender):
 class Naive(Contender):
     def request(self) -> Request:
         message, offset = invocation()
-        return Request(path="/placet.benchmark.Naive/Execute", message=message, key_offset=offset)
+        return Request(path="/placet.benchmark.Naive/Execute", message=message, key_offsets=(offset,))
 
     async def problems(self) -> list[str]:
         return [*await super().problems(), *await self._store_problems("naive_actions")]
@@ -140,19 +142,28 @@ class Placet(Contender):
         return Request(
             path="/placet.v1.RuntimeService/Execute",
             message=message,
-            key_offset=offset,
+            key_offsets=(offset,),
             authorization_file=self._authorization_file,
         )
 
     def flushes(self) -> tuple[float, int] | None:
-        items, count = 0.0, 0
+        metrics = self.metrics()
+        return metrics["placet_flush_items_sum"], int(metrics["placet_flush_items_count"])
+
+    def metrics(self) -> defaultdict[str, float]:
+        """Summed over the processes; 0 for what none of them tells."""
+        found: defaultdict[str, float] = defaultdict(float)
         for port in self._metrics_ports:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
                 lines = answer.read().decode().splitlines()
-            values = dict(line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
-            items += float(values.get("placet_flush_items_sum", 0))
-            count += int(float(values.get("placet_flush_items_count", 0)))
-        return items, count
+            for line in lines:
+                if line and not line.startswith("#"):
+                    name, _, value = line.rpartition(" ")
+                    found[name] += float(value)
+        return found
+
+    def client(self) -> Client:
+        return Client.connect(f"127.0.0.1:{self.port.number}", token=self._token)
 
     async def problems(self) -> list[str]:
         return [*await super().problems(), *await self._store_problems("actions")]
@@ -192,20 +203,39 @@ class Placet(Contender):
             "sub": "agent-1",
             "kind": "agent",
             "roles": ["clerk"],
-            "scope": "actions.execute actions.read",
+            "scope": "actions.execute actions.read operations.read operations.write",
         }
-        token = jwt.encode(claims, key, algorithm="ES256", headers={"kid": "1"})
-        self._authorization_file.write_text(f"Bearer {token}")
+        self._token = jwt.encode(claims, key, algorithm="ES256", headers={"kid": "1"})
+        self._authorization_file.write_text(f"Bearer {self._token}")
 
 
 def invocation() -> tuple[bytes, int]:
     """The request of one load, and where the number of the call goes. Both messages have the same layout."""
-    key = secrets.token_hex(8) + _KEY_NUMBER
-    message = runtime_service_pb2.ExecuteRequest(
-        invocation=action_pb2.Invocation(
-            capability=noop_app.CAPABILITY,
-            input_json=noop_app.INPUT_JSON,
-            options=action_pb2.InvocationOptions(idempotency_key=key),
-        )
+    key = _key()
+    message = runtime_service_pb2.ExecuteRequest(invocation=_invocation(key)).SerializeToString()
+    return message, _number_offset(message, key)
+
+
+def submissions(count: int, queue: str) -> tuple[bytes, tuple[int, ...]]:
+    """So many in one request, and where the number of the call goes."""
+    keys = [_key() for _ in range(count)]
+    message = runtime_service_pb2.SubmitBatchRequest(
+        items=[runtime_service_pb2.SubmitRequest(invocation=_invocation(key), queue=queue) for key in keys]
     ).SerializeToString()
-    return message, message.index(key.encode()) + len(key) - len(_KEY_NUMBER)
+    return message, tuple(_number_offset(message, key) for key in keys)
+
+
+def _key() -> str:
+    return secrets.token_hex(8) + _KEY_NUMBER
+
+
+def _invocation(key: str) -> action_pb2.Invocation:
+    return action_pb2.Invocation(
+        capability=noop_app.CAPABILITY,
+        input_json=noop_app.INPUT_JSON,
+        options=action_pb2.InvocationOptions(idempotency_key=key),
+    )
+
+
+def _number_offset(message: bytes, key: str) -> int:
+    return message.index(key.encode()) + len(key) - len(_KEY_NUMBER)

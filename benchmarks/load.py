@@ -114,8 +114,8 @@ class Load:
         command += ["-path", request.path, "-body", body]
         command += ["-connections", str(self._case.connections), "-calls", str(self._case.level)]
         command += ["-warmup", f"{plan.warmup_seconds}s", "-measured", f"{plan.measured_seconds}s"]
-        if request.key_offset is not None:
-            command += ["-key-offset", str(request.key_offset)]
+        if request.key_offsets:
+            command += ["-key-offsets", ",".join(map(str, request.key_offsets))]
         if request.authorization_file is not None:
             command += ["-authorization-file", str(request.authorization_file)]
         return command

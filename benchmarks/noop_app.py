@@ -5,6 +5,7 @@ It takes plain JSON, as what models cost in a handler is the handler's own and n
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +20,8 @@ INPUT_JSON = (
     '"lines":[{"sku":"CHAIR-OAK-2","count":2},{"sku":"TABLE-OAK-180","count":1}],'
     '"address":{"street":"Hauptstrasse 12","city":"Zürich","zip":"8001"}}'
 )
+
+INPUT: dict[str, Any] = json.loads(INPUT_JSON)
 
 app = App("benchmark")
 

@@ -38,17 +38,51 @@ async def preload(dsn: str, count: int) -> None:
         )
         for first in range(1, count + 1, BATCH):
             last = min(first + BATCH - 1, count)
-            for table, replaced in (("actions", _OF_ACTION), ("events", _OF_EVENT)):
-                await connection.execute(
-                    await _copy(connection, table, replaced), count, first, last, model, timeout=600
-                )
+            # Their ids hold the time of the tx.
+            async with connection.transaction():
+                for table, replaced in (("actions", _OF_ACTION), ("events", _OF_EVENT)):
+                    statement = await _copy(connection, table, replaced)
+                    await connection.execute(statement, count, first, last, model, timeout=600)
         await connection.execute("vacuum analyze", timeout=600)
         await connection.execute("checkpoint", timeout=600)
     finally:
         await connection.close()
 
 
-async def _copy(connection: asyncpg.Connection[asyncpg.Record], table: str, replaced: dict[str, str]) -> str:
+_WAITING_ACTION = {
+    "action_id": _ID,
+    "idempotency_key": "null",
+    "key_digest": "null",
+    "create_time": _TIME,
+    "ready_time": _TIME,
+}
+_WAITING_PLACE = {"action_id": _ID, "ready_time": _TIME}
+
+
+async def fill_queue(dsn: str, count: int) -> None:
+    """The database holds one action that is queued for later; copies of it become ready now."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        model = await connection.fetchval("select action_id from queue_delayed limit 1")
+        for first in range(1, count + 1, BATCH):
+            last = min(first + BATCH - 1, count)
+            async with connection.transaction():
+                for table, source, replaced in (
+                    ("actions", "actions", _WAITING_ACTION),
+                    ("events", "events", _OF_EVENT),
+                    ("queue_ready", "queue_delayed", _WAITING_PLACE),
+                ):
+                    statement = await _copy(connection, table, replaced, source)
+                    await connection.execute(statement, count, first, last, model, timeout=600)
+        await connection.execute("vacuum analyze", timeout=600)
+        await connection.execute("checkpoint", timeout=600)
+    finally:
+        await connection.close()
+
+
+async def _copy(
+    connection: asyncpg.Connection[asyncpg.Record], table: str, replaced: dict[str, str], source: str = ""
+) -> str:
     rows = await connection.fetch(
         "select attname from pg_attribute where attrelid = $1::regclass and attnum > 0"
         " and not attisdropped and attgenerated = '' order by attnum",
@@ -58,5 +92,5 @@ async def _copy(connection: asyncpg.Connection[asyncpg.Record], table: str, repl
     values = [replaced.get(column, f"m.{column}") for column in columns]
     return (
         f"insert into {table} ({', '.join(columns)}) select {', '.join(values)}"
-        f" from {_NUMBERS} cross join (select * from {table} where action_id = $4::uuid) as m"
+        f" from {_NUMBERS} cross join (select * from {source or table} where action_id = $4::uuid) as m"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import asyncpg
@@ -37,29 +38,31 @@ _FSYNC_COUNT = 400
 _PAGE = 8192
 
 
-def start(folder: Path, programs: str) -> EmbeddedPostgres:
-    postgres = EmbeddedPostgres(folder / "postgres", programs=programs, settings=SETTINGS)
+def start(folder: Path, programs: str, settings: Mapping[str, str] = SETTINGS) -> EmbeddedPostgres:
+    postgres = EmbeddedPostgres(folder / "postgres", programs=programs, settings=settings)
     postgres.start()
     return postgres
 
 
-async def create_database(dsn: str, name: str, *, naive: bool = False) -> str:
-    """The DSN of a new database: migrated, or with the naive tables."""
+async def create_database(dsn: str, name: str, *, migrated: bool = True) -> str:
+    """The DSN of a new database: with Placet's tables, or with none."""
     admin = await asyncpg.connect(dsn)
     try:
         await admin.execute(f"create database {name}")
     finally:
         await admin.close()
     made = dsn.replace("/postgres?", f"/{name}?", 1)
-    if not naive:
+    if migrated:
         await migrate(made)
-        return made
-    connection = await asyncpg.connect(made)
+    return made
+
+
+async def create_naive_tables(dsn: str) -> None:
+    connection = await asyncpg.connect(dsn)
     try:
         await connection.execute(NAIVE_SCHEMA)
     finally:
         await connection.close()
-    return made
 
 
 async def count_states(dsn: str, table: str) -> dict[str, int]:

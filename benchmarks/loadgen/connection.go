@@ -34,6 +34,7 @@ const (
 
 	windowMax     = 1<<31 - 1
 	windowDefault = 65535
+	frameBytesMax = 16 * 1024
 	bufferBytes   = 64 * 1024
 
 	statusReset   = "reset"
@@ -140,11 +141,16 @@ func (c *connection) call() {
 	c.window -= length
 	stream := 2*c.callCount + 1
 	c.started = append(c.started, c.load.now())
-	c.load.writeKey(c.body, c.number, c.callCount)
+	c.load.writeKeys(c.body, c.number, c.callCount)
 	c.callCount++
 	c.openCount++
 	c.write(frameHeaders, flagEndHeaders, stream, c.headerBlock())
-	c.write(frameData, flagEndStream, stream, c.body)
+	body := c.body
+	for len(body) > frameBytesMax {
+		c.write(frameData, 0, stream, body[:frameBytesMax])
+		body = body[frameBytesMax:]
+	}
+	c.write(frameData, flagEndStream, stream, body)
 }
 
 // headerBlock is the same for all calls but the first, which puts the fields into the server's table.

@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -24,16 +25,19 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-const keyDigits = "0123456789abcdef"
+const (
+	keyDigits   = "0123456789abcdef"
+	prefixBytes = 5
+)
 
 type load struct {
-	target    string
-	fields    []hpack.HeaderField
-	body      []byte
-	keyOffset int // where the key's 16 changing characters begin; negative: no key
-	base      time.Time
-	warmup    int64
-	end       int64
+	target     string
+	fields     []hpack.HeaderField
+	body       []byte
+	keyOffsets []int // where the 16 changing characters of each key begin
+	base       time.Time
+	warmup     int64
+	end        int64
 }
 
 type report struct {
@@ -50,7 +54,7 @@ func main() {
 	target := flag.String("target", "", "host:port")
 	path := flag.String("path", "", "/package.Service/Method")
 	body := flag.String("body", "", "file with the request message")
-	keyOffset := flag.Int("key-offset", -1, "where 16 bytes of the message change with each call")
+	keyOffsets := flag.String("key-offsets", "", "where 16 bytes of the message change with each call, separated by commas")
 	authorization := flag.String("authorization-file", "", "file with the value of the authorization header")
 	connections := flag.Int("connections", 8, "connections")
 	calls := flag.Int("calls", 64, "calls in flight")
@@ -64,9 +68,11 @@ func main() {
 	debug.SetMemoryLimit(1 << 30)
 
 	message := read(*body)
-	l := &load{target: *target, body: framed(message), keyOffset: *keyOffset, fields: fields(*target, *path)}
-	if *keyOffset >= 0 {
-		l.keyOffset += 5
+	l := &load{target: *target, body: framed(message), fields: fields(*target, *path)}
+	for _, text := range strings.FieldsFunc(*keyOffsets, func(r rune) bool { return r == ',' }) {
+		offset, err := strconv.Atoi(text)
+		must(err)
+		l.keyOffsets = append(l.keyOffsets, offset+prefixBytes)
 	}
 	if *authorization != "" {
 		value := strings.TrimSpace(string(read(*authorization)))
@@ -129,15 +135,15 @@ func (l *load) run(opened []*connection, calls int) {
 	<-told
 }
 
-// writeKey makes the key unique among the calls of this load; whoever drives us makes it unique among loads.
-func (l *load) writeKey(body []byte, connection int, call uint32) {
-	if l.keyOffset < 0 {
-		return
-	}
-	number := uint64(connection)<<32 | uint64(call)
-	for at := l.keyOffset + 15; at >= l.keyOffset; at-- {
-		body[at] = keyDigits[number&15]
-		number >>= 4
+// writeKeys makes the keys unique among the calls of this load; whoever drives us makes them unique among loads, and
+// those of one message among each other.
+func (l *load) writeKeys(body []byte, connection int, call uint32) {
+	for _, offset := range l.keyOffsets {
+		number := uint64(connection)<<32 | uint64(call)
+		for at := offset + 15; at >= offset; at-- {
+			body[at] = keyDigits[number&15]
+			number >>= 4
+		}
 	}
 }
 
