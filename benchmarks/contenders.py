@@ -163,7 +163,7 @@ class Placet(Contender):
         return found
 
     def client(self) -> Client:
-        return Client.connect(f"127.0.0.1:{self.port.number}", token=self._token)
+        return Client.connect(f"127.0.0.1:{self.port.number}", token=self.token)
 
     async def problems(self) -> list[str]:
         return [*await super().problems(), *await self._store_problems("actions")]
@@ -205,8 +205,8 @@ class Placet(Contender):
             "roles": ["clerk"],
             "scope": "actions.execute actions.read operations.read operations.write",
         }
-        self._token = jwt.encode(claims, key, algorithm="ES256", headers={"kid": "1"})
-        self._authorization_file.write_text(f"Bearer {self._token}")
+        self.token = jwt.encode(claims, key, algorithm="ES256", headers={"kid": "1"})
+        self._authorization_file.write_text(f"Bearer {self.token}")
 
 
 def invocation() -> tuple[bytes, int]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import asyncpg
@@ -13,7 +15,7 @@ import asyncpg
 from benchmarks import noop_app, store
 from benchmarks.contenders import HERE, Placet
 from benchmarks.preload import fill_queue
-from benchmarks.processes import StartFailed
+from benchmarks.processes import StartFailed, cpu_seconds
 
 DRAIN_SECONDS_MAX = 900.0
 LOOK_SECONDS = 0.2
@@ -24,8 +26,12 @@ _EDGE = 0.05
 class Drain:
     """`looks` are pairs of seconds and how much was done by then."""
 
-    def __init__(self, *, kind: str, name: str, dsn: str, count: int, folder: Path) -> None:
+    def __init__(
+        self, *, kind: str, name: str, dsn: str, count: int, folder: Path, postgres: Callable[[], list[int]]
+    ) -> None:
         self.kind, self.name, self.dsn, self.count, self.folder = kind, name, dsn, count, folder
+        self.postgres = postgres
+        self.worker_cpu_us = self.postgres_cpu_us = 0.0
         self.looks: list[tuple[float, int]] = []
         self.problems: list[str] = []
 
@@ -44,6 +50,10 @@ class Drain:
         first = self._done(begin + seconds) - self._done(begin)
         last = self._done(end) - self._done(end - seconds)
         return first / seconds, last / seconds
+
+    def _charge(self, worker_seconds: float, postgres_seconds: float) -> None:
+        self.worker_cpu_us = worker_seconds / self.count * 1e6
+        self.postgres_cpu_us = postgres_seconds / self.count * 1e6
 
     def _when(self, done: float) -> float:
         """Between two looks it went evenly."""
@@ -70,7 +80,10 @@ class WorkerDrain(Drain):
 
     def run(self) -> None:
         self._program("fill")
-        for line in self._program("work").splitlines():
+        postgres, worker = cpu_seconds(self.postgres()), _children_cpu_seconds()
+        told = self._program("work")
+        self._charge(_children_cpu_seconds() - worker, cpu_seconds(self.postgres()) - postgres)
+        for line in told.splitlines():
             seconds, done = line.split()
             self.looks.append((float(seconds), int(done)))
         if self.looks[-1][1] != self.count:
@@ -118,11 +131,13 @@ class OursDrain(Drain):
 
     def _watch(self, server: _QueueServer) -> None:
         deadline = time.monotonic() + DRAIN_SECONDS_MAX
+        postgres, worker = cpu_seconds(self.postgres()), cpu_seconds(server.pids)
         while not self.looks or self.looks[-1][1] < self.count:
             self.looks.append((time.monotonic(), server.settled()))
             if time.monotonic() > deadline:
                 raise StartFailed(f"{self.name}: not empty after {DRAIN_SECONDS_MAX:.0f} s")
             time.sleep(LOOK_SECONDS)
+        self._charge(cpu_seconds(server.pids) - worker, cpu_seconds(self.postgres()) - postgres)
 
     async def _attempts(self) -> list[str]:
         connection = await asyncpg.connect(self.dsn)
@@ -136,3 +151,8 @@ class OursDrain(Drain):
 class _QueueServer(Placet):
     def settled(self) -> int:
         return int(self.metrics().get('placet_action_seconds_count{outcome="SUCCEEDED"}', 0.0))
+
+
+def _children_cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

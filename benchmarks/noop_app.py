@@ -1,17 +1,21 @@
-"""The app under load: one idempotent tool that does nothing, with a schema such as a real one has.
+"""The app under load: an idempotent tool that does nothing, with a schema such as a real one has, and one that streams.
 
 It takes plain JSON, as what models cost in a handler is the handler's own and no part of the service.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import timedelta
 from typing import Any
 
 from placet.app import App
+from placet.context import Context
 
 CAPABILITY = "benchmark.noop"
+STREAM, TICK = "benchmark.stream", "benchmark.tick"
+CHUNK = "x" * 100
 
 # 341 bytes.
 INPUT_JSON = (
@@ -64,6 +68,11 @@ ORDER = {
         "address": ADDRESS,
     },
 }
+COUNT = {
+    "type": "object",
+    "required": ["chunks"],
+    "properties": {"chunks": {"type": "integer", "minimum": 1, "maximum": 100000}},
+}
 RECEIPT = {"type": "object", "required": ["order"], "properties": {"order": {"type": "string"}}}
 
 
@@ -78,3 +87,18 @@ RECEIPT = {"type": "object", "required": ["order"], "properties": {"order": {"ty
 async def noop(order: dict[str, Any]) -> dict[str, Any]:
     """Does nothing with an order."""
     return {"order": order["order"]}
+
+
+@app.tool(STREAM, effect="read", input_schema=COUNT, output_schema={})
+async def stream(wanted: dict[str, Any], context: Context) -> None:
+    """Sends chunks."""
+    for _ in range(wanted["chunks"]):
+        await context.chunk(CHUNK)
+
+
+@app.tool(TICK, effect="read", input_schema=COUNT, output_schema={})
+async def tick(wanted: dict[str, Any], context: Context) -> None:
+    """Sends chunks as slowly as an agent speaks: twenty a second."""
+    for _ in range(wanted["chunks"]):
+        await context.chunk(CHUNK)
+        await asyncio.sleep(0.05)

@@ -89,6 +89,12 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     return ticks / _TICKS_PER_SECOND
 
 
+def resident_bytes(pids: Iterable[int]) -> int:
+    return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids) * os.sysconf(
+        "SC_PAGE_SIZE"
+    )
+
+
 def busy_seconds() -> float:
     """Of all cores since the machine started, guests and interrupts included."""
     fields = [int(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]

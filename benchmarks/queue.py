@@ -77,6 +77,8 @@ def _measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 rates[name].append(runs.drain(name, count).rate)
         report: dict[str, Any] = {
             "rates": {name: [round(rate) for rate in found] for name, found in rates.items()},
+            # The worker's are of its whole life, ours of the drain alone.
+            "cpu_us": runs.cpu_us,
             "ratio_to_pgqueuer": _ratio(rates[PLACET], rates[PGQUEUER]),
             "ratio_to_procrastinate": _ratio(rates[PLACET], rates[PROCRASTINATE]),
             "submit_batch": measure_acceptance(postgres, folder, arguments.repetitions),
@@ -99,16 +101,26 @@ class _Runs:
         self._folder = folder
         self._count = 0
         self.problems: list[str] = []
+        self.cpu_us: dict[str, list[dict[str, int]]] = {}
 
     def drain(self, name: str, count: int) -> Drain:
         self._count += 1
         unique = f"{name}_{self._count}"
         dsn = asyncio.run(store.create_database(self._postgres.dsn, unique, migrated=name == PLACET))
         make: Callable[..., Drain] = OursDrain if name == PLACET else WorkerDrain
-        drain = make(kind=name, name=unique, dsn=dsn, count=count, folder=self._folder)
+        drain = make(
+            kind=name,
+            name=unique,
+            dsn=dsn,
+            count=count,
+            folder=self._folder,
+            postgres=lambda: self._postgres.process_ids,
+        )
         drain.run()
         self.problems += drain.problems
-        say(f"{unique:18} {count:8} {drain.rate:8.0f}/s")
+        cpu = {"worker": round(drain.worker_cpu_us), "postgres": round(drain.postgres_cpu_us)}
+        self.cpu_us.setdefault(name, []).append(cpu)
+        say(f"{unique:18} {count:8} {drain.rate:8.0f}/s  µs of CPU each {cpu}")
         return drain
 
 
