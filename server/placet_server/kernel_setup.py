@@ -29,6 +29,7 @@ from placet_server.core.publication.boundary import Boundary, Hook
 from placet_server.core.publication.doorbell import Doorbell
 from placet_server.core.publication.hub import Hub
 from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.lane_writer import LaneWriter
 from placet_server.core.publication.relay import Relay
 from placet_server.embedded.error import EmbeddedError
 from placet_server.embedded.server import EmbeddedPostgres
@@ -116,7 +117,7 @@ async def open_kernel(
     boot = replace(boot, serves=kernel.engine.handlers.served(), queue_slots=config.queue_slots)
     await patience.until_answered(partial(_register, store, pool, boot, options.clock))
     heartbeat = _start_heartbeat(stack, opened, store.dsn, boot, options.clock)
-    _start_writer(stack, opened)
+    _start_writers(stack, opened)
     if config.admit_apps:
         await patience.until_answered(partial(_admit_apps, kernel.catalog, options.apps))
     deliverer = _start_loops(stack, kernel, heartbeat, config)
@@ -183,14 +184,16 @@ def _kernel(
         observe=options.observer.flushed,
     )
     relay = Relay()
+    hub = Hub(relay)
     journal = Journal(
         pool=pool,
         writer=writer,
+        lanes=LaneWriter(pool=pool, hub=hub, clock=options.clock),
         clock=options.clock,
         boot_id=boot_id,
         durability=durability.class_,
         relay=relay,
-        hub=Hub(relay),
+        hub=hub,
         doorbell=Doorbell(relay),
         boundary=Boundary(options.boundary_hook or kill_hook(os.environ)),
         reattach_grace_seconds=settings.reattach_grace_seconds,
@@ -238,15 +241,17 @@ def _start_heartbeat(
     return heartbeat
 
 
-def _start_writer(stack: AsyncExitStack, opened: OpenKernel) -> None:
-    writer = opened.kernel.journal.writer
-    # Of its own, because it outlives the runs: they settle through it.
+def _start_writers(stack: AsyncExitStack, opened: OpenKernel) -> None:
+    journal = opened.kernel.journal
+    # Of their own, because they outlive the runs: these settle through them.
     supervisor = Supervisor()
-    task = supervisor.start(writer.run())
-    task.add_done_callback(lambda _: opened.lose("the writer has ended"))
+    for writer in (journal.writer, journal.lanes):
+        task = supervisor.start(writer.run())
+        task.add_done_callback(lambda _: opened.lose("a writer has ended"))
 
     async def stop() -> None:
-        writer.close()
+        journal.lanes.close()
+        journal.writer.close()
         if not await supervisor.join(_WRITER_SECONDS):
             await supervisor.cancel_all()
 

@@ -19,7 +19,9 @@ from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.core.execution.threads import HandlerThreads
 from placet_server.core.kernel import Kernel
+from placet_server.core.publication.hub import Hub
 from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.lane_writer import LaneWriter
 from placet_server.model.action import Action, Invocation, Submission
 from placet_server.model.caller import Caller
 from placet_server.model.durability import Durability, DurabilityClass, Replication
@@ -70,9 +72,12 @@ async def open_kernel(
     writer = BatchWriter(
         connect=lambda: connect(dsn, SessionOptions(pinned_plans=True)), boot_id=boot.boot_id, clock=clock
     )
+    hub = Hub()
     journal = Journal(
         pool=pool,
         writer=writer,
+        lanes=LaneWriter(pool=pool, hub=hub, clock=clock),
+        hub=hub,
         clock=clock,
         boot_id=boot.boot_id,
         durability=DURABILITY.class_,
@@ -85,7 +90,7 @@ async def open_kernel(
     async with pool.connection() as connection:
         await instance.register(connection, boot, now=clock.now())
     await catalog.admit_local(manifest_of(app.manifest()))
-    writing = engine.supervisor.start(writer.run())
+    writing = [engine.supervisor.start(each.run()) for each in (writer, journal.lanes)]
     kernel = Kernel(catalog=catalog, engine=engine, durability=DURABILITY, lease_seconds=lease_seconds)
     claims = Pool(
         dsn,
@@ -100,7 +105,7 @@ async def open_kernel(
         yield kernel
     finally:
         # Nothing may be written any more before anything else learns of the end.
-        await engine.supervisor.stop([writing])
+        await engine.supervisor.stop(writing)
         await engine.supervisor.cancel_all()
         threads.close()
         await claims.close()

@@ -10,6 +10,7 @@ from placet_server.core.publication.boundary import Boundary
 from placet_server.core.publication.doorbell import Doorbell
 from placet_server.core.publication.feed_tail import FeedTail
 from placet_server.core.publication.hub import Hub
+from placet_server.core.publication.lane_writer import LaneWriter
 from placet_server.core.publication.relay import Relay
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.line import Line
@@ -32,6 +33,7 @@ class Journal:
 
     pool: Pool
     writer: BatchWriter
+    lanes: LaneWriter
     clock: Clock
     boot_id: str
     durability: DurabilityClass

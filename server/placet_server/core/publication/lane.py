@@ -4,38 +4,32 @@ attempt settles.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from typing import Any
 
 import orjson
 
 from placet_server.core.publication.journal import Journal
-from placet_server.model.errors import StoreUnavailable
+from placet_server.core.publication.lane_writer import Unstored
 from placet_server.model.event import EventType
 from placet_server.model.json_text import canonicalize_value
-from placet_server.store import event as events
 from placet_server.store.event import LaneItem
 
 CHUNK_BYTES_MAX = 256 * 1024
-BUFFER_BYTES_MAX = 1024 * 1024
-BATCH_ITEMS_MAX = 256
 MESSAGE_LENGTH_MAX = 1024
 
 
 class Lane:
-    """Belongs to one attempt. What is said while a write is under way goes out together with the next one."""
+    """Belongs to one attempt."""
 
     def __init__(self, journal: Journal, *, tenant: str, action_id: str, attempt: int, lease_id: str) -> None:
-        self._journal = journal
+        self._writer = journal.lanes
         self._tenant = tenant
         self._action_id = action_id
         self._attempt = attempt
         self._lease_id = lease_id
-        self._buffer: list[LaneItem] = []
-        self._buffer_bytes = 0
+        self._unstored = Unstored()
         self._number = 0
-        self._writing = asyncio.Lock()
 
     async def chunk(self, data: Any) -> None:
         """Raises ValueError for what is no JSON, or too large; returns once there is room for more."""
@@ -49,11 +43,11 @@ class Lane:
         await self._say(EventType.PROGRESS, orjson.dumps(body).decode())
 
     async def drain(self) -> None:
-        """Everything said is durable, or the lease is lost."""
-        while self._buffer:
-            await self._write()
+        """Everything said is durable, or the lease is lost. Raises what the store said of an item that it rejects."""
+        await self._unstored.nothing()
 
     async def _say(self, type_: EventType, body: str) -> None:
+        await self._unstored.room()
         self._number += 1
         item = LaneItem(
             tenant=self._tenant,
@@ -64,33 +58,7 @@ class Lane:
             type=type_.value,
             body=body,
         )
-        self._buffer.append(item)
-        self._buffer_bytes += len(body)
-        if self._buffer_bytes > BUFFER_BYTES_MAX:
-            await self._write()
-        elif not self._writing.locked():
-            await self.drain()
-
-    async def _write(self) -> None:
-        async with self._writing:
-            items, self._buffer = self._buffer[:BATCH_ITEMS_MAX], self._buffer[BATCH_ITEMS_MAX:]
-            self._buffer_bytes = sum(len(item["body"]) for item in self._buffer)
-            try:
-                await self._insert(items)
-            except asyncio.CancelledError:
-                # Said is said: the next write, at the latest the one before settling, repeats these.
-                self._buffer = items + self._buffer
-                raise
-        self._journal.hub.publish(self._action_id)
-
-    async def _insert(self, items: list[LaneItem]) -> None:
-        while items:
-            try:
-                async with self._journal.pool.connection() as connection:
-                    await events.insert_lane_items(connection, items, self._journal.clock.now())
-                return
-            except StoreUnavailable:
-                await asyncio.sleep(self._journal.poll_seconds)
+        self._writer.say(item, self._unstored)
 
 
 def chunk_body(data: Any) -> str:
