@@ -80,17 +80,69 @@ async def fill_queue(dsn: str, count: int) -> None:
         await connection.close()
 
 
+# As the first durable write left them: admitted, taken by a server that then died.
+_ORPHANED_ACTION = {
+    "action_id": _ID,
+    "idempotency_key": "null",
+    "key_digest": "null",
+    "create_time": _TIME,
+    "start_time": _TIME,
+    "state": "'RUNNING'",
+    "lease_id": "gen_random_uuid()",
+    "instance_id": "$5::uuid",
+    "settle_time": "null",
+    "output": "null",
+    "effect": "'NOT_DONE'",
+    "effect_key_expire_time": "now() + interval '1 day'",
+}
+
+
+async def fill_orphans(dsn: str, count: int) -> str:
+    """The database holds one submitted action that has succeeded; copies of it run on a boot that fell silent, whose id
+    is the answer."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        model = await connection.fetchval("select action_id from actions limit 1")
+        columns = await _columns(connection, "instances")
+        silent = {
+            "boot_id": "gen_random_uuid()",
+            "state": "'ALIVE'",
+            "dead_time": "null",
+            "started_time": "now() - interval '2 hours'",
+            "heartbeat_time": "now() - interval '1 hour'",
+        }
+        values = ", ".join(silent.get(column, column) for column in columns)
+        boot_id: str = await connection.fetchval(
+            f"insert into instances ({', '.join(columns)}) select {values} from instances limit 1"
+            " returning boot_id::text"
+        )
+        async with connection.transaction():
+            statement = await _copy(connection, "actions", _ORPHANED_ACTION)
+            await connection.execute(statement, count, 1, count, model, boot_id, timeout=600)
+            statement = await _copy(connection, "events", _OF_EVENT)
+            await connection.execute(statement, count, 1, count, model, timeout=600)
+        await connection.execute("vacuum analyze", timeout=600)
+        await connection.execute("checkpoint", timeout=600)
+    finally:
+        await connection.close()
+    return boot_id
+
+
 async def _copy(
     connection: asyncpg.Connection[asyncpg.Record], table: str, replaced: dict[str, str], source: str = ""
 ) -> str:
-    rows = await connection.fetch(
-        "select attname from pg_attribute where attrelid = $1::regclass and attnum > 0"
-        " and not attisdropped and attgenerated = '' order by attnum",
-        table,
-    )
-    columns = [row["attname"] for row in rows]
+    columns = await _columns(connection, table)
     values = [replaced.get(column, f"m.{column}") for column in columns]
     return (
         f"insert into {table} ({', '.join(columns)}) select {', '.join(values)}"
         f" from {_NUMBERS} cross join (select * from {source or table} where action_id = $4::uuid) as m"
     )
+
+
+async def _columns(connection: asyncpg.Connection[asyncpg.Record], table: str) -> list[str]:
+    rows = await connection.fetch(
+        "select attname from pg_attribute where attrelid = $1::regclass and attnum > 0"
+        " and not attisdropped and attgenerated = '' order by attnum",
+        table,
+    )
+    return [row["attname"] for row in rows]

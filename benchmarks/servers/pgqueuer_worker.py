@@ -42,10 +42,10 @@ async def work(dsn: str, count: int) -> None:
     queuer = PgQueuer(AsyncpgDriver(connection))
     tally = Tally(count)
 
-    @queuer.entrypoint("noop")
     async def noop(job: Job) -> None:
         tally.done += 1
 
+    queuer.entrypoint("noop")(noop)
     running = asyncio.create_task(queuer.run(batch_size=BATCH))
     await tally.tell()
     queuer.shutdown.set()

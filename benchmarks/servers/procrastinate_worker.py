@@ -38,10 +38,10 @@ async def work(dsn: str, count: int) -> None:
     app = _app(dsn)
     tally = Tally(count)
 
-    @app.task(name="noop")
     async def noop(order: dict[str, Any]) -> None:
         tally.done += 1
 
+    app.task(name="noop")(noop)
     async with app.open_async():
         running = asyncio.create_task(
             app.run_worker_async(concurrency=CONCURRENCY, install_signal_handlers=False)
