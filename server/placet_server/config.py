@@ -162,7 +162,7 @@ class Config(BaseSettings):
         900.0, ge=1, description="What its running calls have to end."
     )
     queue_slots: int = Field(
-        64,
+        256,
         ge=0,
         le=4096,
         description="Submitted actions running at once, plain handlers only on three quarters of threads_max; 0: this "

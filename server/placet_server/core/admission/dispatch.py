@@ -59,7 +59,7 @@ class QueueSettings:
     """`slots_max`: queued actions that run here at once. `claim_max`: how many one statement takes. `lines_max`: how
     many lines are known at a time. Inputs longer than `input_bytes_max` are read one by one."""
 
-    slots_max: int = 64
+    slots_max: int = 256
     claim_max: int = 100
     lines_max: int = 256
     poll_seconds: float = 0.25
