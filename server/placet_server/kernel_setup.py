@@ -34,6 +34,7 @@ from placet_server.core.publication.relay import Relay
 from placet_server.embedded.error import EmbeddedError
 from placet_server.embedded.server import EmbeddedPostgres
 from placet_server.loops.cancel_deliverer import CancelDeliverer
+from placet_server.loops.effect_reconciler import EffectReconciler
 from placet_server.loops.instance_heartbeat import InstanceHeartbeat
 from placet_server.loops.lease_rescuer import LeaseRescuer
 from placet_server.loops.ownership_checker import OwnershipChecker
@@ -270,6 +271,9 @@ def _start_loops(
     supervisor.start(deliverer.run())
     supervisor.start(OwnershipChecker(kernel.engine, lease_seconds=lease_seconds).run())
     supervisor.start(WakeSweeper(kernel.journal, poll_seconds=config.queue_poll_seconds).run())
+    reconciler = EffectReconciler(kernel)
+    kernel.hurry_reconciler = reconciler.reconciler.hurry
+    supervisor.start(reconciler.run())
     return deliverer
 
 

@@ -36,6 +36,7 @@ def test_every_claim_holds_and_nothing_is_left_behind(folder: Path) -> None:
     assert [] == [claim for claim in claims if not claim["held"]]
     texts = " ".join(claim["claim"] for claim in claims)
     assert all(word in texts for word in ("READ", "IDEMPOTENT", "RECONCILABLE", "UNSAFE"))
+    assert "a queued export survives the crash" in texts
     assert {"refunds": 2, "charges": 1, "messages": 1} == ended.document["provider"]
     assert [] == os.listdir(folder)
 

@@ -40,7 +40,12 @@ class Workshop:
             self._add(name.removesuffix("_marked"), marked=True, options=options)
 
     def _add(self, effect: Any, *, marked: bool, options: dict[str, Any]) -> None:
-        limits = {k: v for k, v in options.items() if k != "attempts_max" or effect in ("read", "idempotent")}
+        limits = {
+            name: value
+            for name, value in options.items()
+            if (name != "attempts_max" or effect in ("read", "idempotent"))
+            and (not name.startswith("reconcile") or effect == "reconcilable")
+        }
         name = f"work.{effect}_marked" if marked else f"work.{effect}"
 
         @self.app.tool(name, effect, effect_marked=marked, streaming=True, **limits)

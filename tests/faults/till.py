@@ -54,7 +54,15 @@ async def refund_unmarked(context: placet.Context, order: str) -> Any:
     return await ask("POST", "/refunds", {"order": order, "amount": "1.00"}, context.effect_key)
 
 
-@app.tool("till.charge", "reconcilable", effect_marked=True, hazards=["financial"], no_approval="a test")
+# Nobody looks these two up by himself: tests see what a crash alone makes of them.
+@app.tool(
+    "till.charge",
+    "reconcilable",
+    effect_marked=True,
+    reconcile_automatic=False,
+    hazards=["financial"],
+    no_approval="a test",
+)
 async def charge(context: placet.Context, order: str) -> Any:
     await context.checkpoint(context.effect_key)
     await context.effect()
@@ -66,7 +74,13 @@ async def find_charge(context: placet.LookupContext) -> placet.Committed | place
     return await _find_charge(context)
 
 
-@app.tool("till.charge_unmarked", "reconcilable", hazards=["financial"], no_approval="a test")
+@app.tool(
+    "till.charge_unmarked",
+    "reconcilable",
+    reconcile_automatic=False,
+    hazards=["financial"],
+    no_approval="a test",
+)
 async def charge_unmarked(context: placet.Context, order: str) -> Any:
     return await _charge(context, order)
 
@@ -78,6 +92,18 @@ async def _charge(context: placet.Context, order: str) -> Any:
 
 @app.lookup("till.charge_unmarked")
 async def find_charge_unmarked(context: placet.LookupContext) -> placet.Committed | placet.NotCommitted:
+    return await _find_charge(context)
+
+
+@app.tool("till.pay", "reconcilable", effect_marked=True, hazards=["financial"], no_approval="a test")
+async def pay(context: placet.Context, order: str) -> Any:
+    """What becomes of it is looked up."""
+    await context.effect()
+    return await _charge(context, order)
+
+
+@app.lookup("till.pay")
+async def find_payment(context: placet.LookupContext) -> placet.Committed | placet.NotCommitted:
     return await _find_charge(context)
 
 

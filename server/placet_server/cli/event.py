@@ -36,7 +36,13 @@ def _ending(settled: dict[str, Any]) -> str:
     parts += [outcome.get("failure_code", ""), outcome.get("message", "")]
     if settled.get("output") is not None:
         parts.append(json.dumps(settled["output"], ensure_ascii=False))
+    if settled.get("resolution"):
+        parts.append(_resolution(settled["resolution"]))
     return "  ".join(part for part in parts if part)
+
+
+def _resolution(known: dict[str, Any]) -> str:
+    return f"{known['verdict']} says {known['requester']}: {known['reason']} ({known['evidence']})"
 
 
 def _progress(progress: dict[str, Any]) -> str:
@@ -54,6 +60,8 @@ def _place(admitted: dict[str, Any], create_time: str | None) -> str:
 
 def _requeued(requeued: dict[str, Any]) -> str:
     text = f"attempt {requeued['attempt']} stopped ({requeued['cause']}) and may safely be repeated"
+    if requeued.get("resolution"):
+        text += f"; {_resolution(requeued['resolution'])}"
     return f"{text}, from {requeued['ready_time'][:23]}" if requeued["ready_time"] else text
 
 
@@ -68,6 +76,7 @@ _SAY = {
     "attempt_started": lambda it: f"attempt {it['attempt']}; output of earlier ones is void",
     "requeued": _requeued,
     "redriven": _redriven,
+    "reconcile_given_up": lambda it: f"asked {it['asked']} times; an operator's to find out: {it['finding']}",
     "progress": _progress,
     "chunk": _chunk,
     "effect_checkpointed": lambda it: str(it["provider_operation"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,14 @@ CLAIM_POLL_SECONDS = 0.01
 @dataclass(slots=True, kw_only=True)
 class Kernel:
     """`lease_seconds`: after so long without a heartbeat this boot's leases go to others. `dispatcher`: None if this
-    process takes nothing from queues."""
+    process takes nothing from queues. `hurry_reconciler`: there may be something to ask about."""
 
     catalog: Catalog
     engine: Engine
     durability: Durability
     lease_seconds: float
     dispatcher: Dispatcher | None = None
+    hurry_reconciler: Callable[[], None] = lambda: None
     is_draining: bool = False
     is_fenced: bool = False
 

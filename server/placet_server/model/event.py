@@ -22,6 +22,7 @@ class EventType(StrEnum):
     AMBIGUOUS = "ambiguous"
     SETTLED = "settled"
     REDRIVEN = "redriven"
+    RECONCILE_GIVEN_UP = "reconcile_given_up"
     CHUNK = "chunk"
     PROGRESS = "progress"
 
@@ -35,7 +36,9 @@ class Event:
     {generation, attempts, requester, reason}; attempt_started {attempt}; requeued
     {attempt, ready_time_us, cause}; effect_started {attempt}; effect_checkpointed {provider_operation};
     cancel_requested {requester, reason}; ambiguous and settled {kind, reason, cause, effect, attempt,
-    retry_advice, retry_delay_seconds, failure_code, message}, settled also output_json when SUCCEEDED;
+    retry_advice, retry_delay_seconds, failure_code, message}, settled also output_json when SUCCEEDED; settled and
+    requeued, of what was in doubt, also resolution {verdict, reason, evidence, requester}; reconcile_given_up {asked,
+    finding};
     progress {message, fraction}; chunk {text | json | base64}."""
 
     action_id: str

@@ -7,13 +7,15 @@ the effect class says that repeating is safe. It is *leased* (RUNNING): one proc
 *unknown* (AMBIGUOUS): an effect may have happened and nobody may act; only a definite answer about that effect moves
 it. Everything else is an end.
 
-Two moves look odd and are meant. AMBIGUOUS → SUCCEEDED, FAILED or CANCELLED is the late true answer of the
-attempt that was given up: its lease stays on the row for just that. QUEUED → AMBIGUOUS happens when an attempt that
-ended unknown was going to be repeated under the provider's deduplication, and then a cancel came or that
-deduplication ran out: closing it as CANCELLED would be a lie.
+Some moves look odd and are meant. AMBIGUOUS → SUCCEEDED, FAILED or CANCELLED is the late true answer of the attempt
+that was given up: its lease stays on the row for just that; or it is what was found out about the effect. AMBIGUOUS →
+QUEUED or EXHAUSTED needs a proof that nothing was done, by all its attempts, and that none can act any more: a lookup's
+answer is one, as `core/execution/finding.py` judges it; what the attempt says that was given up never is. QUEUED →
+AMBIGUOUS happens when an attempt that ended unknown was going to be repeated under the provider's deduplication, and
+then a cancel came or that deduplication ran out: closing it as CANCELLED would be a lie.
 
 The ends whose effect is known not to be done may begin again, by an operator's will alone: a redrive makes them QUEUED
-under a new generation. No verdict of ours does.
+under a new generation. No verdict of ours does that.
 
 `tests/store` proves that the CHECK constraints of the actions table say the same.
 """
@@ -40,11 +42,14 @@ _S = ActionState
 TERMINAL = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.EXHAUSTED})
 CREATION = frozenset({_S.RUNNING, _S.QUEUED})
 
+# What the late answer of the attempt that was given up may make of AMBIGUOUS.
+LATE = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED})
+
 TRANSITIONS: dict[ActionState, frozenset[ActionState]] = {
     #            to: ready      leased      unknown        ends
     _S.QUEUED: frozenset({_S.RUNNING, _S.AMBIGUOUS, _S.CANCELLED, _S.EXHAUSTED}),
     _S.RUNNING: frozenset({_S.QUEUED, _S.AMBIGUOUS, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.EXHAUSTED}),
-    _S.AMBIGUOUS: frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
+    _S.AMBIGUOUS: frozenset({_S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.EXHAUSTED}),
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset({_S.QUEUED}),
     _S.CANCELLED: frozenset({_S.QUEUED}),

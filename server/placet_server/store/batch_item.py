@@ -68,7 +68,7 @@ class Advance(TypedDict, total=False):
     """One row to move, under its lease, with its event.
 
     What is absent stays or becomes null, as sql/action.sql says. `dead_letter` and what follows it are there if the
-    action goes back into line, or ends as a dead letter.
+    action goes back into line, ends as a dead letter, or gets into doubt or out of it.
     """
 
     tenant: str

@@ -418,6 +418,20 @@ CREATE TABLE public.rates (
 )
 WITH (fillfactor='50', autovacuum_vacuum_threshold='200', autovacuum_vacuum_scale_factor='0.1');
 
+CREATE TABLE public.reconciles (
+    tenant text NOT NULL,
+    action_id uuid NOT NULL,
+    capability text NOT NULL,
+    version text NOT NULL,
+    since_time timestamp with time zone NOT NULL,
+    asked integer DEFAULT 0 NOT NULL,
+    next_time timestamp with time zone NOT NULL,
+    wanted boolean DEFAULT false NOT NULL,
+    give_up_time timestamp with time zone,
+    finding text
+)
+WITH (fillfactor='70');
+
 CREATE TABLE public.schema_migrations (
     version integer NOT NULL,
     name text NOT NULL,
@@ -480,6 +494,9 @@ ALTER TABLE ONLY public.queue_ready
 ALTER TABLE ONLY public.rates
     ADD CONSTRAINT rates_pkey PRIMARY KEY (capability, tenant);
 
+ALTER TABLE ONLY public.reconciles
+    ADD CONSTRAINT reconciles_pkey PRIMARY KEY (tenant, action_id);
+
 ALTER TABLE ONLY public.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
 
@@ -507,6 +524,8 @@ CREATE INDEX queue_delayed_order ON public.queue_delayed USING btree (queue, ten
 CREATE INDEX queue_ready_expire ON public.queue_ready USING btree (expire_time) WHERE (expire_time IS NOT NULL);
 
 CREATE INDEX queue_ready_order ON public.queue_ready USING btree (queue, capability, version, tenant, priority, ready_time, action_id);
+
+CREATE INDEX reconciles_due ON public.reconciles USING btree (capability, version, tenant, next_time) WHERE (give_up_time IS NULL);
 
 ALTER TABLE ONLY public.capabilities
     ADD CONSTRAINT capabilities_manifest_fkey FOREIGN KEY (tenant, manifest) REFERENCES public.manifests(tenant, name);

@@ -114,6 +114,11 @@ class Metrics:
             help="Actions given up with nobody waiting, by queue, empty for what was executed, and reason.",
             labels=("queue", "reason"),
         )
+        self.reconciled = CounterFamily(
+            name="placet_reconciled_total",
+            help="Effects in doubt that a lookup made certain, by what that made of the action.",
+            labels=("state",),
+        )
         self.notifications = CounterFamily(
             name="placet_notifications_total",
             help="Wake-ups between processes, sent or heard.",
@@ -135,7 +140,7 @@ class Metrics:
 
     @property
     def counters(self) -> tuple[CounterFamily, ...]:
-        return (self.refusals, self.dead_letters, self.notifications)
+        return (self.refusals, self.dead_letters, self.reconciled, self.notifications)
 
     def add_gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         self.gauges.append(Gauge(name=name, help=help_text, read=read))

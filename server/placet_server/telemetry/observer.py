@@ -33,6 +33,9 @@ class CountingObserver:
         named = (queue, reason) in counter.series or len(counter.series) < QUEUES_MAX
         counter.add(queue if named else "other", reason)
 
+    def reconciled(self, action: Action) -> None:
+        self._metrics.reconciled.add(action.state._value_)
+
     def notified(self, direction: str) -> None:
         self._metrics.notifications.add(direction)
 

@@ -54,6 +54,7 @@ type ActionEvent struct {
 	//	*ActionEvent_Ambiguous
 	//	*ActionEvent_EffectStarted
 	//	*ActionEvent_Redriven
+	//	*ActionEvent_ReconcileGivenUp
 	Event         isActionEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -237,6 +238,15 @@ func (x *ActionEvent) GetRedriven() *ActionRedriven {
 	return nil
 }
 
+func (x *ActionEvent) GetReconcileGivenUp() *ReconcileGivenUp {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_ReconcileGivenUp); ok {
+			return x.ReconcileGivenUp
+		}
+	}
+	return nil
+}
+
 type isActionEvent_Event interface {
 	isActionEvent_Event()
 }
@@ -296,6 +306,11 @@ type ActionEvent_Redriven struct {
 	Redriven *ActionRedriven `protobuf:"bytes,32,opt,name=redriven,proto3,oneof"`
 }
 
+type ActionEvent_ReconcileGivenUp struct {
+	// Nobody could say in time what became of the effect: it is an operator's to find out.
+	ReconcileGivenUp *ReconcileGivenUp `protobuf:"bytes,33,opt,name=reconcile_given_up,json=reconcileGivenUp,proto3,oneof"`
+}
+
 func (*ActionEvent_Admitted) isActionEvent_Event() {}
 
 func (*ActionEvent_AttemptStarted) isActionEvent_Event() {}
@@ -317,6 +332,8 @@ func (*ActionEvent_Ambiguous) isActionEvent_Event() {}
 func (*ActionEvent_EffectStarted) isActionEvent_Event() {}
 
 func (*ActionEvent_Redriven) isActionEvent_Event() {}
+
+func (*ActionEvent_ReconcileGivenUp) isActionEvent_Event() {}
 
 // Stored, before any handler was called.
 type ActionAdmitted struct {
@@ -453,8 +470,11 @@ type ActionRequeued struct {
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Not run before.
 	ReadyTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=ready_time,json=readyTime,proto3" json:"ready_time,omitempty"`
-	// Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR".
-	Cause         string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
+	// Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR"; "RECONCILED": it is proved that
+	// nothing was done.
+	Cause string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
+	// RECONCILED: how that is known.
+	Resolution    *Resolution `protobuf:"bytes,4,opt,name=resolution,proto3" json:"resolution,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -508,6 +528,13 @@ func (x *ActionRequeued) GetCause() string {
 		return x.Cause
 	}
 	return ""
+}
+
+func (x *ActionRequeued) GetResolution() *Resolution {
+	if x != nil {
+		return x.Resolution
+	}
+	return nil
 }
 
 // What the handler says of its progress.
@@ -968,7 +995,9 @@ type ActionSettled struct {
 	// How it ended.
 	Outcome *Outcome `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// SUCCEEDED only: the canonical output. Left out in the feed of WatchEvents.
-	OutputJson    string `protobuf:"bytes,2,opt,name=output_json,json=outputJson,proto3" json:"output_json,omitempty"`
+	OutputJson string `protobuf:"bytes,2,opt,name=output_json,json=outputJson,proto3" json:"output_json,omitempty"`
+	// Of an action that was AMBIGUOUS, unless its lost attempt answered after all: how it is known what happened.
+	Resolution    *Resolution `protobuf:"bytes,3,opt,name=resolution,proto3" json:"resolution,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1017,11 +1046,146 @@ func (x *ActionSettled) GetOutputJson() string {
 	return ""
 }
 
+func (x *ActionSettled) GetResolution() *Resolution {
+	if x != nil {
+		return x.Resolution
+	}
+	return nil
+}
+
+// What somebody found out about an effect that may have happened.
+type Resolution struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// DONE or NOT_DONE.
+	Verdict EffectState `protobuf:"varint,1,opt,name=verdict,proto3,enum=placet.v1.EffectState" json:"verdict,omitempty"`
+	// Why, in words.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Where the proof is.
+	Evidence string `protobuf:"bytes,3,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	// Who said so; "server": it has asked the tool's lookup.
+	Requester     string `protobuf:"bytes,4,opt,name=requester,proto3" json:"requester,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resolution) Reset() {
+	*x = Resolution{}
+	mi := &file_placet_v1_event_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resolution) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resolution) ProtoMessage() {}
+
+func (x *Resolution) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resolution.ProtoReflect.Descriptor instead.
+func (*Resolution) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Resolution) GetVerdict() EffectState {
+	if x != nil {
+		return x.Verdict
+	}
+	return EffectState_EFFECT_STATE_UNSPECIFIED
+}
+
+func (x *Resolution) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Resolution) GetEvidence() string {
+	if x != nil {
+		return x.Evidence
+	}
+	return ""
+}
+
+func (x *Resolution) GetRequester() string {
+	if x != nil {
+		return x.Requester
+	}
+	return ""
+}
+
+// Lookups were asked for as long as the contract says. Not the end: `settled` follows once it is known.
+type ReconcileGivenUp struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How often.
+	Asked int32 `protobuf:"varint,1,opt,name=asked,proto3" json:"asked,omitempty"`
+	// What the last one said, for people.
+	Finding       string `protobuf:"bytes,2,opt,name=finding,proto3" json:"finding,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReconcileGivenUp) Reset() {
+	*x = ReconcileGivenUp{}
+	mi := &file_placet_v1_event_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReconcileGivenUp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReconcileGivenUp) ProtoMessage() {}
+
+func (x *ReconcileGivenUp) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReconcileGivenUp.ProtoReflect.Descriptor instead.
+func (*ReconcileGivenUp) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ReconcileGivenUp) GetAsked() int32 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
+}
+
+func (x *ReconcileGivenUp) GetFinding() string {
+	if x != nil {
+		return x.Finding
+	}
+	return ""
+}
+
 var File_placet_v1_event_proto protoreflect.FileDescriptor
 
 const file_placet_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x17placet/v1/outcome.proto\"\xfe\x06\n" +
+	"\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x17placet/v1/outcome.proto\"\xcb\a\n" +
 	"\vActionEvent\x12\x16\n" +
 	"\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x1b\n" +
 	"\taction_id\x18\x02 \x01(\tR\bactionId\x12\x1a\n" +
@@ -1040,7 +1204,8 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\asettled\x18\x1d \x01(\v2\x18.placet.v1.ActionSettledH\x00R\asettled\x12:\n" +
 	"\tambiguous\x18\x1e \x01(\v2\x1a.placet.v1.ActionAmbiguousH\x00R\tambiguous\x12A\n" +
 	"\x0eeffect_started\x18\x1f \x01(\v2\x18.placet.v1.EffectStartedH\x00R\reffectStarted\x127\n" +
-	"\bredriven\x18  \x01(\v2\x19.placet.v1.ActionRedrivenH\x00R\bredrivenB\a\n" +
+	"\bredriven\x18  \x01(\v2\x19.placet.v1.ActionRedrivenH\x00R\bredriven\x12K\n" +
+	"\x12reconcile_given_up\x18! \x01(\v2\x1b.placet.v1.ReconcileGivenUpH\x00R\x10reconcileGivenUpB\a\n" +
 	"\x05event\"\xd7\x01\n" +
 	"\x0eActionAdmitted\x12\x1e\n" +
 	"\n" +
@@ -1054,12 +1219,15 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"ready_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\treadyTime\"*\n" +
 	"\x0eAttemptStarted\x12\x18\n" +
-	"\aattempt\x18\x01 \x01(\x05R\aattempt\"{\n" +
+	"\aattempt\x18\x01 \x01(\x05R\aattempt\"\xb2\x01\n" +
 	"\x0eActionRequeued\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\x129\n" +
 	"\n" +
 	"ready_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\treadyTime\x12\x14\n" +
-	"\x05cause\x18\x03 \x01(\tR\x05cause\"p\n" +
+	"\x05cause\x18\x03 \x01(\tR\x05cause\x125\n" +
+	"\n" +
+	"resolution\x18\x04 \x01(\v2\x15.placet.v1.ResolutionR\n" +
+	"resolution\"p\n" +
 	"\x0eActionProgress\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1f\n" +
 	"\bfraction\x18\x02 \x01(\x01H\x00R\bfraction\x88\x01\x01\x12\x16\n" +
@@ -1087,11 +1255,23 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"generation\x12\x1a\n" +
 	"\battempts\x18\x02 \x01(\x05R\battempts\x12\x1c\n" +
 	"\trequester\x18\x03 \x01(\tR\trequester\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"^\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x95\x01\n" +
 	"\rActionSettled\x12,\n" +
 	"\aoutcome\x18\x01 \x01(\v2\x12.placet.v1.OutcomeR\aoutcome\x12\x1f\n" +
 	"\voutput_json\x18\x02 \x01(\tR\n" +
-	"outputJsonB4\n" +
+	"outputJson\x125\n" +
+	"\n" +
+	"resolution\x18\x03 \x01(\v2\x15.placet.v1.ResolutionR\n" +
+	"resolution\"\x90\x01\n" +
+	"\n" +
+	"Resolution\x120\n" +
+	"\averdict\x18\x01 \x01(\x0e2\x16.placet.v1.EffectStateR\averdict\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bevidence\x18\x03 \x01(\tR\bevidence\x12\x1c\n" +
+	"\trequester\x18\x04 \x01(\tR\trequester\"B\n" +
+	"\x10ReconcileGivenUp\x12\x14\n" +
+	"\x05asked\x18\x01 \x01(\x05R\x05asked\x12\x18\n" +
+	"\afinding\x18\x02 \x01(\tR\afindingB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -1106,7 +1286,7 @@ func file_placet_v1_event_proto_rawDescGZIP() []byte {
 	return file_placet_v1_event_proto_rawDescData
 }
 
-var file_placet_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_placet_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_placet_v1_event_proto_goTypes = []any{
 	(*ActionEvent)(nil),           // 0: placet.v1.ActionEvent
 	(*ActionAdmitted)(nil),        // 1: placet.v1.ActionAdmitted
@@ -1120,12 +1300,15 @@ var file_placet_v1_event_proto_goTypes = []any{
 	(*ActionAmbiguous)(nil),       // 9: placet.v1.ActionAmbiguous
 	(*ActionRedriven)(nil),        // 10: placet.v1.ActionRedriven
 	(*ActionSettled)(nil),         // 11: placet.v1.ActionSettled
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(DurabilityClass)(0),          // 13: placet.v1.DurabilityClass
-	(*Outcome)(nil),               // 14: placet.v1.Outcome
+	(*Resolution)(nil),            // 12: placet.v1.Resolution
+	(*ReconcileGivenUp)(nil),      // 13: placet.v1.ReconcileGivenUp
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(DurabilityClass)(0),          // 15: placet.v1.DurabilityClass
+	(*Outcome)(nil),               // 16: placet.v1.Outcome
+	(EffectState)(0),              // 17: placet.v1.EffectState
 }
 var file_placet_v1_event_proto_depIdxs = []int32{
-	12, // 0: placet.v1.ActionEvent.create_time:type_name -> google.protobuf.Timestamp
+	14, // 0: placet.v1.ActionEvent.create_time:type_name -> google.protobuf.Timestamp
 	1,  // 1: placet.v1.ActionEvent.admitted:type_name -> placet.v1.ActionAdmitted
 	2,  // 2: placet.v1.ActionEvent.attempt_started:type_name -> placet.v1.AttemptStarted
 	3,  // 3: placet.v1.ActionEvent.requeued:type_name -> placet.v1.ActionRequeued
@@ -1137,16 +1320,20 @@ var file_placet_v1_event_proto_depIdxs = []int32{
 	9,  // 9: placet.v1.ActionEvent.ambiguous:type_name -> placet.v1.ActionAmbiguous
 	6,  // 10: placet.v1.ActionEvent.effect_started:type_name -> placet.v1.EffectStarted
 	10, // 11: placet.v1.ActionEvent.redriven:type_name -> placet.v1.ActionRedriven
-	13, // 12: placet.v1.ActionAdmitted.durability:type_name -> placet.v1.DurabilityClass
-	12, // 13: placet.v1.ActionAdmitted.ready_time:type_name -> google.protobuf.Timestamp
-	12, // 14: placet.v1.ActionRequeued.ready_time:type_name -> google.protobuf.Timestamp
-	14, // 15: placet.v1.ActionAmbiguous.outcome:type_name -> placet.v1.Outcome
-	14, // 16: placet.v1.ActionSettled.outcome:type_name -> placet.v1.Outcome
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	13, // 12: placet.v1.ActionEvent.reconcile_given_up:type_name -> placet.v1.ReconcileGivenUp
+	15, // 13: placet.v1.ActionAdmitted.durability:type_name -> placet.v1.DurabilityClass
+	14, // 14: placet.v1.ActionAdmitted.ready_time:type_name -> google.protobuf.Timestamp
+	14, // 15: placet.v1.ActionRequeued.ready_time:type_name -> google.protobuf.Timestamp
+	12, // 16: placet.v1.ActionRequeued.resolution:type_name -> placet.v1.Resolution
+	16, // 17: placet.v1.ActionAmbiguous.outcome:type_name -> placet.v1.Outcome
+	16, // 18: placet.v1.ActionSettled.outcome:type_name -> placet.v1.Outcome
+	12, // 19: placet.v1.ActionSettled.resolution:type_name -> placet.v1.Resolution
+	17, // 20: placet.v1.Resolution.verdict:type_name -> placet.v1.EffectState
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_event_proto_init() }
@@ -1168,6 +1355,7 @@ func file_placet_v1_event_proto_init() {
 		(*ActionEvent_Ambiguous)(nil),
 		(*ActionEvent_EffectStarted)(nil),
 		(*ActionEvent_Redriven)(nil),
+		(*ActionEvent_ReconcileGivenUp)(nil),
 	}
 	file_placet_v1_event_proto_msgTypes[4].OneofWrappers = []any{}
 	file_placet_v1_event_proto_msgTypes[5].OneofWrappers = []any{
@@ -1181,7 +1369,7 @@ func file_placet_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_event_proto_rawDesc), len(file_placet_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -42,6 +42,7 @@ class ActionEvent(_message.Message):
     AMBIGUOUS_FIELD_NUMBER: _builtins.int
     EFFECT_STARTED_FIELD_NUMBER: _builtins.int
     REDRIVEN_FIELD_NUMBER: _builtins.int
+    RECONCILE_GIVEN_UP_FIELD_NUMBER: _builtins.int
     cursor: _builtins.str
     """Opaque text: resume after this event. Also set on an otherwise empty idle checkpoint."""
     action_id: _builtins.str
@@ -100,6 +101,10 @@ class ActionEvent(_message.Message):
     def redriven(self) -> Global___ActionRedriven:
         """An ended action is tried again, by an operator's will: `settled` comes once more."""
 
+    @_builtins.property
+    def reconcile_given_up(self) -> Global___ReconcileGivenUp:
+        """Nobody could say in time what became of the effect: it is an operator's to find out."""
+
     def __init__(
         self,
         *,
@@ -120,12 +125,13 @@ class ActionEvent(_message.Message):
         ambiguous: Global___ActionAmbiguous | None = ...,
         effect_started: Global___EffectStarted | None = ...,
         redriven: Global___ActionRedriven | None = ...,
+        reconcile_given_up: Global___ReconcileGivenUp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ambiguous", b"ambiguous", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "progress", b"progress", "redriven", b"redriven", "requeued", b"requeued", "settled", b"settled"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ambiguous", b"ambiguous", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "requeued", b"requeued", "settled", b"settled"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "admitted", b"admitted", "ambiguous", b"ambiguous", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "cursor", b"cursor", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "progress", b"progress", "redriven", b"redriven", "replayed", b"replayed", "requeued", b"requeued", "sequence", b"sequence", "settled", b"settled", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "admitted", b"admitted", "ambiguous", b"ambiguous", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "cursor", b"cursor", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "replayed", b"replayed", "requeued", b"requeued", "sequence", b"sequence", "settled", b"settled", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["admitted", "attempt_started", "requeued", "progress", "chunk", "effect_checkpointed", "cancel_requested", "settled", "ambiguous", "effect_started", "redriven"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["admitted", "attempt_started", "requeued", "progress", "chunk", "effect_checkpointed", "cancel_requested", "settled", "ambiguous", "effect_started", "redriven", "reconcile_given_up"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -202,13 +208,20 @@ class ActionRequeued(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     READY_TIME_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
+    RESOLUTION_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
     """The attempt that stopped."""
     cause: _builtins.str
-    """Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR"."""
+    """Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR"; "RECONCILED": it is proved that
+    nothing was done.
+    """
     @_builtins.property
     def ready_time(self) -> _timestamp_pb2.Timestamp:
         """Not run before."""
+
+    @_builtins.property
+    def resolution(self) -> Global___Resolution:
+        """RECONCILED: how that is known."""
 
     def __init__(
         self,
@@ -216,10 +229,11 @@ class ActionRequeued(_message.Message):
         attempt: _builtins.int = ...,
         ready_time: _timestamp_pb2.Timestamp | None = ...,
         cause: _builtins.str = ...,
+        resolution: Global___Resolution | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ready_time", b"ready_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ready_time", b"ready_time", "resolution", b"resolution"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cause", b"cause", "ready_time", b"ready_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cause", b"cause", "ready_time", b"ready_time", "resolution", b"resolution"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -433,22 +447,88 @@ class ActionSettled(_message.Message):
 
     OUTCOME_FIELD_NUMBER: _builtins.int
     OUTPUT_JSON_FIELD_NUMBER: _builtins.int
+    RESOLUTION_FIELD_NUMBER: _builtins.int
     output_json: _builtins.str
     """SUCCEEDED only: the canonical output. Left out in the feed of WatchEvents."""
     @_builtins.property
     def outcome(self) -> _outcome_pb2.Outcome:
         """How it ended."""
 
+    @_builtins.property
+    def resolution(self) -> Global___Resolution:
+        """Of an action that was AMBIGUOUS, unless its lost attempt answered after all: how it is known what happened."""
+
     def __init__(
         self,
         *,
         outcome: _outcome_pb2.Outcome | None = ...,
         output_json: _builtins.str = ...,
+        resolution: Global___Resolution | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "resolution", b"resolution"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "output_json", b"output_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "output_json", b"output_json", "resolution", b"resolution"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ActionSettled: _TypeAlias = ActionSettled  # noqa: Y015
+
+@_typing.final
+class Resolution(_message.Message):
+    """What somebody found out about an effect that may have happened."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERDICT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    REQUESTER_FIELD_NUMBER: _builtins.int
+    verdict: _outcome_pb2.EffectState.ValueType
+    """DONE or NOT_DONE."""
+    reason: _builtins.str
+    """Why, in words."""
+    evidence: _builtins.str
+    """Where the proof is."""
+    requester: _builtins.str
+    """Who said so; "server": it has asked the tool's lookup."""
+    def __init__(
+        self,
+        *,
+        verdict: _outcome_pb2.EffectState.ValueType = ...,
+        reason: _builtins.str = ...,
+        evidence: _builtins.str = ...,
+        requester: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "reason", b"reason", "requester", b"requester", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Resolution: _TypeAlias = Resolution  # noqa: Y015
+
+@_typing.final
+class ReconcileGivenUp(_message.Message):
+    """Lookups were asked for as long as the contract says. Not the end: `settled` follows once it is known."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASKED_FIELD_NUMBER: _builtins.int
+    FINDING_FIELD_NUMBER: _builtins.int
+    asked: _builtins.int
+    """How often."""
+    finding: _builtins.str
+    """What the last one said, for people."""
+    def __init__(
+        self,
+        *,
+        asked: _builtins.int = ...,
+        finding: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "finding", b"finding"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReconcileGivenUp: _TypeAlias = ReconcileGivenUp  # noqa: Y015

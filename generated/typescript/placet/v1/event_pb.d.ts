@@ -8,7 +8,7 @@ import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { DurabilityClass } from "./action_pb.js";
-import type { Outcome } from "./outcome_pb.js";
+import type { EffectState, Outcome } from "./outcome_pb.js";
 
 /**
  * Describes the file placet/v1/event.proto.
@@ -156,6 +156,14 @@ export declare type ActionEvent = Message<"placet.v1.ActionEvent"> & {
      */
     value: ActionRedriven;
     case: "redriven";
+  } | {
+    /**
+     * Nobody could say in time what became of the effect: it is an operator's to find out.
+     *
+     * @generated from field: placet.v1.ReconcileGivenUp reconcile_given_up = 33;
+     */
+    value: ReconcileGivenUp;
+    case: "reconcileGivenUp";
   } | { case: undefined; value?: undefined };
 };
 
@@ -254,11 +262,19 @@ export declare type ActionRequeued = Message<"placet.v1.ActionRequeued"> & {
   readyTime?: Timestamp | undefined;
 
   /**
-   * Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR".
+   * Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR"; "RECONCILED": it is proved that
+   * nothing was done.
    *
    * @generated from field: string cause = 3;
    */
   cause: string;
+
+  /**
+   * RECONCILED: how that is known.
+   *
+   * @generated from field: placet.v1.Resolution resolution = 4;
+   */
+  resolution?: Resolution | undefined;
 };
 
 /**
@@ -506,6 +522,13 @@ export declare type ActionSettled = Message<"placet.v1.ActionSettled"> & {
    * @generated from field: string output_json = 2;
    */
   outputJson: string;
+
+  /**
+   * Of an action that was AMBIGUOUS, unless its lost attempt answered after all: how it is known what happened.
+   *
+   * @generated from field: placet.v1.Resolution resolution = 3;
+   */
+  resolution?: Resolution | undefined;
 };
 
 /**
@@ -513,4 +536,72 @@ export declare type ActionSettled = Message<"placet.v1.ActionSettled"> & {
  * Use `create(ActionSettledSchema)` to create a new message.
  */
 export declare const ActionSettledSchema: GenMessage<ActionSettled>;
+
+/**
+ * What somebody found out about an effect that may have happened.
+ *
+ * @generated from message placet.v1.Resolution
+ */
+export declare type Resolution = Message<"placet.v1.Resolution"> & {
+  /**
+   * DONE or NOT_DONE.
+   *
+   * @generated from field: placet.v1.EffectState verdict = 1;
+   */
+  verdict: EffectState;
+
+  /**
+   * Why, in words.
+   *
+   * @generated from field: string reason = 2;
+   */
+  reason: string;
+
+  /**
+   * Where the proof is.
+   *
+   * @generated from field: string evidence = 3;
+   */
+  evidence: string;
+
+  /**
+   * Who said so; "server": it has asked the tool's lookup.
+   *
+   * @generated from field: string requester = 4;
+   */
+  requester: string;
+};
+
+/**
+ * Describes the message placet.v1.Resolution.
+ * Use `create(ResolutionSchema)` to create a new message.
+ */
+export declare const ResolutionSchema: GenMessage<Resolution>;
+
+/**
+ * Lookups were asked for as long as the contract says. Not the end: `settled` follows once it is known.
+ *
+ * @generated from message placet.v1.ReconcileGivenUp
+ */
+export declare type ReconcileGivenUp = Message<"placet.v1.ReconcileGivenUp"> & {
+  /**
+   * How often.
+   *
+   * @generated from field: int32 asked = 1;
+   */
+  asked: number;
+
+  /**
+   * What the last one said, for people.
+   *
+   * @generated from field: string finding = 2;
+   */
+  finding: string;
+};
+
+/**
+ * Describes the message placet.v1.ReconcileGivenUp.
+ * Use `create(ReconcileGivenUpSchema)` to create a new message.
+ */
+export declare const ReconcileGivenUpSchema: GenMessage<ReconcileGivenUp>;
 

@@ -14,6 +14,7 @@ from placet_server.cli.exit_code import ExitCode
 
 BEGIN_SECONDS = 15.0
 ANSWER_SECONDS = 40.0
+HEAL_SECONDS = 30.0
 
 REFUND = Wish(
     effect="IDEMPOTENT",
@@ -46,6 +47,7 @@ MESSAGE = Wish(
     input={"to": "bob@example.com", "text": "Your order is on its way."},
     key="message-A-1002",
 )
+QUEUED_EXPORT = Wish(effect="READ", capability="reports.export", input={}, key="export-tonight")
 INTERRUPTED = (EXPORT, SECOND_REFUND, CHARGE, MESSAGE)
 REPEATABLE = ("READ", "IDEMPOTENT")
 # After the crash nothing may be added to this.
@@ -63,6 +65,7 @@ def tell(stage: Stage, teller: Teller) -> Claims:
     first = _refund_once(stage, teller, claims, client)
     callers = _crash(stage, teller, claims)
     answers = _recover(stage, teller, claims, callers)
+    _finish(stage, teller, claims, answers)
     _repeat(stage, teller, claims, answers)
     _look_back(teller, claims, stage.client(), first)
     return claims
@@ -101,6 +104,9 @@ def _crash(stage: Stage, teller: Teller, claims: Claims) -> list[Waiting]:
         if time.monotonic() > end:
             raise Complaint("the calls did not reach the provider in time", ExitCode.UNAVAILABLE)
         time.sleep(POLL_SECONDS)
+    teller.act("Somebody leaves work for tonight, and does not wait for it.")
+    teller.command(QUEUED_EXPORT.command.replace("placet call", "placet submit"))
+    stage.client().submit(QUEUED_EXPORT.capability, QUEUED_EXPORT.input, key=QUEUED_EXPORT.key)
     teller.act("Every effect has happened, no answer has arrived. Now the server dies.")
     teller.command(f"kill -9 {stage.server_pid}")
     stage.kill_server()
@@ -132,11 +138,43 @@ def _recover(stage: Stage, teller: Teller, claims: Claims, callers: list[Waiting
 
 def _claim_ending(claims: Claims, wish: Wish, answer: Answer) -> None:
     seen = f"{answer.ending}, attempt {answer.attempt}"
+    if wish is CHARGE:
+        # Not known, or by now known already: what it comes to is claimed later.
+        return
     if wish.effect in REPEATABLE:
         text, wanted = "repeated under its key, and done", "SUCCEEDED, attempt 2"
     else:
         text, wanted = "not repeated, and said to be not known", "AMBIGUOUS, effect UNKNOWN, attempt 1"
     claims.add(f"{wish.effect}: {text}", seen=seen, wanted=wanted)
+
+
+def _finish(stage: Stage, teller: Teller, claims: Claims, answers: list[Answer]) -> None:
+    """What the server does by itself; the answer of the charge becomes what that comes to."""
+    teller.act("The server asks the provider what became of the charge, and does what was left for tonight.")
+    client = stage.client()
+    charge = _until_known(client, CHARGE)
+    teller.command(f"placet show {charge.action_id}")
+    teller.outcome(charge.text)
+    claims.add(
+        "RECONCILABLE: not repeated, looked up at the provider, and known to be done",
+        seen=f"{charge.ending}, attempt {charge.attempt}, {_told(stage.counts())}",
+        wanted=f"SUCCEEDED, attempt 1, {_told(COUNTS_AT_CRASH)}",
+    )
+    answers[INTERRUPTED.index(CHARGE)] = charge
+    export = _until_known(client, QUEUED_EXPORT)
+    teller.command(f"placet show {export.action_id}")
+    teller.outcome(export.text)
+    claims.add("a queued export survives the crash", seen=export.ending, wanted="SUCCEEDED")
+
+
+def _until_known(client: Client, wish: Wish) -> Answer:
+    """As it stands once it has succeeded, or at the end of our patience."""
+    end = time.monotonic() + HEAL_SECONDS
+    while True:
+        answer = answer_of(client.get_by_key(wish.capability, wish.key))
+        if answer.kind == "SUCCEEDED" or time.monotonic() > end:
+            return answer
+        time.sleep(POLL_SECONDS)
 
 
 def _repeat(stage: Stage, teller: Teller, claims: Claims, before: list[Answer]) -> None:
@@ -158,7 +196,7 @@ def _look_back(teller: Teller, claims: Claims, client: Client, first: Answer) ->
     claims.add(
         "what is not known is listed, and nothing else",
         seen=", ".join(name for name, _ in found),
-        wanted=f"{MESSAGE.capability}, {CHARGE.capability}",
+        wanted=MESSAGE.capability,
     )
     teller.command(f"placet show {first.action_id}")
     kept = answer_of(client.get(first.action_id))

@@ -29,6 +29,9 @@ class Observer(Protocol):
     def claimed(self, queue: str, wait_seconds: float) -> None:
         """Since it was ready."""
 
+    def reconciled(self, action: Action) -> None:
+        """What was in doubt, as a lookup's answer left it."""
+
 
 class Unobserved:
     """Nobody counts."""
@@ -40,6 +43,8 @@ class Unobserved:
     def claims(self, items: int) -> None: ...
 
     def claimed(self, queue: str, wait_seconds: float) -> None: ...
+
+    def reconciled(self, action: Action) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

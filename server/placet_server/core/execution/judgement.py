@@ -33,6 +33,7 @@ EFFECT_KEY_EXPIRED = "EFFECT_KEY_EXPIRED"
 QUEUE_DELAY = "QUEUE_DELAY"
 RETRY_BUDGET = "RETRY_BUDGET"
 CALLER_GONE = "CALLER_GONE"
+RECONCILED = "RECONCILED"
 NOT_DONE = "not_done"
 
 
@@ -163,25 +164,19 @@ def close_verdict(action: Action, now_us: int) -> Verdict | None:
     )
 
 
-def judge_resolved(
-    action: Action, *, output_json: str | None, output_digest: str | None, message: str
-) -> Verdict:
-    """What an ambiguous action comes to once it is proved what happened, over all its attempts. Without an output:
-    nothing was done, and nothing will be. It keeps its key, as whoever reads of it must not take it for never tried.
+def judge_undone(action: Action, code: str, message: str, *, retryable: bool, now_us: int) -> Verdict:
+    """What an ambiguous action comes to once it is proved that nothing was done, over all its attempts, and nothing
+    will be.
+
+    Not retryable, it keeps its key, as whoever reads of it must not take it for never tried.
     """
-    if output_json is not None:
-        return Verdict(
-            state=ActionState.SUCCEEDED,
-            effect=EffectState.DONE,
-            output_json=output_json,
-            output_digest=output_digest,
-        )
     if action.cancel_requested_time_us is not None:
         return _cancelled(action, StopCause.CANCELLED_BY_CALLER)._replace(message=message)
-    failed = Failed(
-        code=NOT_DONE, message=message, category=FailureCategory.PERMANENT, effect=EffectState.NOT_DONE
-    )
-    return _failure(action, failed, effect=EffectState.NOT_DONE, key_released=False)
+    category = FailureCategory.TEMPORARY if retryable else FailureCategory.PERMANENT
+    failed = Failed(code=code, message=message, category=category, effect=EffectState.NOT_DONE)
+    if retryable and action.is_submitted:
+        return _again_or_exhausted(action, RECONCILED, now_us, failed=failed)
+    return _failure(action, failed, effect=EffectState.NOT_DONE, key_released=retryable)
 
 
 def _failed(action: Action, failed: Failed, now_us: int, unwanted: StopCause | None) -> Verdict:

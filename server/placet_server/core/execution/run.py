@@ -19,7 +19,7 @@ from placet_server.core.execution.runs import Run
 from placet_server.core.publication.settle import read_for_sure, settle
 from placet_server.model.action import Action
 from placet_server.model.errors import PlacetError
-from placet_server.model.lifecycle import TRANSITIONS, ActionState
+from placet_server.model.lifecycle import LATE, TRANSITIONS, ActionState
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ async def _settle_as_stored(
         return stored
     row = _given_up(known, stored) if stored.state is ActionState.AMBIGUOUS else stored
     verdict = judge(row, ending, now_us=attempt.now_us(), stop=stop)
-    if verdict.state not in TRANSITIONS[row.state]:
+    if verdict.state not in (LATE if row.state is ActionState.AMBIGUOUS else TRANSITIONS[row.state]):
         return stored
     settled = await settle(engine.journal, row, verdict)
     return settled or await _as_stored(engine, known)

@@ -15,6 +15,8 @@ BoundaryName: TypeAlias = Literal[
     "before_provider_call",
     "provider_response_received",
     "result_persisted",
+    "reconciliation_started",
+    "reconciliation_completed",
 ]
 
 Hook: TypeAlias = Callable[[BoundaryName, str], None]

@@ -66,13 +66,16 @@ async def settle(
     to try again.
 
     `action` is the row as its lease holder knows it. `as_read`: by somebody else than the lease holder, so only
-    if the row has not moved since it was read. `resolution`: whose verdict it is, and why, for the event. Not to be
-    cancelled: run it in a task of its own.
+    if the row has not moved since it was read; nobody is asked about it any more if it was in doubt. `resolution`:
+    whose verdict it is, and why, for the event. Not to be cancelled: run it in a task of its own.
     """
     check_transition(action.state, verdict.state)
     advance = _advance(journal, action, verdict)
     if as_read:
         advance["sequence"] = action.sequence
+        if action.state is ActionState.AMBIGUOUS:
+            # Nobody is asked about it any more.
+            advance.setdefault("dead_letter", False)
     if resolution is not None:
         advance["event_body"] = _json(orjson.loads(advance["event_body"]) | {"resolution": resolution})
     written = await journal.writer.advance(advance)
@@ -146,7 +149,9 @@ def _advance(journal: Journal, action: Action, verdict: Verdict) -> Advance:
         key_released=verdict.key_released,
         ready_delay_seconds=verdict.ready_delay_seconds,
     )
-    if verdict.state is ActionState.QUEUED:
+    if verdict.state is ActionState.AMBIGUOUS:
+        advance |= Advance(dead_letter=False, capability=action.capability, version=action.version)
+    elif verdict.state is ActionState.QUEUED:
         after = action.with_members(verdict.row(action))
         advance |= place_in_line(journal, after, verdict.ready_delay_seconds)
     elif is_dead_letter(action, verdict.state):

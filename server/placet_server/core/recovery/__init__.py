@@ -2,6 +2,7 @@
 
 rescue      running actions of dead boots
 redrive     what was given up, tried again by an operator's will
+reconcile   effects that may have happened, and asking somebody who knows
 resolve     effects that may have happened, and a person's verdict on them
 ownership   running actions of this boot that are not in its memory
 """

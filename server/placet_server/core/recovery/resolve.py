@@ -17,9 +17,9 @@ from enum import StrEnum
 import orjson
 
 from placet_server.core.execution.engine import Engine
-from placet_server.core.execution.judgement import judge_resolved
+from placet_server.core.execution.judgement import NOT_DONE, Returned, judge, judge_undone
 from placet_server.core.publication.journal import Journal
-from placet_server.core.publication.read import check_text
+from placet_server.core.publication.read import check_text, now_us
 from placet_server.core.publication.settle import settle
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
@@ -149,12 +149,12 @@ async def _output(
 async def _write(
     engine: Engine, caller: Caller, command: ResolveCommand, action: Action, output: CanonicalJson | None
 ) -> None:
-    verdict = judge_resolved(
-        action,
-        output_json=None if output is None else output.text,
-        output_digest=None if output is None else output.digest.hex(),
-        message=command.reason,
-    )
+    now = await now_us(engine.journal)
+    if output is None:
+        verdict = judge_undone(action, NOT_DONE, command.reason, retryable=False, now_us=now)
+    else:
+        ending = Returned(output_json=output.text, output_digest=output.digest.hex())
+        verdict = judge(action, ending, now_us=now)
     await settle(engine.journal, action, verdict, as_read=True, resolution=_resolution(caller, command))
 
 

@@ -11,7 +11,7 @@ from placet_server.model.errors import FieldViolation, MalformedRequest
 from placet_server.model.event import Event, EventType, IdleCheckpoint
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind, RetryAdvice
 from placet_server.model.query import FeedFilter
-from placet_server.rpc.convert.enumeration import DURABILITY
+from placet_server.rpc.convert.enumeration import DURABILITY, EFFECT_STATE
 from placet_server.rpc.convert.outcome import outcome_message
 from placet_server.rpc.convert.time import set_timestamp
 
@@ -64,6 +64,7 @@ def _requeued(message: event_pb2.ActionEvent, event: Event) -> None:
     ready_time_us = event.body.get("ready_time_us")
     if ready_time_us is not None:
         set_timestamp(message.requeued.ready_time, ready_time_us)
+    _resolve(message.requeued.resolution, event)
 
 
 def _effect_started(message: event_pb2.ActionEvent, event: Event) -> None:
@@ -86,6 +87,20 @@ def _ambiguous(message: event_pb2.ActionEvent, event: Event) -> None:
 def _settled(message: event_pb2.ActionEvent, event: Event) -> None:
     message.settled.outcome.CopyFrom(_outcome(event))
     message.settled.output_json = event.body.get("output_json") or ""
+    _resolve(message.settled.resolution, event)
+
+
+def _resolve(message: event_pb2.Resolution, event: Event) -> None:
+    if (known := event.body.get("resolution")) is not None:
+        message.verdict = EFFECT_STATE[EffectState(known["verdict"])]
+        message.reason = known["reason"]
+        message.evidence = known["evidence"]
+        message.requester = known["requester"]
+
+
+def _given_up(message: event_pb2.ActionEvent, event: Event) -> None:
+    message.reconcile_given_up.asked = event.body["asked"]
+    message.reconcile_given_up.finding = event.body["finding"]
 
 
 def _redriven(message: event_pb2.ActionEvent, event: Event) -> None:
@@ -126,6 +141,7 @@ _FILL: dict[EventType, Callable[[event_pb2.ActionEvent, Event], None]] = {
     EventType.AMBIGUOUS: _ambiguous,
     EventType.SETTLED: _settled,
     EventType.REDRIVEN: _redriven,
+    EventType.RECONCILE_GIVEN_UP: _given_up,
     EventType.CHUNK: _chunk,
     EventType.PROGRESS: _progress,
 }

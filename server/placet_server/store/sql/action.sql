@@ -55,7 +55,8 @@ admitted as (
 
 -- part: advanced
 -- The fence: the lease must be the row's, and for who does not hold it the row must not have moved since it was read. A given-up row takes
--- only a definite answer. A cancel that came meanwhile forbids to try again.
+-- only a definite answer; that nothing was done, so that it may be tried again or is given up, only from who has read it as it is and found that
+-- out, never from the attempt that was given up. A cancel that came meanwhile forbids to try again.
 -- `state || ''` keeps the planner off the partial index on state, which it would read whole.
 advanced as (
     update actions as a
@@ -92,7 +93,8 @@ advanced as (
       and a.action_id = r.action_id
       and a.lease_id = r.lease_id
       and (r.sequence is null or a.sequence = r.sequence)
-      and ((a.state || '') = 'RUNNING' or ((a.state || '') = 'AMBIGUOUS' and r.state in ('SUCCEEDED', 'FAILED', 'CANCELLED')))
+      and ((a.state || '') = 'RUNNING' or ((a.state || '') = 'AMBIGUOUS' and (
+          r.state in ('SUCCEEDED', 'FAILED', 'CANCELLED') or (r.sequence is not null and r.state in ('QUEUED', 'EXHAUSTED')))))
       and not (r.state = 'QUEUED' and a.cancel_requested_time is not null)
     returning a.tenant, a.action_id, a.sequence, r.event_type as type, c.at as create_time, r.event_body as body, a.receipt_digest
 )
@@ -192,8 +194,9 @@ select action_id, sequence, encode(receipt_digest, 'hex') as receipt, (extract(e
 from placed
 
 -- name: advance_queued
--- Move leased actions back into line, or to an end that is a dead letter, each with its event: what `advance` does for all other moves. Which line,
--- and until when, is told by who settles, who knows the row: nothing of it changes under a lease.
+-- Move leased actions back into line, to an end that is a dead letter, or into doubt and out of it, each with its event: what `advance` does for all
+-- other moves. Which line, and until when, is told by who settles, who knows the row: nothing of it changes under a lease. Of what is in doubt
+-- somebody is asked a second later, so that an answer on its way may come first.
 with {advanced},
 moved as (
     select
@@ -223,6 +226,17 @@ delayed as (
     from moved
     where state = 'QUEUED' and claim_time > at
     on conflict do nothing
+),
+doubted as (
+    insert into reconciles (tenant, action_id, capability, version, since_time, next_time)
+    select tenant, action_id, capability, version, at, at + interval '1 second' from moved where state = 'AMBIGUOUS'
+    on conflict (tenant, action_id) do update
+    set since_time = excluded.since_time, asked = 0, next_time = excluded.next_time, wanted = false, give_up_time = null, finding = null
+),
+certain as (
+    delete from reconciles as q
+    using moved as m
+    where num_nonnulls(m.tenant, m.action_id) = 2 and m.state <> 'AMBIGUOUS' and q.tenant = m.tenant and q.action_id = m.action_id
 ),
 dead as (
     insert into dead_letters (tenant, action_id, queue, capability, reason, dead_time)
@@ -383,7 +397,7 @@ closed as (
       and a.action_id = :action_id
       and (a.state || '') = 'QUEUED'
       and a.sequence = :sequence
-    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, a.queue, a.capability, a.reason
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, a.queue, a.capability, a.version, a.reason, a.state
 ),
 gone as (
     delete from queue_ready as q using closed as x where q.tenant = x.tenant and q.action_id = x.action_id
@@ -395,6 +409,12 @@ dead as (
     insert into dead_letters (tenant, action_id, queue, capability, reason, dead_time)
     select tenant, action_id, queue, capability, reason, at from closed where :dead_letter::boolean
     on conflict do nothing
+),
+doubted as (
+    insert into reconciles (tenant, action_id, capability, version, since_time, next_time)
+    select tenant, action_id, capability, version, at, at from closed where state = 'AMBIGUOUS'
+    on conflict (tenant, action_id) do update
+    set since_time = excluded.since_time, asked = 0, next_time = excluded.next_time, wanted = false, give_up_time = null, finding = null
 )
 insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
 select tenant, action_id, sequence, :event_type, at, :event_body, receipt_digest from closed
