@@ -23,10 +23,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "postgres_kind" in metafunc.fixturenames:
+    if "postgres_kind" in metafunc.fixturenames and not _says_its_kind(metafunc.definition):
         both = metafunc.definition.get_closest_marker("both_servers") is not None
         kinds = list(get_args(postgres.Kind)) if both else [DEFAULT_KIND]
         metafunc.parametrize("postgres_kind", kinds, indirect=True, scope="session")
+
+
+def _says_its_kind(item: pytest.Item) -> bool:
+    """Among its own parameters."""
+    return any("postgres_kind" in mark.args[0] for mark in item.iter_markers("parametrize"))
 
 
 @pytest.fixture(scope="session")

@@ -212,7 +212,7 @@ class Provider:
         deadline = time.monotonic() + WAIT_SECONDS
         while (await asyncio.to_thread(self._ask, "/held"))["held"] < count:
             ended = [call.result() for call in calls if call.done()]
-            assert [] == ended
+            assert [] == ended, ended
             assert time.monotonic() < deadline, f"never: {count} effects held at the provider"
             await asyncio.sleep(POLL_SECONDS)
 

@@ -100,7 +100,6 @@ async def test_all_serve_one_port_and_health_and_metrics_are_of_all(
     )
 
 
-@pytest.mark.both_servers
 async def test_a_killed_child_is_started_again_and_its_work_is_not_left_to_a_lease(
     start: Start, plain: dict[str, Any], provider: Provider, call: Callable[[Any], Caller]
 ) -> None:
@@ -160,7 +159,6 @@ async def test_a_frozen_child_fails_live_for_all_until_it_goes_on(
     assert "SERVING" == health_of(family, "live")
 
 
-@pytest.mark.both_servers
 async def test_sigterm_drains_all_and_leaves_nothing(
     start: Start, plain: dict[str, Any], provider: Provider, call: Callable[[Any], Caller]
 ) -> None:
