@@ -5,11 +5,13 @@ on a free loopback port). Both end with the test process, also when that is kill
 """
 
 import asyncio
+import shutil
 import socket
+import tempfile
 import uuid
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -23,6 +25,8 @@ from placet_server.store.migrate import migrate
 Kind = Literal["embedded", "installed"]
 PROGRAMS: dict[Kind, str] = {"embedded": "wheel", "installed": "installed"}
 TEMPLATE = "placet_template"
+MEMORY = "/dev/shm"
+MEMORY_BYTES_MIN = 4 << 30
 Result = TypeVar("Result")
 SMALL = {
     "shared_buffers": "32MB",
@@ -96,7 +100,9 @@ def cluster(kind: Kind) -> Iterator[Cluster]:
         port = _free_port()
         tcp = {"listen_addresses": "127.0.0.1", "port": str(port)}
         server = EmbeddedPostgres(programs=PROGRAMS[kind], settings={**SMALL, **tcp})
-    with server:
+    with ExitStack() as stack:
+        with _in_memory():
+            stack.enter_context(server)
         dsn = server.dsn
         if port is not None:
             credentials = dsn.removeprefix("postgresql://").partition("@")[0]
@@ -106,6 +112,19 @@ def cluster(kind: Kind) -> Iterator[Cluster]:
             yield running
         finally:
             running.close()
+
+
+@contextmanager
+def _in_memory() -> Iterator[None]:
+    """Temporary folders, where there is room: a database is hundreds of files, made and removed for each test."""
+    before = tempfile.tempdir
+    with suppress(OSError):
+        if shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN:
+            tempfile.tempdir = MEMORY
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def missing(kind: Kind) -> str | None:
