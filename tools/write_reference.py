@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from placet.status import _BY_REASON as EXCEPTIONS
 from placet_server.config import Config
-from placet_server.model import errors
+from placet_server.model import child_errors, errors
 from placet_server.telemetry.metric import Metrics
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -141,6 +141,12 @@ ADVICE = {
         "NEVER",
         "GetAction shows how it stands; `rule` says what stands against it.",
     ),
+    "JOURNAL_MISMATCH": Advice(
+        "the step's action is untouched",
+        "NEVER",
+        "A step is one action for good: call another capability, or with other input, under another name of a step.",
+    ),
+    "CHILD_LIMIT": Advice(NOTHING, "NEVER", "Call fewer actions in one attempt, or from fewer levels."),
 }
 
 
@@ -169,7 +175,8 @@ def reasons() -> list[Reason]:
 
 def classes() -> dict[str, type[errors.PlacetError]]:
     """The server's exception class of each reason."""
-    return {each.reason: each for each in errors.PlacetError.__subclasses__()}
+    mine: list[type[errors.PlacetError]] = [child_errors.JournalMismatch, child_errors.ChildLimit]
+    return {each.reason: each for each in (*errors.PlacetError.__subclasses__(), *mine)}
 
 
 def _error_table() -> Iterator[str]:

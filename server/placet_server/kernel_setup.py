@@ -19,6 +19,7 @@ from placet.app import App, load_app
 from placet.failure import DeclarationError
 from placet_server.config import Config, ConfigRefused
 from placet_server.core.admission.catalog import Catalog
+from placet_server.core.admission.child import Children
 from placet_server.core.admission.dispatch import ANSWER_SECONDS, Dispatcher, QueueSettings
 from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
@@ -210,7 +211,9 @@ def _kernel(
     )
     relay.is_here = lambda action_id: engine.runs.get(action_id) is not None
     catalog = Catalog(pool, handlers=handlers.claims(), clock=options.clock)
-    return Kernel(catalog=catalog, engine=engine, durability=durability, lease_seconds=config.lease_seconds)
+    kernel = Kernel(catalog=catalog, engine=engine, durability=durability, lease_seconds=config.lease_seconds)
+    engine.children = Children(kernel)
+    return kernel
 
 
 async def _register(store: _Store, pool: Pool, boot: instance.Boot, clock: Clock) -> None:

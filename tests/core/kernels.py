@@ -11,6 +11,7 @@ from typing import Any
 
 from placet.app import App
 from placet_server.core.admission.catalog import Catalog
+from placet_server.core.admission.child import Children
 from placet_server.core.admission.dispatch import ANSWER_SECONDS, Dispatcher, QueueSettings
 from placet_server.core.admission.execute import Executed, execute
 from placet_server.core.admission.pipeline import Call
@@ -92,6 +93,7 @@ async def open_kernel(
     await catalog.admit_local(manifest_of(app.manifest()))
     writing = [engine.supervisor.start(each.run()) for each in (writer, journal.lanes)]
     kernel = Kernel(catalog=catalog, engine=engine, durability=DURABILITY, lease_seconds=lease_seconds)
+    engine.children = Children(kernel)
     claims = Pool(
         dsn,
         options=SessionOptions(application_name="placet queue", pinned_plans=True),
@@ -172,7 +174,11 @@ async def work_off(kernel: Kernel, seconds: float = 30.0) -> None:
             await dispatch(kernel)
             if not len(kernel.engine.runs):
                 return
-            await asyncio.wait([run.task for run in kernel.engine.runs if run.task is not None])
+            # What runs may put more in line, and wait for it.
+            ring = asyncio.ensure_future(kernel.journal.doorbell.wait(1.0))
+            runs = [run.task for run in kernel.engine.runs if run.task is not None]
+            await asyncio.wait([ring, *runs], return_when=asyncio.FIRST_COMPLETED)
+            ring.cancel()
 
 
 async def places(kernel: Kernel) -> dict[str, list[str]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from placet.context import CallerInfo, Context, Json, SyncContext
     from placet.contract import Credentials
     from placet.errors import PlacetError
-    from placet.failure import Cancelled, DeclarationError, Failure
+    from placet.failure import CallFailed, CallOutcome, Cancelled, DeclarationError, Failure
     from placet.lookup import Committed, LookupContext, NotCommitted, NotKnown
     from placet.result import Result, Submitted
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "App": "app",
     "AsyncClient": "aio",
+    "CallFailed": "failure",
+    "CallOutcome": "failure",
     "CallerInfo": "context",
     "Cancelled": "failure",
     "Client": "client",
@@ -52,6 +54,8 @@ _HOMES = {
 __all__ = [
     "App",
     "AsyncClient",
+    "CallFailed",
+    "CallOutcome",
     "CallerInfo",
     "Cancelled",
     "Client",

@@ -1,10 +1,14 @@
 """What a handler is given beside its input. The server, or `placet.testing`, implements it."""
 
+# The SDK's time limits are arguments.
+# ruff: noqa: ASYNC109
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeAlias
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -78,6 +82,24 @@ class Context(Standing):
         """Tell watchers where the work stands; `fraction` from 0 to 1."""
 
     @abstractmethod
+    async def call(
+        self,
+        step: str,
+        capability: str,
+        input: Json = None,
+        *,
+        version: str = "",
+        timeout: timedelta | float | None = None,
+    ) -> Json:
+        """Run another capability as the step of that name of this action, in the requester's name, and return its
+        output. The child waits in the queue of this action and is run by any server; it needs no key: the same step is
+        the same child, also of a later attempt. `timeout` (seconds) is for one attempt of it, and never longer than
+        what this one has left.
+
+        A step is 1 to 64 letters, digits, "_", "." or "-". Raises `placet.CallFailed` unless the child succeeds.
+        """
+
+    @abstractmethod
     async def wait_cancelled(self) -> None:
         """Return once somebody asked to stop."""
 
@@ -100,6 +122,18 @@ class SyncContext(Standing):
     @abstractmethod
     def progress(self, message: str, fraction: float | None = None) -> None:
         """See `Context.progress`."""
+
+    @abstractmethod
+    def call(
+        self,
+        step: str,
+        capability: str,
+        input: Json = None,
+        *,
+        version: str = "",
+        timeout: timedelta | float | None = None,
+    ) -> Json:
+        """See `Context.call`."""
 
     @abstractmethod
     def wait_cancelled(self, timeout: float | None = None) -> bool:

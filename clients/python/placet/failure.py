@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, get_args
 
@@ -47,6 +48,37 @@ class Failure(Exception):
             retry_delay.total_seconds() if isinstance(retry_delay, timedelta) else retry_delay
         )
         self.details = dict(details or {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOutcome:
+    """How a call of another capability ended, if it did not succeed.
+
+    `kind` is "refused" (nothing was stored, nothing ran), "failed", "cancelled", "exhausted" or "ambiguous"; `reason`
+    an ErrorReason without prefix. `action_id` is the child's, "" if it was refused. `effect` is None where the
+    capability has none.
+    """
+
+    kind: str
+    reason: str
+    action_id: str = ""
+    attempt: int = 0
+    effect: str | None = None
+    failure_code: str = ""
+    message: str = ""
+    retry_delay_seconds: float | None = None
+
+
+class CallFailed(Exception):
+    """Raised by `Context.call`: the child did not succeed; `outcome` says how. A handler that lets it pass has failed,
+    with the code "call_failed" and an effect that is not known.
+    """
+
+    def __init__(self, outcome: CallOutcome) -> None:
+        what = outcome.failure_code or outcome.reason
+        told = f"{outcome.kind}: {what}" if what else outcome.kind
+        super().__init__(f"{told}: {outcome.message}" if outcome.message else told)
+        self.outcome = outcome
 
 
 class Cancelled(BaseException):

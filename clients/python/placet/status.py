@@ -64,6 +64,8 @@ _BY_REASON: dict[str, type[PlacetError]] = {
     "DRAINING": errors.UnavailableError,
     "INTERNAL": errors.ServerFaultError,
     "STATE_CONFLICT": errors.ConflictError,
+    "JOURNAL_MISMATCH": errors.ConflictError,
+    "CHILD_LIMIT": errors.RefusedError,
 }
 
 # For reasons that are younger than this client.

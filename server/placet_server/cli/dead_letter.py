@@ -189,6 +189,8 @@ _RULES = {
     "not_terminal": "it has not ended",
     "effect_done": "its effect is done",
     "effect_ambiguous": "its effect is not known",
+    "child": "an action called it; redrive that one",
+    "child_ambiguous": "the effect of one that it called is not known",
     "key_taken": "its key belongs to a later action",
     "moved": "it changed at this moment; look again",
 }

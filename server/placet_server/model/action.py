@@ -132,6 +132,10 @@ class Action:
     backoff: Backoff | None = None
     budget_time_us: int | None = None
     generation: int = 1
+    # What only children have: who called them, the first who called at all, and as which step of the parent.
+    parent_id: str | None = None
+    root_id: str | None = None
+    step_path: str = ""
 
     @property
     def is_submitted(self) -> bool:

@@ -22,6 +22,8 @@ class ActionQuery:
     create_time_min_us: int | None = None
     create_time_max_us: int | None = None
     action_id_prefix: str = ""
+    parent_id: str = ""
+    root_id: str = ""
     page_size: int = PAGE_SIZE_DEFAULT
     after_action_id: str = ""
 

@@ -83,7 +83,10 @@ async def list_page(
     ceiling: str | None,
 ) -> Scan:
     """`before` is the last id of the page before; `floor` ≤ id ≤ `ceiling` bounds the ids by prefix."""
-    page = SQL["list"]
+    of_family: dict[str, object] = {}
+    if query.parent_id or query.root_id:
+        of_family = {"parent_id": query.parent_id or None, "root_id": query.root_id or None}
+    page = SQL["list_family" if of_family else "list"]
     records = await connection.fetch(
         page.sql,
         *page.arguments(
@@ -99,6 +102,7 @@ async def list_page(
             labels=json.dumps(query.labels),
             create_time_min_us=query.create_time_min_us,
             create_time_max_us=query.create_time_max_us,
+            **of_family,
         ),
     )
     actions = tuple(read_action(r) for r in records if r["action_id"] is not None)
@@ -298,6 +302,9 @@ def read_action(record: Record) -> Action:
         backoff=None if record["retry"] is None else document.read(Backoff, json.loads(record["retry"])),
         budget_time_us=record["budget_time_us"],
         generation=record["generation"],
+        parent_id=_text(record["parent_id"]),
+        root_id=_text(record["root_id"]),
+        step_path=record["step_path"],
     )
 
 

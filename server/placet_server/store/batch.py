@@ -41,11 +41,13 @@ import orjson
 
 from placet_server.model.errors import StoreUnavailable
 from placet_server.store import queries
-from placet_server.store.batch_item import Admission, Advance, SubmissionRow, Written
+from placet_server.store.batch_item import Admission, Advance, ChildRow, SubmissionRow, Written
 from placet_server.store.clock import Clock
+from placet_server.store.lineage import DEPTH_MAX
 from placet_server.store.session import Failure, RawConnection, classify
 
 SQL = queries.load("action")
+ADMIT_CHILD = queries.load("lineage")["admit_child"]
 
 LINGER_SECONDS_MAX = 0.008
 # A pass of the event loop so short that nobody had anything to do in it.
@@ -66,6 +68,7 @@ class _Kind(IntEnum):
     FLUSH = 0
     ADVANCE_QUEUED = 1
     SUBMIT = 2
+    ADMIT_CHILD = 3
 
 
 class _Item(NamedTuple):
@@ -110,6 +113,14 @@ class BatchWriter:
         """Raises StoreUnavailable through the future."""
         size = 700 + len(submission["input"]) + len(submission["labels"])
         return self._put(_Item(submission["action_id"], submission, True, size, self._future(), _Kind.SUBMIT))
+
+    def admit_child(self, child: ChildRow) -> asyncio.Future[Written | None]:
+        """None as well if the parent's lease is not this one any more, it is to be cancelled, or it is too deep.
+
+        Raises StoreUnavailable through the future.
+        """
+        size = 800 + len(child["input"]) + len(child["labels"])
+        return self._put(_Item(child["action_id"], child, True, size, self._future(), _Kind.ADMIT_CHILD))
 
     def advance(self, advance: Advance) -> asyncio.Future[Written | None]:
         """Resolves once the store has answered, however long that takes."""
@@ -284,7 +295,10 @@ def _statement(
         values |= {"admissions": orjson.dumps(admissions).decode(), "boot_id": boot_id}
     if advances:
         values["advances"] = orjson.dumps(advances).decode()
-    if kind is _Kind.SUBMIT:
+    if kind is _Kind.ADMIT_CHILD:
+        query = ADMIT_CHILD
+        values["depth_max"] = DEPTH_MAX
+    elif kind is _Kind.SUBMIT:
         query = SQL["submit"]
     elif kind is _Kind.ADVANCE_QUEUED:
         query = SQL["advance_queued"]

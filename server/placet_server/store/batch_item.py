@@ -64,6 +64,16 @@ class SubmissionRow(TypedDict):
     delay_seconds: float | None
 
 
+class ChildRow(SubmissionRow):
+    """One row to insert that waits for a server, as a step of a parent that runs under this lease."""
+
+    parent_id: str
+    parent_lease_id: str
+    step: str
+    number: int
+    step_path: str
+
+
 class Advance(TypedDict, total=False):
     """One row to move, under its lease, with its event.
 

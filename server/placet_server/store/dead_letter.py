@@ -15,10 +15,13 @@ SQL = queries.load("dead_letter")
 
 
 class Found(NamedTuple):
-    """`key_is_taken`: another action holds its key now. `last_redrive`: the body of its newest `redriven` event."""
+    """`key_is_taken`: another action holds its key now. `child_is_ambiguous`: one of those that it called.
+    `last_redrive`: the body of its newest `redriven` event.
+    """
 
     action: Action
     key_is_taken: bool
+    child_is_ambiguous: bool
     last_redrive: str | None
 
 
@@ -26,7 +29,9 @@ async def find(connection: Connection, tenant: str, action_id: str) -> Found | N
     """Without payloads."""
     query = SQL["find"]
     r = await connection.fetchrow(query.sql, *query.arguments(tenant=tenant, action_id=action_id))
-    return None if r is None else Found(read_action(r), r["key_is_taken"], r["last_redrive"])
+    if r is None:
+        return None
+    return Found(read_action(r), r["key_is_taken"], r["child_is_ambiguous"], r["last_redrive"])
 
 
 async def redrive(

@@ -25,13 +25,16 @@ _FIRST = Line("", "", "", "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineShare:
-    """How much of a line to claim, from which place on, up to which priority, and how long its attempts may take."""
+    """How much of a line to claim, from which place on, up to which priority, and how long its attempts may take.
+
+    `children_only`: nothing but what a handler has called."""
 
     line: Line
     count_max: int
     after_priority: int = 0
     after_time_us: int = 0
     priority_last: int = PRIORITY_LAST
+    children_only: bool = False
     timeout_default_seconds: float
     timeout_max_seconds: float
 
@@ -97,6 +100,7 @@ async def claim_batch(
             "after_priority": share.after_priority,
             "after_time_us": share.after_time_us,
             "priority_last": share.priority_last,
+            "children_only": share.children_only,
             "timeout_default_seconds": share.timeout_default_seconds,
             "timeout_max_seconds": share.timeout_max_seconds,
         }
@@ -112,7 +116,10 @@ async def peek(connection: Connection | RawConnection, share: LineShare) -> list
     """The ids of the first in a line, whose places are locked until the tx ends."""
     query = SQL["peek"]
     arguments = query.arguments(
-        **share.line._asdict(), priority_last=share.priority_last, count_max=share.count_max
+        **share.line._asdict(),
+        priority_last=share.priority_last,
+        children_only=share.children_only,
+        count_max=share.count_max,
     )
     return [str(r["action_id"]) for r in await connection.fetch(query.sql, *arguments)]
 

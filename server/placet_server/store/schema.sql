@@ -40,6 +40,10 @@ CREATE FUNCTION public.admitted_body(capability text, version text, contract_dig
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN (((((((((((('{"capability":'::text || (to_json(capability))::text) || ',"contract_digest":"'::text) || encode(contract_digest, 'hex'::text)) || '","durability":"'::text) || durability) || '","input_digest":"'::text) || encode(input_digest, 'hex'::text)) || '","subject":'::text) || (to_json(subject))::text) || ',"version":'::text) || (to_json(version))::text) || '}'::text);
 
+CREATE FUNCTION public.child_body(submitted text, parent_id uuid, step_path text) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN ((((("left"(submitted, '-1'::integer) || ',"parent_id":"'::text) || parent_id) || '","step_path":'::text) || (to_json(step_path))::text) || '}'::text);
+
 CREATE FUNCTION public.feed_epoch_is_current() RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
@@ -156,7 +160,10 @@ CREATE TABLE public.actions (
     queue_delay interval,
     retry text,
     budget_time timestamp with time zone,
-    generation integer
+    generation integer,
+    parent_id uuid,
+    root_id uuid,
+    step_path text
 )
 WITH (fillfactor='70', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0.05', autovacuum_analyze_scale_factor='0.05');
 
@@ -210,7 +217,10 @@ CREATE VIEW public.action_summaries AS
     (EXTRACT(epoch FROM queue_delay))::double precision AS queue_delay_seconds,
     retry,
     ((EXTRACT(epoch FROM budget_time) * (1000000)::numeric))::bigint AS budget_time_us,
-    COALESCE(generation, 1) AS generation
+    COALESCE(generation, 1) AS generation,
+    parent_id,
+    root_id,
+    COALESCE(step_path, ''::text) AS step_path
    FROM public.actions;
 
 CREATE VIEW public.action_records AS
@@ -264,6 +274,9 @@ CREATE VIEW public.action_records AS
     s.retry,
     s.budget_time_us,
     s.generation,
+    s.parent_id,
+    s.root_id,
+    s.step_path,
     a.input,
     a.output
    FROM (public.action_summaries s
@@ -360,6 +373,18 @@ CREATE TABLE public.lane_items (
     CONSTRAINT lane_items_attempt_check CHECK ((attempt >= 1)),
     CONSTRAINT lane_items_number_check CHECK ((number >= 1)),
     CONSTRAINT lane_items_type_check CHECK ((type = ANY (ARRAY['chunk'::text, 'progress'::text])))
+);
+
+CREATE TABLE public.lineage (
+    tenant text NOT NULL,
+    parent_id uuid NOT NULL,
+    step text NOT NULL,
+    number smallint NOT NULL,
+    action_id uuid NOT NULL,
+    root_id uuid NOT NULL,
+    depth smallint NOT NULL,
+    generation integer NOT NULL,
+    attempt integer NOT NULL
 );
 
 CREATE TABLE public.manifests (
@@ -479,6 +504,9 @@ ALTER TABLE ONLY public.instances
 ALTER TABLE ONLY public.lane_items
     ADD CONSTRAINT lane_items_pkey PRIMARY KEY (tenant, action_id, attempt, number);
 
+ALTER TABLE ONLY public.lineage
+    ADD CONSTRAINT lineage_pkey PRIMARY KEY (tenant, parent_id, step, number);
+
 ALTER TABLE ONLY public.manifests
     ADD CONSTRAINT manifests_pkey PRIMARY KEY (tenant, name);
 
@@ -514,6 +542,8 @@ CREATE UNIQUE INDEX capabilities_current ON public.capabilities USING btree (nam
 CREATE INDEX dead_letters_newest ON public.dead_letters USING btree (action_id);
 
 CREATE INDEX events_feed ON public.events USING brin (written_xid) WITH (pages_per_range='64', autosummarize='on');
+
+CREATE INDEX lineage_root ON public.lineage USING btree (root_id, action_id);
 
 CREATE INDEX queue_delayed_due ON public.queue_delayed USING btree (ready_time);
 

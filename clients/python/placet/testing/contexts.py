@@ -1,17 +1,24 @@
 """Contexts for unit tests of handlers: no server, no store, everything the handler did is remembered."""
 
+# The SDK's time limits are arguments.
+# ruff: noqa: ASYNC109
+
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TypedDict, Unpack
 
 from placet.context import CallerInfo, Context, Json, SyncContext
-from placet.failure import Cancelled
+from placet.failure import CallFailed, CallOutcome, Cancelled
+
+Answer = Callable[[str, str, Json], Json]
+"""Of a step, a capability and an input: what the child returns. It may raise CallFailed."""
 
 TESTER = CallerInfo(tenant="test", subject="tester", kind="user")
 
@@ -24,10 +31,11 @@ class Said:
     checkpoints: list[tuple[str, Json]] = field(default_factory=list)
     chunks: list[Json | bytes] = field(default_factory=list)
     progress: list[tuple[str, float | None]] = field(default_factory=list)
+    calls: list[tuple[str, str, Json]] = field(default_factory=list)
 
 
 class Standing(TypedDict, total=False):
-    """What may be said about the attempt; `seconds` is its time, 60 unless said."""
+    """What may be said about the attempt; `seconds` is its time, 60 unless said. `answer` stands for the children."""
 
     capability: str
     version: str
@@ -39,6 +47,7 @@ class Standing(TypedDict, total=False):
     provider_cursor: Json
     trace: Mapping[str, str]
     seconds: float
+    answer: Answer
 
 
 class _Rehearsal:
@@ -55,9 +64,20 @@ class _Rehearsal:
         self.trace: Mapping[str, str] = dict(standing.get("trace", {}))
         self.said = Said()
         self._end = time.monotonic() + standing.get("seconds", 60.0)
+        self._answer = standing.get("answer", _refuse)
 
     def time_left(self) -> float:
         return max(self._end - time.monotonic(), 0.0)
+
+    def _called(self, step: str, capability: str, value: Json) -> Json:
+        self.said.calls.append((step, capability, value))
+        return self._answer(step, capability, value)
+
+
+def _refuse(step: str, capability: str, value: Json) -> Json:
+    raise CallFailed(
+        CallOutcome(kind="refused", reason="CAPABILITY_NOT_FOUND", message=f"no answer for {capability}")
+    )
 
 
 class FakeContext(_Rehearsal, Context):
@@ -86,6 +106,17 @@ class FakeContext(_Rehearsal, Context):
 
     async def progress(self, message: str, fraction: float | None = None) -> None:
         self.said.progress.append((message, fraction))
+
+    async def call(
+        self,
+        step: str,
+        capability: str,
+        input: Json = None,
+        *,
+        version: str = "",
+        timeout: timedelta | float | None = None,
+    ) -> Json:
+        return self._called(step, capability, input)
 
     async def wait_cancelled(self) -> None:
         await self._cancel.wait()
@@ -117,6 +148,17 @@ class FakeSyncContext(_Rehearsal, SyncContext):
 
     def progress(self, message: str, fraction: float | None = None) -> None:
         self.said.progress.append((message, fraction))
+
+    def call(
+        self,
+        step: str,
+        capability: str,
+        input: Json = None,
+        *,
+        version: str = "",
+        timeout: timedelta | float | None = None,
+    ) -> Json:
+        return self._called(step, capability, input)
 
     def wait_cancelled(self, timeout: float | None = None) -> bool:
         return self._cancel.wait(timeout)

@@ -597,7 +597,13 @@ type Action struct {
 	// 0 first to 9 last; 0 also for an action that was executed.
 	Priority int32 `protobuf:"varint,33,opt,name=priority,proto3" json:"priority,omitempty"`
 	// 1, and one more with every redrive.
-	Generation    int32 `protobuf:"varint,34,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation int32 `protobuf:"varint,34,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The action whose handler called this one; empty for what a client asked for.
+	ParentId string `protobuf:"bytes,35,opt,name=parent_id,json=parentId,proto3" json:"parent_id,omitempty"`
+	// The first of its ancestors; empty for what a client asked for.
+	RootId string `protobuf:"bytes,36,opt,name=root_id,json=rootId,proto3" json:"root_id,omitempty"`
+	// The step of its parent that it is: "charge"; "charge#2" for the second action that a redriven parent tried the step with.
+	StepPath      string `protobuf:"bytes,37,opt,name=step_path,json=stepPath,proto3" json:"step_path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -828,6 +834,27 @@ func (x *Action) GetGeneration() int32 {
 	return 0
 }
 
+func (x *Action) GetParentId() string {
+	if x != nil {
+		return x.ParentId
+	}
+	return ""
+}
+
+func (x *Action) GetRootId() string {
+	if x != nil {
+		return x.RootId
+	}
+	return ""
+}
+
+func (x *Action) GetStepPath() string {
+	if x != nil {
+		return x.StepPath
+	}
+	return ""
+}
+
 // Output only: as the server established it, from transport and token, never from the payload.
 type Caller struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -934,7 +961,8 @@ const file_placet_v1_action_proto_rawDesc = "" +
 	" \x03(\v2(.placet.v1.InvocationOptions.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xeb\t\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbe\n" +
+	"\n" +
 	"\x06Action\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x1e\n" +
 	"\n" +
@@ -976,7 +1004,10 @@ const file_placet_v1_action_proto_rawDesc = "" +
 	"\bpriority\x18! \x01(\x05R\bpriority\x12\x1e\n" +
 	"\n" +
 	"generation\x18\" \x01(\x05R\n" +
-	"generation\x1a9\n" +
+	"generation\x12\x1b\n" +
+	"\tparent_id\x18# \x01(\tR\bparentId\x12\x17\n" +
+	"\aroot_id\x18$ \x01(\tR\x06rootId\x12\x1b\n" +
+	"\tstep_path\x18% \x01(\tR\bstepPath\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x93\x01\n" +

@@ -103,6 +103,10 @@ const (
 	// FAILED_PRECONDITION. The action does not stand so that this may be done to it.
 	// {"action_id": "0199b0c0-…", "state": "RUNNING", "rule": "not_terminal"}
 	ErrorReason_ERROR_REASON_STATE_CONFLICT ErrorReason = 107
+	// FAILED_PRECONDITION. The step has called another capability, or the same with other input. {"step_path": "charge", "action_id": "0199b0c0-…"}
+	ErrorReason_ERROR_REASON_JOURNAL_MISMATCH ErrorReason = 108
+	// FAILED_PRECONDITION. An action may not call so many others, or so deep. {"limit": "depth", "limit_max": "16"}
+	ErrorReason_ERROR_REASON_CHILD_LIMIT ErrorReason = 109
 )
 
 // Enum value maps for ErrorReason.
@@ -143,6 +147,8 @@ var (
 		105: "ERROR_REASON_DRAINING",
 		106: "ERROR_REASON_INTERNAL",
 		107: "ERROR_REASON_STATE_CONFLICT",
+		108: "ERROR_REASON_JOURNAL_MISMATCH",
+		109: "ERROR_REASON_CHILD_LIMIT",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -180,6 +186,8 @@ var (
 		"ERROR_REASON_DRAINING":                 105,
 		"ERROR_REASON_INTERNAL":                 106,
 		"ERROR_REASON_STATE_CONFLICT":           107,
+		"ERROR_REASON_JOURNAL_MISMATCH":         108,
+		"ERROR_REASON_CHILD_LIMIT":              109,
 	}
 )
 
@@ -214,7 +222,8 @@ var File_placet_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xc4\t\n" +
+	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\x85\n" +
+	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1f\n" +
@@ -251,7 +260,9 @@ const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\x19ERROR_REASON_WAIT_EXPIRED\x10h\x12\x19\n" +
 	"\x15ERROR_REASON_DRAINING\x10i\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10j\x12\x1f\n" +
-	"\x1bERROR_REASON_STATE_CONFLICT\x10kB4\n" +
+	"\x1bERROR_REASON_STATE_CONFLICT\x10k\x12!\n" +
+	"\x1dERROR_REASON_JOURNAL_MISMATCH\x10l\x12\x1c\n" +
+	"\x18ERROR_REASON_CHILD_LIMIT\x10mB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (

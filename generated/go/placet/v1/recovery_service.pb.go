@@ -471,7 +471,8 @@ type SelectionResult struct {
 	State ActionState `protobuf:"varint,2,opt,name=state,proto3,enum=placet.v1.ActionState" json:"state,omitempty"`
 	// It was done, or would be.
 	Changed bool `protobuf:"varint,3,opt,name=changed,proto3" json:"changed,omitempty"`
-	// Why not: "not_found", "not_terminal", "effect_done", "effect_ambiguous", "key_taken" or "moved".
+	// Why not: "not_found", "not_terminal", "effect_done", "effect_ambiguous", "child" (its parent's redrive tries it again), "child_ambiguous"
+	// (resolve it first), "key_taken" or "moved".
 	RefusedRule   string `protobuf:"bytes,4,opt,name=refused_rule,json=refusedRule,proto3" json:"refused_rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

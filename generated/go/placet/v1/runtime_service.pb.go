@@ -918,8 +918,12 @@ type ActionFilter struct {
 	CreateTimeMax *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=create_time_max,json=createTimeMax,proto3" json:"create_time_max,omitempty"`
 	// Hexadecimal beginning of the action id, at least 4 characters.
 	ActionIdPrefix string `protobuf:"bytes,10,opt,name=action_id_prefix,json=actionIdPrefix,proto3" json:"action_id_prefix,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Children of this action; those of one parent are in no order of time.
+	ParentId string `protobuf:"bytes,11,opt,name=parent_id,json=parentId,proto3" json:"parent_id,omitempty"`
+	// All descendants of this action, which no other one called; in no order of time.
+	RootId        string `protobuf:"bytes,12,opt,name=root_id,json=rootId,proto3" json:"root_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ActionFilter) Reset() {
@@ -997,6 +1001,20 @@ func (x *ActionFilter) GetCreateTimeMax() *timestamppb.Timestamp {
 func (x *ActionFilter) GetActionIdPrefix() string {
 	if x != nil {
 		return x.ActionIdPrefix
+	}
+	return ""
+}
+
+func (x *ActionFilter) GetParentId() string {
+	if x != nil {
+		return x.ParentId
+	}
+	return ""
+}
+
+func (x *ActionFilter) GetRootId() string {
+	if x != nil {
+		return x.RootId
 	}
 	return ""
 }
@@ -1860,7 +1878,7 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x12/\n" +
-	"\x06filter\x18\x03 \x01(\v2\x17.placet.v1.ActionFilterR\x06filter\"\xaa\x03\n" +
+	"\x06filter\x18\x03 \x01(\v2\x17.placet.v1.ActionFilterR\x06filter\"\xe0\x03\n" +
 	"\fActionFilter\x12\"\n" +
 	"\fcapabilities\x18\x01 \x03(\tR\fcapabilities\x12.\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x16.placet.v1.ActionStateR\x06states\x12\x1c\n" +
@@ -1869,7 +1887,9 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\x0fcreate_time_min\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\rcreateTimeMin\x12B\n" +
 	"\x0fcreate_time_max\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\rcreateTimeMax\x12(\n" +
 	"\x10action_id_prefix\x18\n" +
-	" \x01(\tR\x0eactionIdPrefix\x1a9\n" +
+	" \x01(\tR\x0eactionIdPrefix\x12\x1b\n" +
+	"\tparent_id\x18\v \x01(\tR\bparentId\x12\x17\n" +
+	"\aroot_id\x18\f \x01(\tR\x06rootId\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"j\n" +

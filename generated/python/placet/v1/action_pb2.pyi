@@ -362,6 +362,9 @@ class Action(_message.Message):
     QUEUE_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    PARENT_ID_FIELD_NUMBER: _builtins.int
+    ROOT_ID_FIELD_NUMBER: _builtins.int
+    STEP_PATH_FIELD_NUMBER: _builtins.int
     action_id: _builtins.str
     """UUID, made by the server."""
     capability: _builtins.str
@@ -400,6 +403,12 @@ class Action(_message.Message):
     """0 first to 9 last; 0 also for an action that was executed."""
     generation: _builtins.int
     """1, and one more with every redrive."""
+    parent_id: _builtins.str
+    """The action whose handler called this one; empty for what a client asked for."""
+    root_id: _builtins.str
+    """The first of its ancestors; empty for what a client asked for."""
+    step_path: _builtins.str
+    """The step of its parent that it is: "charge"; "charge#2" for the second action that a redriven parent tried the step with."""
     @_builtins.property
     def outcome(self) -> _outcome_pb2.Outcome:
         """How it ended, or PENDING."""
@@ -467,10 +476,13 @@ class Action(_message.Message):
         queue: _builtins.str = ...,
         priority: _builtins.int = ...,
         generation: _builtins.int = ...,
+        parent_id: _builtins.str = ...,
+        root_id: _builtins.str = ...,
+        step_path: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_time", b"cancel_requested_time", "create_time", b"create_time", "deadline", b"deadline", "outcome", b"outcome", "ready_time", b"ready_time", "requester", b"requester", "settle_time", b"settle_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "attempt", b"attempt", "attempts_max", b"attempts_max", "cancel_requested_time", b"cancel_requested_time", "capability", b"capability", "contract_digest", b"contract_digest", "create_time", b"create_time", "cursor", b"cursor", "deadline", b"deadline", "durability", b"durability", "generation", b"generation", "idempotency_key", b"idempotency_key", "input_digest", b"input_digest", "input_json", b"input_json", "labels", b"labels", "outcome", b"outcome", "output_json", b"output_json", "predecessor_id", b"predecessor_id", "priority", b"priority", "provider_operation", b"provider_operation", "queue", b"queue", "ready_time", b"ready_time", "receipt_digest", b"receipt_digest", "requester", b"requester", "settle_time", b"settle_time", "start_time", b"start_time", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "attempt", b"attempt", "attempts_max", b"attempts_max", "cancel_requested_time", b"cancel_requested_time", "capability", b"capability", "contract_digest", b"contract_digest", "create_time", b"create_time", "cursor", b"cursor", "deadline", b"deadline", "durability", b"durability", "generation", b"generation", "idempotency_key", b"idempotency_key", "input_digest", b"input_digest", "input_json", b"input_json", "labels", b"labels", "outcome", b"outcome", "output_json", b"output_json", "parent_id", b"parent_id", "predecessor_id", b"predecessor_id", "priority", b"priority", "provider_operation", b"provider_operation", "queue", b"queue", "ready_time", b"ready_time", "receipt_digest", b"receipt_digest", "requester", b"requester", "root_id", b"root_id", "settle_time", b"settle_time", "start_time", b"start_time", "state", b"state", "step_path", b"step_path", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -103,6 +103,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION. The action does not stand so that this may be done to it.
     {"action_id": "0199b0c0-…", "state": "RUNNING", "rule": "not_terminal"}
     """
+    ERROR_REASON_JOURNAL_MISMATCH: _ErrorReason.ValueType  # 108
+    """FAILED_PRECONDITION. The step has called another capability, or the same with other input. {"step_path": "charge", "action_id": "0199b0c0-…"}"""
+    ERROR_REASON_CHILD_LIMIT: _ErrorReason.ValueType  # 109
+    """FAILED_PRECONDITION. An action may not call so many others, or so deep. {"limit": "depth", "limit_max": "16"}"""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call did not end OK."""
@@ -185,4 +189,8 @@ ERROR_REASON_STATE_CONFLICT: ErrorReason.ValueType  # 107
 """FAILED_PRECONDITION. The action does not stand so that this may be done to it.
 {"action_id": "0199b0c0-…", "state": "RUNNING", "rule": "not_terminal"}
 """
+ERROR_REASON_JOURNAL_MISMATCH: ErrorReason.ValueType  # 108
+"""FAILED_PRECONDITION. The step has called another capability, or the same with other input. {"step_path": "charge", "action_id": "0199b0c0-…"}"""
+ERROR_REASON_CHILD_LIMIT: ErrorReason.ValueType  # 109
+"""FAILED_PRECONDITION. An action may not call so many others, or so deep. {"limit": "depth", "limit_max": "16"}"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -260,7 +260,9 @@ class SelectionResult(_message.Message):
     changed: _builtins.bool
     """It was done, or would be."""
     refused_rule: _builtins.str
-    """Why not: "not_found", "not_terminal", "effect_done", "effect_ambiguous", "key_taken" or "moved"."""
+    """Why not: "not_found", "not_terminal", "effect_done", "effect_ambiguous", "child" (its parent's redrive tries it again), "child_ambiguous"
+    (resolve it first), "key_taken" or "moved".
+    """
     def __init__(
         self,
         *,

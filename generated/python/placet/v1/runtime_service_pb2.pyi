@@ -465,10 +465,16 @@ class ActionFilter(_message.Message):
     CREATE_TIME_MIN_FIELD_NUMBER: _builtins.int
     CREATE_TIME_MAX_FIELD_NUMBER: _builtins.int
     ACTION_ID_PREFIX_FIELD_NUMBER: _builtins.int
+    PARENT_ID_FIELD_NUMBER: _builtins.int
+    ROOT_ID_FIELD_NUMBER: _builtins.int
     requester: _builtins.str
     """Subject of the requester."""
     action_id_prefix: _builtins.str
     """Hexadecimal beginning of the action id, at least 4 characters."""
+    parent_id: _builtins.str
+    """Children of this action; those of one parent are in no order of time."""
+    root_id: _builtins.str
+    """All descendants of this action, which no other one called; in no order of time."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Capability names."""
@@ -499,10 +505,12 @@ class ActionFilter(_message.Message):
         create_time_min: _timestamp_pb2.Timestamp | None = ...,
         create_time_max: _timestamp_pb2.Timestamp | None = ...,
         action_id_prefix: _builtins.str = ...,
+        parent_id: _builtins.str = ...,
+        root_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time_max", b"create_time_max", "create_time_min", b"create_time_min"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id_prefix", b"action_id_prefix", "capabilities", b"capabilities", "create_time_max", b"create_time_max", "create_time_min", b"create_time_min", "labels", b"labels", "requester", b"requester", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id_prefix", b"action_id_prefix", "capabilities", b"capabilities", "create_time_max", b"create_time_max", "create_time_min", b"create_time_min", "labels", b"labels", "parent_id", b"parent_id", "requester", b"requester", "root_id", b"root_id", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

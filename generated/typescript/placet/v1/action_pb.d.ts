@@ -312,6 +312,27 @@ export declare type Action = Message<"placet.v1.Action"> & {
    * @generated from field: int32 generation = 34;
    */
   generation: number;
+
+  /**
+   * The action whose handler called this one; empty for what a client asked for.
+   *
+   * @generated from field: string parent_id = 35;
+   */
+  parentId: string;
+
+  /**
+   * The first of its ancestors; empty for what a client asked for.
+   *
+   * @generated from field: string root_id = 36;
+   */
+  rootId: string;
+
+  /**
+   * The step of its parent that it is: "charge"; "charge#2" for the second action that a redriven parent tried the step with.
+   *
+   * @generated from field: string step_path = 37;
+   */
+  stepPath: string;
 };
 
 /**

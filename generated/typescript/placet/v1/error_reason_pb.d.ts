@@ -267,6 +267,20 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_STATE_CONFLICT = 107;
    */
   STATE_CONFLICT = 107,
+
+  /**
+   * FAILED_PRECONDITION. The step has called another capability, or the same with other input. {"step_path": "charge", "action_id": "0199b0c0-…"}
+   *
+   * @generated from enum value: ERROR_REASON_JOURNAL_MISMATCH = 108;
+   */
+  JOURNAL_MISMATCH = 108,
+
+  /**
+   * FAILED_PRECONDITION. An action may not call so many others, or so deep. {"limit": "depth", "limit_max": "16"}
+   *
+   * @generated from enum value: ERROR_REASON_CHILD_LIMIT = 109;
+   */
+  CHILD_LIMIT = 109,
 }
 
 /**

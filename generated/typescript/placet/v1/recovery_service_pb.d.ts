@@ -246,7 +246,8 @@ export declare type SelectionResult = Message<"placet.v1.SelectionResult"> & {
   changed: boolean;
 
   /**
-   * Why not: "not_found", "not_terminal", "effect_done", "effect_ambiguous", "key_taken" or "moved".
+   * Why not: "not_found", "not_terminal", "effect_done", "effect_ambiguous", "child" (its parent's redrive tries it again), "child_ambiguous"
+   * (resolve it first), "key_taken" or "moved".
    *
    * @generated from field: string refused_rule = 4;
    */

@@ -482,6 +482,20 @@ export declare type ActionFilter = Message<"placet.v1.ActionFilter"> & {
    * @generated from field: string action_id_prefix = 10;
    */
   actionIdPrefix: string;
+
+  /**
+   * Children of this action; those of one parent are in no order of time.
+   *
+   * @generated from field: string parent_id = 11;
+   */
+  parentId: string;
+
+  /**
+   * All descendants of this action, which no other one called; in no order of time.
+   *
+   * @generated from field: string root_id = 12;
+   */
+  rootId: string;
 };
 
 /**

@@ -5,7 +5,9 @@ pipeline     the gates in their order
 catalog, input, contract, credential, key   one gate each; key also says what a known key means
 submit       the use case that stores an action and leaves it to a server
 submit_batch many submissions at once, each with its own answer
+child        the use case that a handler starts: an action that is a step of another one
 dispatch     taking work from the queues: never more than can run at once
+dispatch_slot what runs here that was taken from a queue, and what only waits for a child
 take         starting what was claimed from a queue
 reserve      the row that is intent, reservation and lease at once
 attend       waiting for an action, and taking it over when it is ready again

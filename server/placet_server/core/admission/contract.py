@@ -31,12 +31,18 @@ class Clocks(NamedTuple):
     wait_seconds: float | None
 
 
-def check_contract(capability: Capability, invocation: Invocation, time_left_seconds: float | None) -> Clocks:
+def check_contract(
+    capability: Capability,
+    invocation: Invocation,
+    time_left_seconds: float | None,
+    *,
+    needs_key: bool = True,
+) -> Clocks:
     """Raises MalformedRequest, ContractViolation, IdempotencyKeyRequired, DeadlineExceeded."""
     _check_text(invocation)
     requirement = capability.contract.idempotency.requirement
     key = invocation.idempotency_key
-    if requirement is KeyRequirement.REQUIRED and not key:
+    if requirement is KeyRequirement.REQUIRED and not key and needs_key:
         raise IdempotencyKeyRequired(capability=capability.name, version=capability.version)
     if requirement is KeyRequirement.UNSUPPORTED and key:
         raise ContractViolation(

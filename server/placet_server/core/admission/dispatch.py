@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from placet.app import Tool
+from placet_server.core.admission.dispatch_slot import Slots
 from placet_server.core.admission.slot import Granted, claim_in_slots
 from placet_server.core.admission.take import Taken, take
 from placet_server.core.execution.fairness import share_out
@@ -79,7 +80,6 @@ class Dispatcher:
 
     def __init__(self, kernel: Kernel, *, pool: Pool, settings: QueueSettings) -> None:
         self.settings = settings
-        self.running = 0
         self.is_claiming = False
         self._kernel = kernel
         self._engine = kernel.engine
@@ -89,9 +89,8 @@ class Dispatcher:
         self._after_tenant = ""
         self._look_at = 0.0
         self._unroutable: dict[tuple[str, str, str], float] = {}
-        self._slots: Counter[str] = Counter()
+        self._slots = Slots(settings.slots_max, kernel.journal.doorbell.ring)
         self._full: dict[Line, float] = {}
-        self._threads = 0
         kernel.engine.slots.freed = self._freed
 
     async def run_once(self, rung: Collection[Line] = ()) -> bool:
@@ -110,9 +109,13 @@ class Dispatcher:
         return await self._claim_each(routes)
 
     @property
+    def running(self) -> int:
+        return self._slots.running
+
+    @property
     def is_busy(self) -> bool:
         """Something is claimed, or about to be, that has not ended here."""
-        return self.is_claiming or self.running > 0
+        return self.is_claiming or self._slots.running + self._slots.lent > 0
 
     def look_seconds(self) -> float:
         """Until lines are looked for again, whether the doorbell rings or not."""
@@ -121,11 +124,11 @@ class Dispatcher:
     def _free(self) -> int:
         if self._kernel.is_draining:
             return 0
-        return min(self.settings.slots_max - self.running, self.settings.claim_max)
+        return min(self._slots.free(), self.settings.claim_max)
 
     def _free_threads(self) -> int:
         threads = self._engine.threads
-        return min(threads.free(), threads.share(THREADS_PART) - self._threads)
+        return min(threads.free(), threads.share(THREADS_PART) - self._slots.threads)
 
     def _note(self, rung: Collection[Line]) -> None:
         now = time.time_ns() // 1000
@@ -167,7 +170,7 @@ class Dispatcher:
         """What may be claimed of which line, and what it is run with."""
         no_thread = self._free_threads() <= 0
         lines = [ready for ready in self._lines.values() if not (no_thread and self._is_plain(ready.line))]
-        shares, self._after_tenant = share_out(lines, self._free(), self._after_tenant, self._slots)
+        shares, self._after_tenant = share_out(lines, self._free(), self._after_tenant, self._slots.by_tenant)
         routes = []
         for share in shares:
             line = share.line
@@ -246,7 +249,8 @@ class Dispatcher:
 
     async def _ask(self, routes: Sequence[_Route]) -> Granted:
         """All of them unlimited, or one that is limited."""
-        shares, bytes_max = [_line_share(route) for route in routes], self.settings.input_bytes_max
+        children_only, bytes_max = self._slots.children_only, self.settings.input_bytes_max
+        shares = [_line_share(route, children_only) for route in routes]
         capability = routes[0].capability
         if capability.is_limited:
             return await claim_in_slots(
@@ -300,27 +304,17 @@ class Dispatcher:
         self._engine.journal.hub.publish(action.action_id)
         waited_us = (action.start_time_us or 0) - (action.ready_time_us or 0)
         self._engine.observer.claimed(action.queue or QUEUE_DEFAULT, waited_us / 1_000_000)
+        slot = self._slots.take(action.requester.tenant, int(not taken.tool.is_async))
         try:
-            task = take(self._engine, taken)
+            task = take(self._engine, taken._replace(holdings=(slot,)))
         except Exception:
             _log.exception("a claimed action cannot be started", extra={"action_id": action.action_id})
+            slot.end()
             return
+        task.add_done_callback(lambda _: slot.end())
         if held is not None:
             engine = self._engine
             engine.slots.give_back_after(engine.supervisor, engine.journal, task, held)
-        tenant, threads = action.requester.tenant, int(not taken.tool.is_async)
-        self.running += 1
-        self._threads += threads
-        self._slots[tenant] += 1
-        task.add_done_callback(lambda _: self._ended(tenant, threads))
-
-    def _ended(self, tenant: str, threads: int) -> None:
-        self.running -= 1
-        self._threads -= threads
-        self._slots[tenant] -= 1
-        if not self._slots[tenant]:
-            del self._slots[tenant]
-        self._engine.journal.doorbell.ring()
 
     def _freed(self, capability: str, tenant: str) -> None:
         """What was full of it may have room."""
@@ -355,12 +349,13 @@ class Dispatcher:
         return righted
 
 
-def _line_share(route: _Route) -> LineShare:
+def _line_share(route: _Route, children_only: bool) -> LineShare:
     limits = route.capability.contract.limits
     return LineShare(
         line=route.share.line,
         count_max=route.share.count_max,
         priority_last=route.share.priority_last,
+        children_only=children_only,
         timeout_default_seconds=limits.timeout_default_seconds,
         timeout_max_seconds=limits.timeout_max_seconds,
     )

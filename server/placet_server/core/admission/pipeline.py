@@ -62,8 +62,10 @@ async def pass_gates(kernel: Kernel, call: Call, *, anywhere: bool = False) -> C
         raise
 
 
-async def check(kernel: Kernel, call: Call, *, anywhere: bool = False) -> Checked:
-    """Raises the refusal of the first gate that says no. `anywhere`: it need not run here."""
+async def check(kernel: Kernel, call: Call, *, anywhere: bool = False, needs_key: bool = True) -> Checked:
+    """Raises the refusal of the first gate that says no. `anywhere`: it need not run here. `needs_key` False: something
+    else ties its repeats together.
+    """
     invocation = call.invocation
     if invocation.require_durability is not None:
         _check_durability(kernel, invocation.require_durability)
@@ -75,7 +77,7 @@ async def check(kernel: Kernel, call: Call, *, anywhere: bool = False) -> Checke
     if tool is None and not anywhere:
         raise HandlerNotFound(capability=capability.name, version=capability.version)
     canonical = check_input(capability, invocation.input_json)
-    clocks = check_contract(capability, invocation, call.time_left_seconds)
+    clocks = check_contract(capability, invocation, call.time_left_seconds, needs_key=needs_key)
     check_credential(capability, call.caller)
     key = bind_key(capability, call.caller, invocation.idempotency_key)
     return Checked(call, capability, tool, canonical, clocks, key)

@@ -74,7 +74,7 @@ async def store_row(journal: Journal, checked: Checked, row: SubmissionRow) -> A
     if written is None:
         return None
     journal.boundary.reached("intent_persisted", checked.capability.name)
-    action = _placed(journal, checked, row, written)
+    action = placed(journal, checked, row, written)
     journal.announce(line_of(action), (written.ready_time_us - written.time_us) / 1_000_000)
     return action
 
@@ -104,7 +104,7 @@ def new_row(
     return cast(SubmissionRow, row)
 
 
-def _placed(journal: Journal, checked: Checked, row: SubmissionRow, written: Written) -> Action:
+def placed(journal: Journal, checked: Checked, row: SubmissionRow, written: Written) -> Action:
     """The row as the statement wrote it."""
     members = members_of(journal, checked, row, written)
     members |= {

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from placet.app import Tool
 from placet_server.core.admission.credential import check_credential
+from placet_server.core.execution.child import Holding
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.judgement import Ending, Failed, StopCause, Stopped, judge
 from placet_server.core.execution.run import start_run
@@ -26,12 +27,14 @@ from placet_server.store import action as actions
 class Taken(NamedTuple):
     """An action that runs here under a lease of its own since it was claimed.
 
-    `begin_until`, by the loop's clock: later, somebody else may have found that nobody runs it."""
+    `begin_until`, by the loop's clock: later, somebody else may have found that nobody runs it. `holdings`: what the
+    run gives back while it waits for children."""
 
     action: Action
     capability: Capability
     tool: Tool
     begin_until: float
+    holdings: tuple[Holding, ...] = ()
 
 
 def take(engine: Engine, taken: Taken) -> asyncio.Task[object]:
@@ -75,6 +78,7 @@ def _start(
         deadline_cause=StopCause.TIMEOUT,
     )
     run = engine.new_run(work, action.action_id, OnCallerGone.DETACH)
+    run.holdings = taken.holdings
     start_run(engine, run, partial(acquire, engine, taken, run))
     return run
 

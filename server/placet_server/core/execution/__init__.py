@@ -12,6 +12,7 @@ context     what the handler is given
 finding     what became of an effect that may have happened
 lookup      asking a handler's lookup for it
 lookups     which of them are under way
+child       how a handler calls another capability, and what it lends while it waits
 judgement   how an attempt ended, and what that means: pure
 cancel      somebody asks to stop
 pause       queues that begin nothing for a while

@@ -1,43 +1,113 @@
-"""Somebody asks to stop."""
+"""Somebody asks to stop: an action, and all that it has called.
+
+The mark is set top down, and no child is admitted under a parent that has it. So whoever finds no open descendant
+without a mark has told them all. It is looked for by whoever asks, by the process that runs the action when it stops,
+and by whoever closes or rescues it: one of them lives to the end.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.judgement import StopCause, close_verdict
 from placet_server.core.publication.close import close_queued
+from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.read import get_action
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
+from placet_server.model.errors import StoreUnavailable
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import action as actions
+from placet_server.store import lineage
 
 CANCELLED_BATCH_MAX = 500
 
 
 async def cancel_action(engine: Engine, caller: Caller, action_id: str, reason: str) -> Action:
-    """Returns at once with the action as it is then: CANCELLED only if nothing ran.
+    """Returns with the action as it is then: CANCELLED only if nothing ran. What it has called is asked to stop, too.
 
     Terminal ones stay as they are. Raises NotFound.
     """
     journal = engine.journal
-    body = json.dumps({"reason": reason, "requester": caller.subject}, ensure_ascii=False, sort_keys=True)
-    async with journal.pool.connection() as connection:
-        await actions.request_cancel(
-            connection, tenant=caller.tenant, action_id=action_id, event_body=body, now=journal.clock.now()
-        )
+    await _mark(journal, caller.tenant, action_id, caller.subject, reason)
     action = await get_action(journal, caller, action_id, full=True)
-    if action.state is ActionState.QUEUED:
-        verdict = close_verdict(action, action.cancel_requested_time_us or 0)
-        if verdict is not None:
-            await close_queued(journal, action, verdict)
+    if await _close(journal, action):
         action = await get_action(journal, caller, action_id, full=True)
-    is_asked = action.cancel_requested_time_us is not None
-    if is_asked and not deliver_cancel(engine, action_id) and action.state is ActionState.RUNNING:
-        journal.relay.cancelled(action_id)
+    if action.cancel_requested_time_us is not None:
+        _tell(journal, action, engine)
+        await cancel_below(journal, action, requester=caller.subject, reason=reason, engine=engine)
     journal.hub.publish(action_id)
     return action
+
+
+async def cancel_below(
+    journal: Journal, action: Action, *, requester: str = "", reason: str = "", engine: Engine | None = None
+) -> int:
+    """Asks all open descendants to stop that nobody has asked yet; how many. Those that run here are told at once by
+    who has an `engine`.
+    """
+    tenant, count = action.requester.tenant, 0
+    requester = requester or action.requester.subject
+    reason = reason or f"{action.action_id} is not wanted any more"
+    while True:
+        async with journal.pool.connection() as connection:
+            below = await lineage.list_open_below(
+                connection, tenant, action.action_id, count_max=CANCELLED_BATCH_MAX
+            )
+        for child_id in below:
+            await _cancel_one(journal, tenant, child_id, requester, reason, engine)
+        count += len(below)
+        if not below:
+            return count
+
+
+async def cancel_below_for_sure(engine: Engine, action: Action) -> None:
+    """Of an attempt that nobody wants any more, and that is about to be settled: however long the store is away."""
+    while True:
+        try:
+            await cancel_below(engine.journal, action, engine=engine)
+            return
+        except StoreUnavailable:
+            await asyncio.sleep(engine.journal.poll_seconds)
+
+
+async def _cancel_one(
+    journal: Journal, tenant: str, action_id: str, requester: str, reason: str, engine: Engine | None
+) -> None:
+    await _mark(journal, tenant, action_id, requester, reason)
+    async with journal.pool.connection() as connection:
+        action = await actions.get(connection, tenant, action_id, full=False)
+    if action is not None and not await _close(journal, action):
+        _tell(journal, action, engine)
+    journal.hub.publish(action_id)
+
+
+async def _mark(journal: Journal, tenant: str, action_id: str, requester: str, reason: str) -> None:
+    body = json.dumps({"reason": reason, "requester": requester}, ensure_ascii=False, sort_keys=True)
+    async with journal.pool.connection() as connection:
+        await actions.request_cancel(
+            connection, tenant=tenant, action_id=action_id, event_body=body, now=journal.clock.now()
+        )
+
+
+async def _close(journal: Journal, action: Action) -> bool:
+    """Ends one that waits for a server, as nobody is to run it."""
+    if action.state is not ActionState.QUEUED:
+        return False
+    verdict = close_verdict(action, action.cancel_requested_time_us or 0)
+    if verdict is None:
+        return False
+    await close_queued(journal, action, verdict)
+    return True
+
+
+def _tell(journal: Journal, action: Action, engine: Engine | None) -> None:
+    if engine is not None and deliver_cancel(engine, action.action_id):
+        return
+    if action.state is ActionState.RUNNING:
+        journal.relay.cancelled(action.action_id)
 
 
 async def deliver_cancels(engine: Engine) -> int:

@@ -2,6 +2,9 @@
 over one standing.
 """
 
+# The SDK's time limits are arguments.
+# ruff: noqa: ASYNC109
+
 from __future__ import annotations
 
 import asyncio
@@ -9,22 +12,41 @@ import concurrent.futures
 import json
 import re
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from placet.context import CallerInfo, Context, Json, SyncContext
-from placet.failure import Cancelled
+from placet.failure import CallFailed, Cancelled
+from placet_server.core.execution.child import (
+    AT_ONCE_MAX,
+    CHILDREN_MAX,
+    ChildEnd,
+    Holding,
+    Lending,
+    check_step,
+    end_of,
+    refusal_of,
+    told,
+)
 from placet_server.core.execution.judgement import StopCause
 from placet_server.core.execution.runs import Run
-from placet_server.core.publication.journal import Journal
+from placet_server.core.execution.slot import SlotHolding
 from placet_server.core.publication.lane import Lane
 from placet_server.model.caller import Caller
+from placet_server.model.child_errors import ChildLimit
+from placet_server.model.errors import PlacetError
 from placet_server.model.event import EventType
 from placet_server.model.json_text import canonicalize_value
+from placet_server.model.outcome import EffectState
 from placet_server.store.batch_item import Advance
+
+if TYPE_CHECKING:
+    from placet_server.core.execution.engine import Engine
 
 OPERATION_LENGTH_MAX = 256
 CURSOR_BYTES_MAX = 64 * 1024
+INPUT_BYTES_MAX = 3 * 2**20
 
 # What Postgres or UTF-8 cannot hold.
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -45,8 +67,13 @@ class Attempt:
     _is_over = False
     _marks = 0
     _no_marks: asyncio.Event | None = None
+    _has_acted = False
+    _calls = 0
+    # Calls that have done something, or may have.
+    _effects = 0
+    _lending: Lending | None = None
 
-    def __init__(self, journal: Journal, run: Run) -> None:
+    def __init__(self, engine: Engine, run: Run) -> None:
         assert run.action is not None
         action = run.action
         self.run = run
@@ -57,7 +84,8 @@ class Attempt:
         is_callers = run.work.deadline_cause is StopCause.DEADLINE_EXCEEDED
         self.deadline = (run.begin if is_callers else self._begin) + run.work.timeout_seconds
         self.effect_begun = action.effect_begun
-        self._journal = journal
+        self._engine = engine
+        self._journal = engine.journal
 
     @property
     def lane(self) -> Lane:
@@ -100,6 +128,11 @@ class Attempt:
 
     async def effect(self) -> str:
         """Durable before it returns; only the first call writes."""
+        self._has_acted = True
+        return await self.effect_of_child()
+
+    async def effect_of_child(self) -> str:
+        """What a child does is done by its parent, too: a parent that is lost is not known to have done nothing."""
         if self._marking is None:
             self._marking = asyncio.Lock()
         async with self._marking:
@@ -111,6 +144,7 @@ class Attempt:
 
     async def checkpoint(self, operation: str, cursor: Json) -> None:
         """Whoever can name the provider's operation has touched the provider. Raises ValueError."""
+        self._has_acted = True
         if UNSTORABLE.search(operation):
             raise ValueError("operation has a NUL or a lone surrogate")
         if not 0 < len(operation) <= OPERATION_LENGTH_MAX:
@@ -127,6 +161,76 @@ class Attempt:
         )
         if touches:
             self._note_begun()
+
+    async def call(
+        self,
+        step: str,
+        capability: str,
+        input_json: str,
+        *,
+        version: str = "",
+        timeout_seconds: float | None = None,
+    ) -> ChildEnd:
+        """Runs another capability as a step of this action, and waits for its end. A refusal is an end.
+
+        Raises ValueError for a step or a timeout that cannot be, and Cancelled if this attempt may not go on.
+        """
+        check_step(step, timeout_seconds)
+        self.check_wanted()
+        self._calls += 1
+        if self._calls > CHILDREN_MAX:
+            return refusal_of(ChildLimit(limit="children", limit_max=CHILDREN_MAX))
+        children = self._engine.children
+        if children is None:
+            raise RuntimeError("this server admits no children")
+        if self._lending is None:
+            self._lending = Lending(self._holdings())
+            self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
+        self._effects += 1
+        try:
+            async with self._lending, self._at_once:
+                end = end_of(
+                    await children.call(self, step, capability, version, input_json, timeout_seconds)
+                )
+        except PlacetError as error:
+            end = refusal_of(error)
+        if end.outcome.effect in (None, EffectState.NOT_DONE):
+            self._effects -= 1
+        return end
+
+    def _holdings(self) -> Sequence[Holding]:
+        capability = self.run.work.capability
+        if capability.contract.limits.concurrency_max is None:
+            return self.run.holdings
+        return (*self.run.holdings, SlotHolding(self._journal, capability, self.action))
+
+    @property
+    def has_done_nothing(self) -> bool:
+        """A handler that says when it acts has not said so, and none of its children has done anything."""
+        marked, before = self.action.effect_marked, self.action.effect_unknown
+        return marked and not before and not self._has_acted and self._effects == 0
+
+    @property
+    def may_have_children(self) -> bool:
+        """This attempt or an earlier one has called, or may have."""
+        return self._calls > 0 or self.action.attempt > 1
+
+    def check_wanted(self) -> None:
+        """Raises Cancelled if the attempt was asked to stop, or has ended."""
+        self._check_goes_on()
+        if self.run.stop_cause is not None:
+            raise Cancelled
+
+    async def durably(self, writing: asyncio.Future[Any]) -> Any:
+        """What is under way counts when the handler ends: it is waited for, whether the handler is or not."""
+        self._marks += 1
+        writing.add_done_callback(self._written)
+        return await asyncio.shield(writing)
+
+    def _written(self, _: object) -> None:
+        self._marks -= 1
+        if not self._marks and self._no_marks is not None:
+            self._no_marks.set()
 
     def time_left(self) -> float:
         return max(0.0, self.deadline - asyncio.get_running_loop().time())
@@ -173,9 +277,7 @@ class Attempt:
                 )
             )
         finally:
-            self._marks -= 1
-            if not self._marks and self._no_marks is not None:
-                self._no_marks.set()
+            self._written(None)
         if written is None:
             raise LeaseLost
         self._journal.hub.publish(self.action.action_id)
@@ -206,6 +308,17 @@ class AsyncStanding(Context):
 
     async def progress(self, message: str, fraction: float | None = None) -> None:
         await self._attempt.progress(message, fraction)
+
+    async def call(
+        self,
+        step: str,
+        capability: str,
+        input: Json = None,
+        *,
+        version: str = "",
+        timeout: timedelta | float | None = None,
+    ) -> Json:
+        return await _call(self._attempt, step, capability, input, version, timeout)
 
     async def wait_cancelled(self) -> None:
         await self._attempt.run.cancelled.wait()
@@ -239,6 +352,17 @@ class ThreadStanding(SyncContext):
     def progress(self, message: str, fraction: float | None = None) -> None:
         self._there_and_back(self._attempt.progress(message, fraction))
 
+    def call(
+        self,
+        step: str,
+        capability: str,
+        input: Json = None,
+        *,
+        version: str = "",
+        timeout: timedelta | float | None = None,
+    ) -> Json:
+        return self._there_and_back(_call(self._attempt, step, capability, input, version, timeout))
+
     def wait_cancelled(self, timeout: float | None = None) -> bool:
         return self.stopped.wait(timeout)
 
@@ -261,6 +385,24 @@ def caller_info(caller: Caller) -> CallerInfo:
         roles=caller.roles,
         scopes=tuple(sorted(caller.scopes)),
     )
+
+
+async def _call(
+    attempt: Attempt,
+    step: str,
+    capability: str,
+    value: Json,
+    version: str,
+    timeout: timedelta | float | None,
+) -> Json:
+    """Raises CallFailed unless the child succeeds, and what `canonicalize_value` raises."""
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    text = canonicalize_value(value, bytes_max=INPUT_BYTES_MAX).text
+    end = await attempt.call(step, capability, text, version=version, timeout_seconds=seconds)
+    if end.output_json is None:
+        raise CallFailed(told(end.outcome))
+    output: Json = json.loads(end.output_json)
+    return output
 
 
 def _describe(context: Context | SyncContext, attempt: Attempt) -> None:

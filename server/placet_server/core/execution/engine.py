@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from placet_server.core.execution.child import ChildAdmitter
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.core.execution.lookups import Lookups
 from placet_server.core.execution.runs import Run, Runs, Work
@@ -61,9 +62,9 @@ class ExecutionSettings:
     handler_threads_max: int = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Engine:
-    """Belongs to one event loop."""
+    """Belongs to one event loop. `children`: set once the kernel is whole, as admission needs it."""
 
     journal: Journal
     handlers: HandlerTable
@@ -75,6 +76,7 @@ class Engine:
     lookups: Lookups = field(default_factory=Lookups)
     slots: Slots = field(default_factory=Slots)
     observer: Observer = field(default_factory=Unobserved)
+    children: ChildAdmitter | None = None
 
     def new_run(self, work: Work, action_id: str, on_caller_gone: OnCallerGone) -> Run:
         return Run(

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from typing import Any
 
-from placet.failure import CODE_LENGTH_MAX, Cancelled, Failure
+from placet.failure import CODE_LENGTH_MAX, CallFailed, Cancelled, Failure
 from placet_server.core.execution.context import UNSTORABLE, AsyncStanding, Attempt, LeaseLost, ThreadStanding
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.judgement import Ending, Failed, Raised, Returned, ReturnedBadly, Stopped
@@ -40,6 +40,8 @@ async def invoke(engine: Engine, attempt: Attempt) -> Ending:
         return read_output(run.work.capability, value)
     except Failure as failure:
         return _declared_or_raised(attempt, failure)
+    except CallFailed as failed:
+        return _failed_by_child(attempt, failed)
     except LeaseLost:
         raise
     except (asyncio.CancelledError, Cancelled):
@@ -137,6 +139,16 @@ def _declared(failure: Failure) -> Ending:
         category=FailureCategory(failure.category.upper()),
         effect=EffectState(failure.effect.upper()),
         retry_delay_seconds=None if delay is None else max(0.0, min(RETRY_DELAY_SECONDS_MAX, delay)),
+    )
+
+
+def _failed_by_child(attempt: Attempt, failed: CallFailed) -> Ending:
+    """That a child did not succeed says nothing of what else was done."""
+    return Failed(
+        code="call_failed",
+        message=storable(str(failed), MESSAGE_LENGTH_MAX),
+        category=FailureCategory.PERMANENT,
+        effect=EffectState.NOT_DONE if attempt.has_done_nothing else EffectState.UNKNOWN,
     )
 
 

@@ -11,11 +11,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
+from placet_server.core.execution.cancel import cancel_below_for_sure
 from placet_server.core.execution.context import Attempt, LeaseLost
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.invoke import invoke
-from placet_server.core.execution.judgement import Ending, Raised, StopCause, judge
+from placet_server.core.execution.judgement import UNWANTED, Ending, Raised, StopCause, judge
 from placet_server.core.execution.runs import Run
+from placet_server.core.execution.threads import ThreadHolding
 from placet_server.core.publication.settle import read_for_sure, settle
 from placet_server.model.action import Action
 from placet_server.model.errors import PlacetError
@@ -34,6 +36,7 @@ def start_run(engine: Engine, run: Run, acquire: Acquire) -> None:
     """
     if not run.work.tool.is_async:
         engine.threads.reserve()
+        run.holdings = (ThreadHolding(engine.threads), *run.holdings)
     engine.runs.add(run)
     run.task = engine.supervisor.start(_live(engine, run, acquire))
 
@@ -71,7 +74,7 @@ async def _live(engine: Engine, run: Run, acquire: Acquire) -> None:
 
 
 async def _attempt(engine: Engine, run: Run, action: Action) -> Action:
-    attempt = Attempt(engine.journal, run)
+    attempt = Attempt(engine, run)
     try:
         if attempt.effect_begun:
             engine.journal.boundary.reached("before_provider_call", action.capability)
@@ -80,6 +83,8 @@ async def _attempt(engine: Engine, run: Run, action: Action) -> Action:
             await _drain(attempt)
     except LeaseLost:
         return await _as_stored(engine, action)
+    if run.stop_cause in UNWANTED and attempt.may_have_children:
+        await cancel_below_for_sure(engine, action)
     engine.journal.boundary.reached("provider_response_received", action.capability)
     return await _settle(engine, run, attempt, ending)
 

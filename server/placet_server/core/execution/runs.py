@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from placet.app import Tool
+from placet_server.core.execution.child import Holding
 from placet_server.core.execution.judgement import StopCause
 from placet_server.core.execution.timers import Timer, TimerWheel
 from placet_server.model.action import Action, OnCallerGone
@@ -48,12 +49,15 @@ class Run:
 
     Waiters get the action as the attempt left it, None if it could not be acquired, or the error that
     acquiring it met. Waiting never owns the run: a waiter that goes away leaves it alone, but for what
-    `caller_gone` says."""
+    `caller_gone` says.
+
+    `holdings`: what it gives back while it waits for children."""
 
     # How every run begins: on the class, as most of them never change.
     action: Action | None = None
     task: asyncio.Task[Any] | None = None
     stop_cause: StopCause | None = None
+    holdings: tuple[Holding, ...] = ()
     handler_is_cancellable = False
     handler_was_entered = False
     handler_has_ended = False

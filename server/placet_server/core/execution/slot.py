@@ -16,7 +16,7 @@ from placet_server.core.publication.journal import Journal
 from placet_server.model.action import Action
 from placet_server.model.capability import Capability
 from placet_server.model.contract import Limits
-from placet_server.model.errors import Overloaded, PlacetError
+from placet_server.model.errors import Overloaded, PlacetError, StoreUnavailable
 from placet_server.store import slot
 from placet_server.store.session import Connection
 from placet_server.store.slot import Held
@@ -157,6 +157,26 @@ async def retake_slot(journal: Journal, capability: Capability, action: Action) 
         if held:
             return
         await asyncio.sleep(RETAKE_SECONDS)
+
+
+class SlotHolding:
+    """Of one attempt, which gives its slot back while it waits for a child."""
+
+    def __init__(self, journal: Journal, capability: Capability, action: Action) -> None:
+        self._journal = journal
+        self._capability = capability
+        self._action = action
+
+    async def lend(self) -> None:
+        await release_slot(self._journal, self._capability, self._action)
+
+    async def take_back(self) -> None:
+        while True:
+            try:
+                await retake_slot(self._journal, self._capability, self._action)
+                return
+            except StoreUnavailable:
+                await asyncio.sleep(RETAKE_SECONDS)
 
 
 async def _take(

@@ -14,6 +14,9 @@ from typing import Any
 
 from placet_server.model.errors import Overloaded
 
+# How many threads may wait for children, beside each that may work.
+LENT_SHARE = 8
+
 
 class HandlerThreads:
     """At most `threads_max` handlers at a time; who comes later is told at once, before anything is
@@ -23,8 +26,12 @@ class HandlerThreads:
     def __init__(self, threads_max: int, overdue_grace_seconds: float = 60.0) -> None:
         self._threads_max = threads_max
         self._overdue_grace_seconds = overdue_grace_seconds
-        self._executor = ThreadPoolExecutor(threads_max, thread_name_prefix="placet-handler")
+        # Made as they are needed: those that wait are beside those that work.
+        self._executor = ThreadPoolExecutor(
+            threads_max * (1 + LENT_SHARE), thread_name_prefix="placet-handler"
+        )
         self._reserved = 0
+        self._lent = 0
         self._deadlines: dict[int, float] = {}
         self._next_ticket = 0
 
@@ -44,6 +51,18 @@ class HandlerThreads:
     def release(self) -> None:
         """The slot of a reservation that never became a call, or whose call has returned."""
         self._reserved -= 1
+
+    def lend(self) -> None:
+        """The thread only waits for a child, which may need one. Raises Overloaded when too many wait so."""
+        if self._lent >= self._threads_max * LENT_SHARE:
+            raise Overloaded(limit="waiting_threads", limit_max=self._threads_max * LENT_SHARE)
+        self._lent += 1
+        self._reserved -= 1
+
+    def take_back(self) -> None:
+        """It works again, also if there are more than there should be: it could not be kept from it."""
+        self._lent -= 1
+        self._reserved += 1
 
     def call(self, function: Callable[[], Any], time_left_seconds: float) -> asyncio.Future[Any]:
         """Run in a thread, under a reservation.
@@ -69,6 +88,19 @@ class HandlerThreads:
     def close(self) -> None:
         """Without waiting: the process ends."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+class ThreadHolding:
+    """Of one run, whose thread only waits while it waits for a child."""
+
+    def __init__(self, threads: HandlerThreads) -> None:
+        self._threads = threads
+
+    async def lend(self) -> None:
+        self._threads.lend()
+
+    async def take_back(self) -> None:
+        self._threads.take_back()
 
 
 def _guarded(function: Callable[[], Any]) -> Callable[[], Any]:

@@ -39,7 +39,11 @@ def dead_letter(action: Action) -> Advance:
 
 
 def is_dead_letter(action: Action, state: ActionState) -> bool:
-    """Whether ending so makes it one: every spent budget does, and what failed with nobody waiting."""
+    """Whether ending so makes it one: every spent budget does, and what failed with nobody waiting. A child never is:
+    its parent is told.
+    """
+    if action.parent_id is not None:
+        return False
     return state is ActionState.EXHAUSTED or (state is ActionState.FAILED and action.is_submitted)
 
 

@@ -48,7 +48,7 @@ class RedriveCommand:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
     """`state` afterwards, None if there is no such action. `refused_rule`, if it was not changed: not_found,
-    not_terminal, effect_done, effect_ambiguous, key_taken or moved.
+    not_terminal, effect_done, effect_ambiguous, child, child_ambiguous, key_taken or moved.
     """
 
     action_id: str
@@ -159,6 +159,10 @@ def _rule_against(found: Found) -> str | None:
         return "not_terminal"
     if action.state is ActionState.SUCCEEDED or action.effect is EffectState.DONE:
         return "effect_done"
+    if action.parent_id is not None:
+        return "child"
+    if found.child_is_ambiguous:
+        return "child_ambiguous"
     return "key_taken" if found.key_is_taken else None
 
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from placet_server.core.execution.cancel import cancel_below
 from placet_server.core.execution.judgement import StopCause, Stopped, close_verdict, judge
 from placet_server.core.publication.close import close_queued
 from placet_server.core.publication.journal import Journal
@@ -76,6 +77,10 @@ async def rescue(journal: Journal) -> Rescued:
             for action, verdict in zip(lost, verdicts, strict=True)
         )
     )
+    for action in lost:
+        # Whoever asked for that, or was about to pass it on, may be gone with the boot.
+        if action.cancel_requested_time_us is not None:
+            await cancel_below(journal, action)
     return _count([action.state for action in settled if action is not None])
 
 
@@ -93,6 +98,9 @@ async def close_unwanted(journal: Journal) -> int:
         verdict = close_verdict(action, now) if action.state is ActionState.QUEUED else None
         if verdict is not None:
             closed += await close_queued(journal, action, verdict)
+            asked = action.cancel_requested_time_us is not None
+            if action.attempt > 0 and (asked or verdict.state is ActionState.CANCELLED):
+                await cancel_below(journal, action)
         else:
             await _correct(journal, action)
     return closed

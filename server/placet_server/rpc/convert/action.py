@@ -114,6 +114,10 @@ def _fill(message: action_pb2.Action, action: Action) -> None:
         message.queue = action.queue
         message.priority = action.priority
         message.generation = action.generation
+    if action.parent_id is not None:
+        message.parent_id = action.parent_id
+        message.root_id = action.root_id or ""
+        message.step_path = action.step_path
     if action.provider_operation:
         message.provider_operation = action.provider_operation
     _set_times(message, action)
@@ -145,6 +149,8 @@ def query_of(request: runtime_service_pb2.ListActionsRequest, after_action_id: s
         create_time_min_us=earliest,
         create_time_max_us=latest,
         action_id_prefix=wanted.action_id_prefix,
+        parent_id=wanted.parent_id,
+        root_id=wanted.root_id,
         page_size=request.page_size or PAGE_SIZE_DEFAULT,
         after_action_id=after_action_id,
     )

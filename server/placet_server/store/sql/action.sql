@@ -267,6 +267,15 @@ select * from action_summaries where tenant = :tenant and action_id = :action_id
 -- The actions that hold these keys, with their payloads; the digest of a key has the tenant in it.
 select * from action_records where key_digest = any (:key_digests::bytea[])
 
+-- part: matching
+-- Empty filters match all.
+where (cardinality(:capabilities::text[]) = 0 or capability = any (:capabilities::text[]))
+  and (cardinality(:states::text[]) = 0 or state = any (:states::text[]))
+  and (:requester::text is null or subject = :requester)
+  and labels::jsonb @> :labels::jsonb
+  and (:create_time_min_us::bigint is null or create_time_us >= :create_time_min_us)
+  and (:create_time_max_us::bigint is null or create_time_us < :create_time_max_us)
+
 -- name: list
 -- A page of a tenant's actions, newest first: at most scan_max rows are looked at, the last of them is told even if it does not match.
 with scanned as materialized (
@@ -281,17 +290,49 @@ with scanned as materialized (
 matching as (
     select *
     from scanned
-    where (cardinality(:capabilities::text[]) = 0 or capability = any (:capabilities::text[]))
-      and (cardinality(:states::text[]) = 0 or state = any (:states::text[]))
-      and (:requester::text is null or subject = :requester)
-      and labels::jsonb @> :labels::jsonb
-      and (:create_time_min_us::bigint is null or create_time_us >= :create_time_min_us)
-      and (:create_time_max_us::bigint is null or create_time_us < :create_time_max_us)
+    {matching}
     order by action_id desc
     limit :page_size
 )
 select m.*, s.scanned_count, s.last_scanned
 from (select count(*) as scanned_count, min(action_id::text) as last_scanned from scanned) as s
+left join matching as m on true
+order by m.action_id desc
+
+-- name: list_family
+-- The same of the children of one parent, or of the descendants of one root, as an action has many children at most, and few compared with a tenant.
+with member as materialized (
+    (
+        select tenant, action_id
+        from lineage
+        where tenant = :tenant and parent_id = :parent_id::uuid and action_id < :before and action_id between :floor and :ceiling
+        order by action_id desc
+        limit :scan_max
+    )
+    union all
+    (
+        select tenant, action_id
+        from lineage
+        where :parent_id::uuid is null and root_id = :root_id::uuid and tenant = :tenant and action_id < :before and action_id between :floor and :ceiling
+        order by action_id desc
+        limit :scan_max
+    )
+),
+scanned as materialized (
+    select s.*
+    from member as l join action_summaries as s on s.tenant = l.tenant and s.action_id = l.action_id
+    where num_nonnulls(l.tenant, l.action_id) = 2
+      and (:root_id::uuid is null or s.root_id = :root_id)
+),
+matching as (
+    select *
+    from scanned
+    {matching}
+    order by action_id desc
+    limit :page_size
+)
+select m.*, s.scanned_count, s.last_scanned
+from (select count(*) as scanned_count, min(action_id::text) as last_scanned from member) as s
 left join matching as m on true
 order by m.action_id desc
 

@@ -10,10 +10,15 @@ and (:queue::text is null or d.queue = :queue)
 and (:reason::text is null or d.reason = :reason)
 
 -- name: find
--- An action as a redrive looks at it: whether another one has taken its key over, and what its last redrive said.
+-- An action as a redrive looks at it: whether another one has taken its key over, whether a child of it is ambiguous, and what its last redrive said.
 select
     s.*,
     s.idempotency_key <> '' and s.key_digest is null as key_is_taken,
+    exists (
+        select
+        from lineage as l join actions as c on c.tenant = l.tenant and c.action_id = l.action_id
+        where l.tenant = s.tenant and l.parent_id = s.action_id and (c.state || '') = 'AMBIGUOUS'
+    ) as child_is_ambiguous,
     (
         select e.body
         from events as e
@@ -26,7 +31,7 @@ where s.tenant = :tenant and s.action_id = :action_id
 
 -- name: redrive
 -- Put an ended action back into line, as it was read, under a new generation, with its event. Never one whose effect is done or not known, nor one
--- whose key another action has taken over. The provider's deduplication counts anew: nothing of what was tried before took effect.
+-- whose key another action has taken over, nor a child, which its parent's redrive tries again. The provider's deduplication counts anew: nothing of what was tried before took effect.
 with clock as materialized (
     select coalesce(:now::timestamptz, statement_timestamp()) as at
 ),
@@ -62,6 +67,7 @@ again as (
       and (a.state || '') in ('FAILED', 'CANCELLED', 'EXHAUSTED')
       and not a.effect_unknown
       and a.effect is distinct from 'DONE'
+      and a.parent_id is null
       and (a.idempotency_key is null or a.key_digest is not null)
     returning a.*, c.at
 ),

@@ -94,6 +94,7 @@ select
     extract(epoch from x.attempt_timeout)::double precision as attempt_timeout_seconds,
     extract(epoch from x.queue_delay)::double precision as queue_delay_seconds, x.retry,
     (extract(epoch from x.budget_time) * 1000000)::bigint as budget_time_us, coalesce(x.generation, 1) as generation,
+    x.parent_id, x.root_id, coalesce(x.step_path, '') as step_path,
     case when octet_length(x.input) <= :input_bytes_max::integer then x.input end as input
 from picked as p
 left join claimed as x on x.tenant = p.tenant and x.action_id = p.action_id
@@ -107,7 +108,7 @@ line as materialized (
     select r.*
     from json_to_recordset(:lines::json) as r(
         queue text, capability text, version text, tenant text, count_max integer, after_priority smallint, after_time_us bigint, priority_last smallint,
-        timeout_default_seconds double precision, timeout_max_seconds double precision)
+        children_only boolean, timeout_default_seconds double precision, timeout_max_seconds double precision)
     where num_nonnulls(r.queue, r.capability, r.version, r.tenant) = 4
       and exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
       and not exists (select from queue_pauses as p where p.queue = r.queue and p.tenant in (r.tenant, '-'))
@@ -124,6 +125,8 @@ picked as materialized (
           and q.version = l.version
           and q.tenant = l.tenant
           and q.priority <= l.priority_last
+          -- Children have ids of version 8.
+          and (not l.children_only or substr(q.action_id::text, 15, 1) = '8')
           and (q.priority, q.ready_time) >= (l.after_priority, 'epoch'::timestamptz + l.after_time_us * interval '1 microsecond')
         order by q.priority, q.ready_time, q.action_id
         limit l.count_max
@@ -142,6 +145,7 @@ where q.queue = :queue
   and q.version = :version
   and q.tenant = :tenant
   and q.priority <= :priority_last::smallint
+  and (not :children_only::boolean or substr(q.action_id::text, 15, 1) = '8')
   and not exists (select from queue_pauses as p where p.queue = q.queue and p.tenant in (q.tenant, '-'))
 order by q.priority, q.ready_time, q.action_id
 limit :count_max

@@ -1,0 +1,249 @@
+"""The use case that a handler starts: an action that is a step of another one.
+
+A child passes the gates that every action passes, in the name of its parent's requester, and needs no key: parent, step
+and try are its id, so that the same step is the same child, whoever runs the parent when. It is admitted only under its
+parent's lease, in the statement that writes it. From there it is work like any other that was submitted: its retries
+are the server's, any server runs it, and what becomes of its parent changes nothing about it, but for a cancel.
+
+Which child a step is. The newest try, if it may have done something or may still do it: it succeeded, is open, is
+ambiguous, or has failed with its effect done. If it has ended without an effect, that is the answer, too; but not for a
+parent that was redriven since, nor, if no attempt of it had begun, for a later attempt of its parent: these try again,
+under the next number. What is waited for and ends is looked at anew.
+
+The store away means no answer yet: a call waits for it as long as its attempt lasts, because a child that was stored
+with its reply lost runs all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from placet.failure import Cancelled
+from placet_server.core.admission.pipeline import Call, Checked, check
+from placet_server.core.admission.submit import new_row, placed
+from placet_server.core.execution.cancel import deliver_cancel
+from placet_server.core.execution.context import Attempt, LeaseLost
+from placet_server.core.publication.lease import child_id
+from placet_server.core.publication.line import line_of
+from placet_server.model.action import (
+    PRIORITY_DEFAULT,
+    QUEUE_DEFAULT,
+    Action,
+    Invocation,
+    OnCallerGone,
+    Submission,
+)
+from placet_server.model.child_errors import ChildLimit, JournalMismatch
+from placet_server.model.errors import ContractViolation, PlacetError, StoreUnavailable
+from placet_server.model.json_text import canonicalize
+from placet_server.model.lifecycle import TERMINAL, ActionState
+from placet_server.model.outcome import EffectState
+from placet_server.store import action as actions
+from placet_server.store import lineage
+from placet_server.store.batch_item import ChildRow
+from placet_server.store.lineage import DEPTH_MAX, Tried
+
+if TYPE_CHECKING:
+    from placet_server.core.kernel import Kernel
+
+INPUT_BYTES_MAX = 3 * 2**20
+
+
+class _Step(NamedTuple):
+    """What a handler asked for."""
+
+    attempt: Attempt
+    name: str
+    call: Call
+    input_digest: str
+
+
+class Children:
+    """Belongs to one event loop."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    async def call(
+        self,
+        attempt: Attempt,
+        step: str,
+        capability: str,
+        version: str,
+        input_json: str,
+        timeout_seconds: float | None,
+    ) -> Action:
+        """See `ChildAdmitter.call`."""
+        invocation = Invocation(
+            capability=capability,
+            version=version,
+            input_json=input_json,
+            timeout_seconds=timeout_seconds,
+            on_caller_gone=OnCallerGone.DETACH,
+        )
+        call = Call(caller=attempt.run.work.caller, invocation=invocation)
+        try:
+            digest = canonicalize(input_json, bytes_max=INPUT_BYTES_MAX).digest.hex()
+            return await self._answer(_Step(attempt, step, call, digest))
+        except PlacetError as error:
+            self._kernel.engine.observer.refused(error.reason)
+            raise
+
+    async def _answer(self, step: _Step) -> Action:
+        """The end of the step's newest try, or of a new one."""
+        attempt = step.attempt
+        # The first attempt finds no child but its own, which its statement meets.
+        tried = await self._find(step) if attempt.action.attempt > 1 else None
+        while True:
+            if tried is None or _is_superseded(attempt.action, tried):
+                child = await self._admit(step, 1 if tried is None else tried.number + 1)
+                return await self._end(attempt, child)
+            _check_same(step, tried.action)
+            if tried.action.effect_class != "READ":
+                await attempt.effect_of_child()
+            end = await self._end(attempt, tried.action)
+            tried = tried._replace(action=end)
+            if not _is_superseded(attempt.action, tried):
+                return end
+
+    async def _find(self, step: _Step) -> Tried | None:
+        parent = step.attempt.action
+        while True:
+            step.attempt.check_wanted()
+            try:
+                async with self._kernel.journal.pool.connection() as connection:
+                    return await lineage.find_step(
+                        connection, parent.requester.tenant, parent.action_id, step.name
+                    )
+            except StoreUnavailable:
+                await self._pause()
+
+    async def _admit(self, step: _Step, number: int) -> Action:
+        """The child as it waits, or as it is found."""
+        while True:
+            step.attempt.check_wanted()
+            try:
+                checked = await check(self._kernel, step.call, anywhere=True, needs_key=False)
+                _check_effect(step.attempt.action, checked)
+                if checked.capability.contract.effect != "READ":
+                    await step.attempt.effect_of_child()
+                return await self._store(step, checked, number)
+            except StoreUnavailable:
+                await self._pause()
+
+    async def _store(self, step: _Step, checked: Checked, number: int) -> Action:
+        journal, attempt = self._kernel.journal, step.attempt
+        row = self._row(step, checked, number)
+        journal.boundary.reached("before_intent_persistence", checked.capability.name)
+        written = await attempt.durably(journal.writer.admit_child(row))
+        if written is None:
+            return await self._met(step, row)
+        journal.boundary.reached("intent_persisted", checked.capability.name)
+        child = placed(journal, checked, row, written)
+        journal.doorbell.ring(line_of(child))
+        return child
+
+    def _row(self, step: _Step, checked: Checked, number: int) -> ChildRow:
+        parent = step.attempt.action
+        place = Submission(
+            queue=parent.queue or QUEUE_DEFAULT,
+            priority=parent.priority if parent.is_submitted else PRIORITY_DEFAULT,
+        )
+        path = step.name if number == 1 else f"{step.name}#{number}"
+        left = step.attempt.time_left()
+        row: dict[str, Any] = dict(new_row(self._kernel.journal, checked, place, None))
+        # Nobody begins it once its parent's time is over, and no attempt of it is longer than that.
+        row |= {
+            "action_id": child_id(parent.action_id, path),
+            "attempt_timeout_seconds": min(checked.clocks.attempt_seconds, left),
+            "queue_delay_seconds": min(row["queue_delay_seconds"] or left, left),
+            "parent_id": parent.action_id,
+            "parent_lease_id": parent.lease_id,
+            "step": step.name,
+            "number": number,
+            "step_path": path,
+        }
+        return cast(ChildRow, row)
+
+    async def _met(self, step: _Step, row: ChildRow) -> Action:
+        """The child that is there; or why there is none. Raises LeaseLost, Cancelled, JournalMismatch, ChildLimit."""
+        parent = step.attempt.action
+        tenant = parent.requester.tenant
+        async with self._kernel.journal.pool.connection() as connection:
+            child = await actions.get(connection, tenant, row["action_id"], full=False)
+            stored = await actions.get(connection, tenant, parent.action_id, full=False)
+            deep = 0
+            if parent.parent_id is not None:
+                deep = await lineage.find_depth(connection, tenant, parent.parent_id, parent.action_id)
+        if child is not None:
+            _check_same(step, child)
+            return child
+        if stored is not None and stored.lease_id == parent.lease_id:
+            if stored.cancel_requested_time_us is not None:
+                deliver_cancel(self._kernel.engine, parent.action_id)
+                raise Cancelled
+            if deep >= DEPTH_MAX:
+                raise ChildLimit(limit="depth", limit_max=DEPTH_MAX)
+        raise LeaseLost
+
+    async def _end(self, attempt: Attempt, child: Action) -> Action:
+        """The child, terminal or ambiguous, with its output."""
+        journal = self._kernel.journal
+        tenant, action_id = child.requester.tenant, child.action_id
+        while True:
+            subscription = journal.hub.subscribe(action_id)
+            try:
+                attempt.check_wanted()
+                stored = await self._read(tenant, action_id)
+                if stored is not None:
+                    return stored
+                await journal.hub.wait(action_id, subscription, journal.poll_seconds)
+            finally:
+                journal.hub.unsubscribe(action_id, subscription)
+
+    async def _read(self, tenant: str, action_id: str) -> Action | None:
+        """Once it has ended."""
+        try:
+            async with self._kernel.journal.pool.connection() as connection:
+                child = await actions.get(connection, tenant, action_id, full=False)
+                ended = child is not None and _has_ended(child)
+                return await actions.get(connection, tenant, action_id, full=True) if ended else None
+        except StoreUnavailable:
+            return None
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._kernel.journal.poll_seconds)
+
+
+def _has_ended(child: Action) -> bool:
+    return child.state in TERMINAL or child.state is ActionState.AMBIGUOUS
+
+
+def _is_superseded(parent: Action, tried: Tried) -> bool:
+    """It has ended without an effect, for an earlier will; or for an earlier attempt, before it began."""
+    child = tried.action
+    failed = child.state in TERMINAL and child.state is not ActionState.SUCCEEDED
+    if not failed or child.effect is EffectState.DONE:
+        return False
+    return tried.generation < parent.generation or (child.attempt == 0 and tried.attempt < parent.attempt)
+
+
+def _check_effect(parent: Action, checked: Checked) -> None:
+    """Who asks for a READ repeats it freely, and must not repeat the effects of others by it. Raises
+    ContractViolation.
+    """
+    capability = checked.capability
+    if parent.effect_class == "READ" and capability.contract.effect != "READ":
+        raise ContractViolation(
+            capability=capability.name,
+            rule="read_calls_effect",
+            detail=f"{parent.capability} is declared to have no effect, so it calls nothing that has one.",
+        )
+
+
+def _check_same(step: _Step, child: Action) -> None:
+    """Raises JournalMismatch."""
+    asked = step.call.invocation
+    same = child.capability == asked.capability and child.input_digest == step.input_digest
+    if not same or (asked.version and asked.version != child.version):
+        raise JournalMismatch(step_path=child.step_path, action_id=child.action_id)

@@ -1,0 +1,118 @@
+"""How a handler calls another capability as a step of its own work. Admission implements it; the composition root puts
+the two together.
+
+Whoever waits for a child needs nothing but memory, so it gives back meanwhile what others need to get on: or parents
+could take everything, and none of their children would ever begin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from placet.failure import CallOutcome
+from placet_server.core.publication.outcome import outcome_of
+from placet_server.model.action import Action
+from placet_server.model.errors import PlacetError
+from placet_server.model.lifecycle import ActionState
+from placet_server.model.outcome import Outcome, OutcomeKind
+
+if TYPE_CHECKING:
+    from placet_server.core.execution.context import Attempt
+
+# "#" is kept for the tries of a step.
+STEP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+CHILDREN_MAX = 1000
+AT_ONCE_MAX = 64
+
+
+class ChildAdmitter(Protocol):
+    async def call(
+        self,
+        attempt: Attempt,
+        step: str,
+        capability: str,
+        version: str,
+        input_json: str,
+        timeout_seconds: float | None,
+    ) -> Action:
+        """The child, terminal or ambiguous. Called again, also by a later attempt, a step is the same child.
+
+        Raises the refusal of a gate, JournalMismatch, ChildLimit; and Cancelled when the attempt may not go on."""
+
+
+class Holding(Protocol):
+    """Something that others need, which a run holds while it works."""
+
+    async def lend(self) -> None:
+        """Given back for a while. May raise PlacetError, and then is not given back."""
+
+    async def take_back(self) -> None:
+        """Raises nothing but CancelledError; the run may then end without it."""
+
+
+class ChildEnd(NamedTuple):
+    """How a call ended: `output_json` if and only if it succeeded. A refusal has no action."""
+
+    outcome: Outcome
+    output_json: str | None = None
+
+
+class Lending:
+    """What a run holds, given back while at least one of its calls waits."""
+
+    _waiting = 0
+
+    def __init__(self, holdings: Sequence[Holding]) -> None:
+        self._holdings = holdings
+        self._lent: list[Holding] = []
+
+    async def __aenter__(self) -> None:
+        self._waiting += 1
+        if self._waiting == 1:
+            try:
+                for holding in self._holdings:
+                    await holding.lend()
+                    self._lent.append(holding)
+            except BaseException:
+                await self.__aexit__()
+                raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._waiting -= 1
+        if self._waiting == 0:
+            while self._lent:
+                await self._lent.pop().take_back()
+
+
+def check_step(step: str, timeout_seconds: float | None) -> None:
+    """Raises ValueError: that is a mistake in the handler."""
+    if not STEP.fullmatch(step):
+        raise ValueError(f"a step is 1 to 64 of letters, digits, '_', '.' and '-', not {step!r}")
+    if timeout_seconds is not None and timeout_seconds <= 0:
+        raise ValueError(f"a timeout is more than 0 seconds, not {timeout_seconds}")
+
+
+def end_of(child: Action) -> ChildEnd:
+    output = child.output_json if child.state is ActionState.SUCCEEDED else None
+    return ChildEnd(outcome_of(child), output)
+
+
+def refusal_of(error: PlacetError) -> ChildEnd:
+    """Nothing was stored, and nothing ran."""
+    return ChildEnd(Outcome(kind=OutcomeKind.REFUSED, reason=error.reason, message=error.text()))
+
+
+def told(outcome: Outcome) -> CallOutcome:
+    """As the handler is told."""
+    return CallOutcome(
+        kind=outcome.kind.value.lower(),
+        reason=outcome.reason or "",
+        action_id=outcome.action_id,
+        attempt=outcome.attempt,
+        effect=None if outcome.effect is None else outcome.effect.value.lower(),
+        failure_code=outcome.failure_code,
+        message=outcome.message,
+        retry_delay_seconds=outcome.retry_delay_seconds,
+    )

@@ -1,0 +1,95 @@
+"""A redrive of a parent meets the children that it has: what is done stays done, what failed is tried again."""
+
+from typing import Any
+
+import pytest
+
+import placet
+from placet.context import Context
+from placet_server.core.kernel import Kernel
+from placet_server.core.publication.lease import child_id
+from placet_server.core.recovery.redrive import RedriveCommand, redrive
+from placet_server.model.action import Action
+from placet_server.model.lifecycle import ActionState
+from tests.core.family import family
+from tests.core.kernels import ALICE, QUEUE, open_kernel, output, put, read, work_off
+from tests.postgres import Database
+
+
+async def again(kernel: Kernel, action: Action) -> str:
+    """The rule against it, if there is one."""
+
+    async def attempts(_: Action) -> int:
+        return 3
+
+    command = RedriveCommand(action_ids=(action.action_id,), reason="mended")
+    (selected,) = await redrive(kernel.journal, ALICE, command, attempts)
+    return selected.refused_rule
+
+
+async def test_what_succeeded_is_reused_and_what_failed_is_tried_under_a_new_path(database: Database) -> None:
+    mended = False
+    done: list[str] = []
+
+    async def ship(context: Context) -> Any:
+        await context.call("charge", "work.unsafe", {"order": "charge"})
+        parcel = await context.call("parcel", "work.unsafe", {"order": "parcel" if mended else "none"})
+        return {"order": str(parcel)}
+
+    async def child(context: Context) -> Any:
+        step = context.effect_key
+        done.append(step)
+        if len(done) == 2:
+            raise placet.Failure("no_box", effect="not_done")
+        return {"order": "ok"}
+
+    shop = family(ship, child=child, caller="work.unsafe_marked")
+    shop.touch = False
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+        parent = (await put(kernel, "work.unsafe_marked", {}, "k")).action
+        await work_off(kernel)
+        # The charge is done, so nobody says that nothing was: that is for a person to say.
+        assert ActionState.AMBIGUOUS is (await read(kernel, parent.action_id)).state
+        async with kernel.journal.pool.connection() as connection:
+            await connection.execute(
+                "update actions set state = 'FAILED', effect = 'NOT_DONE', effect_unknown = false,"
+                " settle_time = now() where action_id = $1",
+                parent.action_id,
+            )
+        mended = True
+        failed = await read(kernel, child_id(parent.action_id, "parcel"))
+        assert ("child", ActionState.FAILED) == (await again(kernel, failed), failed.state)
+        assert "" == await again(kernel, parent)
+        await work_off(kernel)
+        ended = await read(kernel, parent.action_id)
+        assert (ActionState.SUCCEEDED, 2) == (ended.state, ended.generation)
+        assert {"order": "{'order': 'ok'}"} == output(ended)
+        second = await read(kernel, child_id(parent.action_id, "parcel#2"))
+        assert ("parcel#2", ActionState.SUCCEEDED) == (second.step_path, second.state)
+        # The charge once, the parcel twice, under keys of their own.
+        assert 3 == len(done) == len(set(done))
+
+
+@pytest.mark.parametrize("attempt", [1])
+async def test_an_ambiguous_child_is_resolved_first(database: Database, attempt: int) -> None:
+    kinds: list[str] = []
+
+    async def ship(context: Context) -> Any:
+        try:
+            await context.call("charge", "work.unsafe", {})
+        except placet.CallFailed as failed:
+            kinds.append(failed.outcome.kind)
+        raise placet.Failure("later", effect="not_done")
+
+    async def charge(context: Context) -> Any:
+        raise RuntimeError("who knows")
+
+    shop = family(ship, child=charge)
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+        parent = (await put(kernel, "work.idempotent", {}, "k")).action
+        await work_off(kernel)
+        parent = await read(kernel, parent.action_id)
+        child = await read(kernel, child_id(parent.action_id, "charge"))
+        assert (ActionState.FAILED, ActionState.AMBIGUOUS) == (parent.state, child.state)
+        assert ["ambiguous"] * attempt == kinds
+        assert "child_ambiguous" == await again(kernel, parent)
