@@ -169,11 +169,15 @@ async def dispatch(kernel: Kernel) -> None:
 async def work_off(kernel: Kernel, seconds: float = 30.0) -> None:
     """Until nothing that could be claimed is left, and nothing runs."""
     assert kernel.dispatcher is not None
+    idle = 0
     async with asyncio.timeout(seconds):
-        while True:
+        # What ends while a claim is under way may have kept that claim from more: so one more look.
+        while idle < 2:
             await dispatch(kernel)
-            if not len(kernel.engine.runs):
-                return
+            if not len(kernel.engine.runs) and not kernel.dispatcher.is_busy:
+                idle += 1
+                continue
+            idle = 0
             # What runs may put more in line, and wait for it.
             ring = asyncio.ensure_future(kernel.journal.doorbell.wait(1.0))
             runs = [run.task for run in kernel.engine.runs if run.task is not None]

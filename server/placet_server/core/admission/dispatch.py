@@ -293,7 +293,7 @@ class Dispatcher:
         for share in (route.share for route in routes):
             if counts[share.line] < share.count_max:
                 del self._lines[share.line]
-                if share.priority_last < PRIORITY_LAST:
+                if share.priority_last < PRIORITY_LAST or self._slots.children_only:
                     self._look_at = 0.0
         if not self._lines and self._after is not None:
             self._look_at = 0.0
