@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 import placet
-from placet.v1 import action_pb2, outcome_pb2
+from placet.v1 import action_pb2, error_reason_pb2, outcome_pb2
 from placet.v1 import connector_service_pb2 as pb
 from tests.sdk.dialler import Dialler, Stream, dialled, until
 from tests.sdk.errand import Errands
@@ -316,3 +316,77 @@ async def test_a_dialler_that_only_listens_gets_its_answer() -> None:
         await stream.call.done_writing()
         errands.open.set()
         assert ["result", grpc.StatusCode.OK] == await stream.names()
+
+
+async def test_a_child_is_called_and_its_end_comes_back_by_number() -> None:
+    async def run(context: placet.Context) -> Any:
+        async with asyncio.TaskGroup() as group:
+            one = group.create_task(context.call("one", "pay.charge", {"n": 1}, version="2", timeout=1.5))
+            two = group.create_task(context.call("two", "pay.charge", {"n": 2}))
+        return [one.result(), two.result()]
+
+    errands = Errands()
+    errands.runs["it"] = run
+    async with dialled(errands.app) as dialler:
+        stream = await dialler.begun("desk.run", {"what": "it"})
+        frames = [await stream.next(), await stream.next()]
+        assert [("child_call", 1), ("child_call", 2)] == [(name, frame.number) for name, frame in frames]
+        first = frames[0][1]
+        assert ("one", "pay.charge", "2", '{"n":1}') == (
+            first.step,
+            first.capability,
+            first.version,
+            first.input_json,
+        )
+        assert 1.5 == first.timeout.ToTimedelta().total_seconds()
+        assert not frames[1][1].HasField("timeout")
+        for number in (2, 1, 7):
+            await stream.send(
+                child_result=pb.ChildResult(number=number, action_id="a", output_json=f"{number}")
+            )
+        assert "[1,2]" == (await stream.settled()).output_json
+
+
+@pytest.mark.parametrize(
+    ("effect", "attempt", "certain"),
+    [
+        ("NOT_DONE", 1, True),
+        ("UNSPECIFIED", 1, True),
+        ("NOT_DONE", 2, False),
+        ("UNKNOWN", 1, False),
+        ("DONE", 1, False),
+    ],
+)
+async def test_a_child_that_fails_is_told_and_fails_who_lets_it_pass(
+    effect: str, attempt: int, certain: bool
+) -> None:
+    app, told = placet.App("desk"), []
+
+    @app.tool("desk.order", "unsafe", effect_marked=True)
+    def order(context: placet.SyncContext) -> None:
+        try:
+            context.call("pay", "pay.charge")
+        except placet.CallFailed as failed:
+            told.append(failed.outcome)
+            raise
+
+    outcome = outcome_pb2.Outcome(
+        kind=outcome_pb2.OUTCOME_KIND_FAILED,
+        reason=error_reason_pb2.ERROR_REASON_HANDLER_FAILED,
+        failure_code="card_declined",
+        effect=outcome_pb2.EffectState.Value(f"EFFECT_STATE_{effect}"),
+    )
+    async with dialled(app) as dialler:
+        stream = await dialler.begun("desk.order", attempt=attempt)
+        name, frame = await stream.next()
+        assert ("child_call", "null") == (name, frame.input_json)
+        await stream.send(child_result=pb.ChildResult(number=1, action_id="a", outcome=outcome))
+        failure = await stream.settled()
+    known = outcome_pb2.EFFECT_STATE_NOT_DONE if certain else outcome_pb2.EFFECT_STATE_UNKNOWN
+    assert ("call_failed", known) == (failure.code, failure.effect)
+    assert ("failed", "HANDLER_FAILED", "a", "card_declined") == (
+        told[0].kind,
+        told[0].reason,
+        told[0].action_id,
+        told[0].failure_code,
+    )

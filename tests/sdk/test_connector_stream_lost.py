@@ -206,7 +206,7 @@ async def test_while_any_attempt_of_the_action_runs_nothing_is_certain() -> None
 
 
 class _Settled:
-    is_touched = True
+    may_have_acted = True
 
 
 def test_the_table_forgets_the_oldest_that_have_ended_and_nothing_that_runs() -> None:

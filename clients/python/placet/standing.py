@@ -1,5 +1,8 @@
 """`Context` and `SyncContext` over whatever runs the attempt: the server, or a connector."""
 
+# The SDK's time limits are arguments.
+# ruff: noqa: ASYNC109
+
 from __future__ import annotations
 
 import asyncio
@@ -7,6 +10,7 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 from placet.context import CallerInfo, Context, Json, SyncContext
@@ -55,6 +59,10 @@ class Attempt(Protocol):
 
     async def progress(self, message: str, fraction: float | None) -> None: ...
 
+    async def call(
+        self, step: str, capability: str, value: Json, version: str, timeout_seconds: float | None
+    ) -> Json: ...
+
 
 class AsyncStanding(Context):
     """For async handlers, on the attempt's event loop."""
@@ -82,6 +90,17 @@ class AsyncStanding(Context):
 
     async def progress(self, message: str, fraction: float | None = None) -> None:
         await self._attempt.progress(message, fraction)
+
+    async def call(
+        self,
+        step: str,
+        capability: str,
+        input: Json = None,
+        *,
+        version: str = "",
+        timeout: timedelta | float | None = None,
+    ) -> Json:
+        return await self._attempt.call(step, capability, input, version, _seconds(timeout))
 
     async def wait_cancelled(self) -> None:
         await self._attempt.wait_stopped()
@@ -115,6 +134,18 @@ class ThreadStanding(SyncContext):
     def progress(self, message: str, fraction: float | None = None) -> None:
         self._there_and_back(self._attempt.progress(message, fraction))
 
+    def call(
+        self,
+        step: str,
+        capability: str,
+        input: Json = None,
+        *,
+        version: str = "",
+        timeout: timedelta | float | None = None,
+    ) -> Json:
+        seconds = _seconds(timeout)
+        return self._there_and_back(self._attempt.call(step, capability, input, version, seconds))
+
     def wait_cancelled(self, timeout: float | None = None) -> bool:
         return self.stopped.wait(timeout)
 
@@ -141,6 +172,10 @@ def guarded(function: Callable[[], T]) -> Callable[[], T]:
             raise RuntimeError(f"a handler raised {type(stop).__name__}") from stop
 
     return call
+
+
+def _seconds(timeout: timedelta | float | None) -> float | None:
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
 
 
 def _describe(context: Context | SyncContext, facts: Facts) -> None:

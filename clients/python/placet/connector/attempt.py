@@ -21,7 +21,7 @@ from placet.app import Tool
 from placet.connector import frame
 from placet.connector.outlet import Kind, Numbered, Outlet, Question
 from placet.context import CallerInfo, Json
-from placet.failure import Cancelled, Failure
+from placet.failure import CallFailed, Cancelled, Failure
 from placet.standing import AsyncStanding, AttemptLost, Facts, ThreadStanding, guarded
 from placet.v1 import action_pb2, capability_pb2
 from placet.v1 import connector_service_pb2 as pb
@@ -31,6 +31,8 @@ PROCEED_SECONDS = 10.0
 LATE_SECONDS = 1.0
 # From the deadline on, for an answer to what was said at the last moment.
 ACK_SECONDS = 10.0
+CALLS_MAX = 64
+CALL_FAILED = "call_failed"
 
 log = logging.getLogger("placet.connector")
 
@@ -48,6 +50,9 @@ class Attempt:
         self._outlets: list[Outlet] = []
         self._questions: list[Question] = []
         self._marking = asyncio.Lock()
+        self._calling = asyncio.Semaphore(CALLS_MAX)
+        # Children that have done something, or may have.
+        self._effects = 0
         self._stopped = asyncio.Event()
         self._decided: asyncio.Future[bool] = self._loop.create_future()
         self._standing: ThreadStanding | None = None
@@ -56,6 +61,11 @@ class Attempt:
         self._is_over = False
         self.is_touched = not tool.effect_marked
         """The provider may have been touched."""
+
+    @property
+    def may_have_acted(self) -> bool:
+        """This attempt or a child of it may have done something."""
+        return self.is_touched or self._effects > 0
 
     async def may_begin(self) -> bool:
         """Once Placet says so. False: nobody says it any more."""
@@ -78,6 +88,8 @@ class Attempt:
             return frame.result(await self._call())
         except Failure as failure:
             return self._declared(failure)
+        except CallFailed as failed:
+            return self._declared(self._failed_by_child(failed))
         except (asyncio.CancelledError, Cancelled):
             return self._undeclared(None)
         # Also SystemExit and KeyboardInterrupt: a handler does not end the process.
@@ -184,6 +196,26 @@ class Attempt:
         said = frame.progress(message, fraction)
         await self._say(lambda number: pb.InvokeResponse(progress=_numbered(said, number)))
 
+    async def call(
+        self, step: str, capability: str, value: Json, version: str, timeout_seconds: float | None
+    ) -> Json:
+        """Another capability as a step of this attempt. Raises CallFailed, ValueError."""
+        said = frame.child_call(step, capability, value, version, timeout_seconds)
+        if self._stopped.is_set():
+            raise Cancelled
+        self._effects += 1
+        async with self._calling:
+            ended: pb.ChildResult = await self._ask(
+                "child", lambda number: pb.InvokeResponse(child_call=_numbered(said, number))
+            )
+        if ended.WhichOneof("ending") == "output_json":
+            output: Json = json.loads(ended.output_json)
+            return output
+        outcome = frame.call_outcome(ended)
+        if outcome.effect in (None, "not_done"):
+            self._effects -= 1
+        raise CallFailed(outcome)
+
     # How.
 
     async def _call(self) -> Any:
@@ -234,6 +266,11 @@ class Attempt:
     def _lose_questions(self) -> None:
         for question in self._questions:
             question.lost(AttemptLost())
+
+    def _failed_by_child(self, failed: CallFailed) -> Failure:
+        """Nothing was done, if nothing that does anything was begun; of earlier attempts nothing is known here."""
+        is_certain = not self.may_have_acted and self._start.attempt == 1
+        return Failure(CALL_FAILED, str(failed), effect="not_done" if is_certain else "unknown")
 
     def _declared(self, failure: Failure) -> pb.InvokeResponse:
         """A failure whose members are not what its class promises declares nothing."""

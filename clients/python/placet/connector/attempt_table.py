@@ -93,7 +93,7 @@ class AttemptTable:
         """The handler has ended."""
         work, attempt = self._running.pop(key)
         forget_time = self._clock() + self._kept_seconds
-        self._keep(key, Ended(work, answer, not attempt.is_touched, forget_time, answer.ByteSize()))
+        self._keep(key, Ended(work, answer, not attempt.may_have_acted, forget_time, answer.ByteSize()))
 
     def settle(self, key: Key) -> None:
         """Placet has the answer; a second start is turned away from here on."""

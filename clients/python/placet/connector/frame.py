@@ -9,9 +9,9 @@ from typing import Any
 
 from google.protobuf import duration_pb2
 
-from placet.failure import CODE_LENGTH_MAX, Category, Effect, Failure
+from placet.failure import CODE_LENGTH_MAX, CallOutcome, Category, Effect, Failure
 from placet.v1 import connector_service_pb2 as pb
-from placet.v1 import outcome_pb2
+from placet.v1 import error_reason_pb2, outcome_pb2
 
 PAYLOAD_BYTES_MAX = 3 * 1024 * 1024
 CHUNK_BYTES_MAX = 256 * 1024
@@ -84,6 +84,39 @@ def progress(message: str, fraction: float | None) -> pb.InvokeProgress:
     if fraction is not None and not 0.0 <= fraction <= 1.0:
         raise ValueError(f"fraction is from 0 to 1, not {fraction}")
     return pb.InvokeProgress(message=storable(message, PROGRESS_LENGTH_MAX), fraction=fraction)
+
+
+def child_call(
+    step: str, capability: str, value: Any, version: str, timeout_seconds: float | None
+) -> pb.ChildCall:
+    """Without its number. Raises ValueError: that is a mistake in the handler."""
+    if not _STEP.fullmatch(step):
+        raise ValueError(f"a step is 1 to 64 of letters, digits, '_', '.' and '-', not {step!r}")
+    if timeout_seconds is not None and timeout_seconds <= 0:
+        raise ValueError(f"a timeout is more than 0 seconds, not {timeout_seconds}")
+    text = json_text(value)
+    _check_size("child's input", text.encode(), PAYLOAD_BYTES_MAX)
+    said = pb.ChildCall(step=step, capability=capability, version=version, input_json=text)
+    if timeout_seconds is not None:
+        said.timeout.CopyFrom(duration(max(timeout_seconds, 1e-6)))
+    return said
+
+
+def call_outcome(ended: pb.ChildResult) -> CallOutcome:
+    """As the handler is told."""
+    outcome = ended.outcome
+    effect = outcome_pb2.EffectState.Name(outcome.effect).removeprefix("EFFECT_STATE_").lower()
+    delay = outcome.retry_delay.ToTimedelta().total_seconds() if outcome.HasField("retry_delay") else None
+    return CallOutcome(
+        kind=outcome_pb2.OutcomeKind.Name(outcome.kind).removeprefix("OUTCOME_KIND_").lower(),
+        reason=error_reason_pb2.ErrorReason.Name(outcome.reason).removeprefix("ERROR_REASON_"),
+        action_id=ended.action_id,
+        attempt=outcome.attempt,
+        effect=None if effect == "unspecified" else effect,
+        failure_code=outcome.failure_code,
+        message=outcome.message,
+        retry_delay_seconds=delay,
+    )
 
 
 def result(value: Any) -> pb.InvokeResponse:

@@ -168,6 +168,9 @@ class Service:
                     outlet.answered("effect", 1)
                 case "checkpoint_ack":
                     outlet.answered("checkpoint", request.checkpoint_ack.number)
+                case "child_result":
+                    ended = request.child_result
+                    outlet.answered("child", ended.number, ended)
                 case "proceed" if attempt is not None:
                     attempt.proceed()
                 case "cancel" if attempt is not None:
