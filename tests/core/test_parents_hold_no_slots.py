@@ -11,7 +11,9 @@ from placet_server.core.admission.dispatch import QueueSettings
 from placet_server.core.admission.dispatch_slot import Slots
 from placet_server.core.execution.engine import ExecutionSettings
 from placet_server.core.kernel import Kernel
-from tests.core.kernels import open_kernel, put, work_off
+from placet_server.core.publication.read import wait_action
+from placet_server.loops.queue_runner import QueueRunner
+from tests.core.kernels import ALICE, open_kernel, put, work_off
 from tests.postgres import Database
 
 PARENTS = 6
@@ -84,9 +86,11 @@ async def test_parents_of_a_limited_capability_that_calls_itself_all_end(databas
         return "done"
 
     async with open_kernel(database.dsn, app, queue=QueueSettings(poll_seconds=0.0, slots_max=2)) as kernel:
-        for _ in range(2):
-            await put(kernel, "shop.nest", {})
-        await work_off(kernel)
+        assert kernel.dispatcher is not None
+        kernel.engine.supervisor.start(QueueRunner(kernel.dispatcher, kernel.journal.doorbell).run())
+        roots = [(await put(kernel, "shop.nest", {})).action for _ in range(2)]
+        for root in roots:
+            await wait_action(kernel.journal, ALICE, root.action_id, 20)
         assert [("shop.nest", "SUCCEEDED", 6)] == await ended(kernel)
         assert 1 == at_once_max
 
