@@ -60,8 +60,9 @@ class CommandLine:
 class DevServer:
     """`placet dev` on free ports."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, *options: str) -> None:
         self.data = data
+        self._options = options
         self.ready: dict[str, Any] = {}
         self._process: subprocess.Popen[bytes]
 
@@ -70,7 +71,7 @@ class DevServer:
         return self.data / "token"
 
     def __enter__(self) -> Self:
-        command = [*COMMAND, "dev", "--port", "0", "--data", str(self.data), "--json"]
+        command = [*COMMAND, "dev", "--port", "0", "--data", str(self.data), "--json", *self._options]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, env=clean_environment())
         line = first_line(self._process)
         if not line:

@@ -11,14 +11,20 @@ from placet.app import App
 from placet.context import Context, SyncContext
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import child_id
+from placet_server.core.publication.read import list_actions
 from placet_server.core.recovery.rescue import rescue
 from placet_server.loops.queue_runner import QueueRunner
 from placet_server.model.action import Action, Submission
+from placet_server.model.caller import Caller
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
+from placet_server.model.query import ActionQuery
 from placet_server.store.lineage import DEPTH_MAX
 from tests.core.family import family
 from tests.core.kernels import (
+    ALICE,
+    BOB,
+    EVE,
     QUEUE,
     declare_dead,
     dispatch,
@@ -303,6 +309,37 @@ async def test_a_family_has_a_bounded_depth(database: Database) -> None:
         await work_off(kernel)
         assert f"{DEPTH_MAX} CHILD_LIMIT" == output(await read(kernel, parent.action_id))
         assert DEPTH_MAX == len(await children(kernel))
+
+
+async def test_a_family_is_listed_to_its_own_tenant_page_by_page(database: Database) -> None:
+    async def ship(context: Context) -> Any:
+        for number in range(5):
+            await context.call(f"part.{number}", "work.read", {})
+        return {"order": "5"}
+
+    shop = family(ship)
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+        parent = (await put(kernel, "work.idempotent", {}, "k")).action
+        await put(kernel, "work.idempotent", {}, "other")
+        await work_off(kernel)
+
+        async def listed(caller: Caller, **query: Any) -> list[str]:
+            found, after = [], ""
+            while True:
+                asked = ActionQuery(page_size=2, after_action_id=after, **query)
+                page = await list_actions(kernel.journal, caller, asked)
+                found += [action.step_path for action in page.actions]
+                after = page.next_after_action_id
+                if not after:
+                    return sorted(found)
+
+        steps = [f"part.{number}" for number in range(5)]
+        assert steps == await listed(ALICE, parent_id=parent.action_id)
+        assert steps == await listed(BOB, root_id=parent.action_id, capabilities=("work.read",))
+        assert [] == await listed(ALICE, parent_id=parent.action_id, states=(ActionState.FAILED,))
+        assert [] == await listed(EVE, parent_id=parent.action_id)
+        assert [] == await listed(EVE, root_id=parent.action_id)
+        assert 12 == len(await listed(ALICE))
 
 
 async def test_an_attempt_has_a_bounded_number_of_calls(

@@ -118,6 +118,12 @@ async def send(context: placet.Context, order: str) -> Any:
     return await ask("POST", "/messages", {"to": order, "text": "paid"})
 
 
+@app.tool("till.ship", "idempotent", effect_marked=True, hazards=["message"], no_approval="a test")
+async def ship(context: placet.Context, order: str) -> Any:
+    """Its effect is its child's, which is unsafe."""
+    return await context.call("notice", "till.send", {"order": order})
+
+
 @app.tool("till.send_unmarked", "unsafe", hazards=["message"], no_approval="a test")
 def send_unmarked(context: SyncContext, order: str) -> Any:
     """In a thread, unlike the others."""

@@ -170,10 +170,15 @@ class Client:
         create_time_min: datetime | None = None,
         create_time_max: datetime | None = None,
         action_id_prefix: str = "",
+        parent_id: str = "",
+        root_id: str = "",
         page_size: int = 0,
         timeout: float = READ_SECONDS,
     ) -> Iterator[action_pb2.Action]:
-        """All that match, newest first, without payloads; pages are fetched as needed, each within `timeout`."""
+        """All that match, newest first, without payloads; pages are fetched as needed, each within `timeout`.
+
+        `parent_id`: what it has called; `root_id`: all below it. Those are in no order of time.
+        """
         request = requests.list_request(
             capabilities=capabilities,
             states=states,
@@ -182,6 +187,8 @@ class Client:
             create_time_min=create_time_min,
             create_time_max=create_time_max,
             action_id_prefix=action_id_prefix,
+            parent_id=parent_id,
+            root_id=root_id,
             page_size=page_size,
         )
         return self._pages("ListActions", request, "actions", timeout)

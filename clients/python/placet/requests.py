@@ -171,6 +171,8 @@ def list_request(
     create_time_min: datetime | None,
     create_time_max: datetime | None,
     action_id_prefix: str,
+    parent_id: str,
+    root_id: str,
     page_size: int,
 ) -> runtime_service_pb2.ListActionsRequest:
     """`states` are words such as "running", in either case. Raises ValueError for one that does not exist."""
@@ -185,6 +187,8 @@ def list_request(
             create_time_min=_timestamp(create_time_min),
             create_time_max=_timestamp(create_time_max),
             action_id_prefix=action_id_prefix,
+            parent_id=parent_id,
+            root_id=root_id,
         ),
     )
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 HISTORY_SECONDS = 5.0
 PAGE_SIZE_MAX = 1000
+CHILDREN_MAX = 100
 
 
 def ls(
@@ -28,6 +29,9 @@ def ls(
     ] = None,
     requester: Annotated[str, typer.Option(help="Only asked for by this subject.")] = "",
     label: Labels = None,
+    parent: Annotated[
+        str, typer.Option(metavar="ACTION", help="Only what this one called, in no order of time.")
+    ] = "",
     since: Annotated[str, typer.Option(help="Only created since: 2h, or 2030-01-31T12:00:00Z.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many, newest first.")] = 50,
     target: Target = None,
@@ -39,13 +43,15 @@ def ls(
     Examples:
       placet ls
       placet ls --state ambiguous --since 24h
+      placet ls --parent 01996f0a-3c4d
       placet ls --capability payments.refund --label team=billing --limit 5 --json
     """
     from placet_server.cli.document import document_of
-    from placet_server.cli.session import connect
+    from placet_server.cli.session import connect, find_action
 
     with connect(target) as client:
         actions = client.list(
+            parent_id=find_action(client, parent) if parent else "",
             states=_states(state or []),
             capabilities=capability or (),
             requester=requester,
@@ -67,7 +73,7 @@ def show(
     target: Target = None,
     is_json: Json = False,
 ) -> None:
-    """One action, and what became of its effect.
+    """One action, what became of its effect, and what it has called.
 
     \b
     Examples:
@@ -80,11 +86,15 @@ def show(
 
     with connect(target) as client:
         found = document_of(client.get(find_action(client, action_id)))
+        children = _children(client, found["action_id"])
         history = _history(client, found["action_id"]) if events else []
     if is_json:
-        print_document({**found, "events": [document_of(event) for event in history]} if events else found)
+        told = {**found, "children": children}
+        print_document({**told, "events": [document_of(event) for event in history]} if events else told)
         return
     print_action(found)
+    for child in children:
+        say(f"called  {child['step_path']}  {child['action_id']}  {child['capability']}  {child['state']}")
     if events:
         from placet_server.cli.event import line_of
 
@@ -144,6 +154,7 @@ def print_action(found: dict[str, Any]) -> None:
         ("provider operation", found["provider_operation"]),
         ("keeps", found["durability"]),
         ("predecessor", found["predecessor_id"]),
+        ("called by", found["parent_id"] and f"{found['parent_id']}, step {found['step_path']}"),
         ("receipt", found["receipt_digest"]),
     ]
     print_facts(facts)
@@ -174,6 +185,15 @@ def _row(found: dict[str, Any]) -> tuple[str, ...]:
         str(found["attempt"]),
         found["idempotency_key"],
     )
+
+
+def _children(client: Client, action_id: str) -> list[dict[str, Any]]:
+    """In the order in which they were called; of very many, some."""
+    from placet_server.cli.document import document_of
+
+    called = client.list(parent_id=action_id, page_size=CHILDREN_MAX)
+    found = [document_of(child) for child in islice(called, CHILDREN_MAX)]
+    return sorted(found, key=lambda child: (child["create_time"], child["step_path"]))
 
 
 def _history(client: Client, action_id: str) -> list[ActionEvent]:
