@@ -80,6 +80,16 @@ class Config(BaseSettings):
         15.0, ge=1, le=300, description="A process silent for so long may lose its actions."
     )
 
+    retention_days: float = Field(
+        30.0,
+        ge=0,
+        le=36_500,
+        description="How long actions are kept after their end, longer while their key is known; 0: for ever.",
+    )
+    retention_dead_letter_days: float = Field(
+        90.0, ge=0, le=36_500, description="How long dead letters are kept, if that is longer; 0: for ever."
+    )
+
     # Handlers.
     app: Words = Field((), description="Apps to load, each module:object or the name of an entry point.")
     admit_apps: bool = Field(

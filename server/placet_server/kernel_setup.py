@@ -12,6 +12,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
@@ -32,6 +33,7 @@ from placet_server.core.publication.hub import Hub
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lane_writer import LaneWriter
 from placet_server.core.publication.relay import Relay
+from placet_server.core.recovery.retention import Retention
 from placet_server.embedded.error import EmbeddedError
 from placet_server.embedded.server import EmbeddedPostgres
 from placet_server.loops.cancel_deliverer import CancelDeliverer
@@ -41,6 +43,7 @@ from placet_server.loops.lease_rescuer import LeaseRescuer
 from placet_server.loops.ownership_checker import OwnershipChecker
 from placet_server.loops.postgres_watcher import PostgresWatcher
 from placet_server.loops.queue_runner import QueueRunner
+from placet_server.loops.retention_cleaner import RetentionCleaner
 from placet_server.loops.wake_listener import WakeListener
 from placet_server.loops.wake_sweeper import WakeSweeper
 from placet_server.model.durability import Durability, DurabilityClass
@@ -122,7 +125,7 @@ async def open_kernel(
     _start_writers(stack, opened)
     if config.admit_apps:
         await patience.until_answered(partial(_admit_apps, kernel.catalog, options.apps))
-    deliverer = _start_loops(stack, kernel, heartbeat, config)
+    deliverer = _start_loops(stack, kernel, heartbeat, config, options.observer)
     if config.notify:
         _start_wake_listener(stack, kernel, deliverer, options, store.dsn)
     if config.queue_slots:
@@ -263,7 +266,11 @@ def _start_writers(stack: AsyncExitStack, opened: OpenKernel) -> None:
 
 
 def _start_loops(
-    stack: AsyncExitStack, kernel: Kernel, heartbeat: InstanceHeartbeat, config: Config
+    stack: AsyncExitStack,
+    kernel: Kernel,
+    heartbeat: InstanceHeartbeat,
+    config: Config,
+    observer: CountingObserver,
 ) -> CancelDeliverer:
     lease_seconds = config.lease_seconds
     supervisor = Supervisor()
@@ -273,11 +280,17 @@ def _start_loops(
     deliverer = CancelDeliverer(kernel.engine)
     supervisor.start(deliverer.run())
     supervisor.start(OwnershipChecker(kernel.engine, lease_seconds=lease_seconds).run())
+    kept = Retention(ended=_days(config.retention_days), dead_letter=_days(config.retention_dead_letter_days))
+    supervisor.start(RetentionCleaner(kernel.journal, kept, observe=observer.deleted).run())
     supervisor.start(WakeSweeper(kernel.journal, poll_seconds=config.queue_poll_seconds).run())
     reconciler = EffectReconciler(kernel)
     kernel.hurry_reconciler = reconciler.reconciler.hurry
     supervisor.start(reconciler.run())
     return deliverer
+
+
+def _days(days: float) -> timedelta | None:
+    return timedelta(days=days) if days else None
 
 
 def _start_wake_listener(

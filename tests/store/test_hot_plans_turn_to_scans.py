@@ -36,10 +36,11 @@ HOT: dict[str, tuple[str, ...]] = {
 }
 # Found by an index made for them, over the few rows that it holds.
 LOOPS: dict[str, tuple[str, ...]] = {
-    "action": ("list_lost", "list_owned", "list_cancelled"),
+    "action": ("list_lost", "list_ownerless", "list_owned", "list_cancelled"),
     "queue": ("list_lines", "list_expired", "next_due", "summarize"),
     "dead_letter": ("list_page", "list_selected"),
     "ambiguous": ("find", "list_page"),
+    "retention": ("end_of_page", "trim_lanes", "delete_ended", "delete_boots"),
 }
 # Read in sessions of the pool alone.
 POOLED: dict[str, tuple[str, ...]] = {"feed": ("read",)}

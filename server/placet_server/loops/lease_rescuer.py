@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 from placet_server.core.publication.journal import Journal
-from placet_server.core.recovery.rescue import BATCH_MAX, declare_dead, rescue
+from placet_server.core.recovery.rescue import BATCH_MAX, declare_dead, rescue, rescue_ownerless
 from placet_server.loops.loop import repeat
+
+OWNERLESS_SECONDS = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -23,6 +26,7 @@ class LeaseRescuer:
         self._journal = journal
         self._store_ok_for = store_ok_for
         self._lease_seconds = lease_seconds
+        self._look_at = 0.0
 
     async def run(self) -> None:
         await repeat("lease_rescuer", self.step, min(1.0, self._lease_seconds / 5))
@@ -31,6 +35,9 @@ class LeaseRescuer:
         """True if a full batch says that there is more."""
         dead = await declare_dead(self._journal) if self._store_ok_for(self._lease_seconds) else 0
         rescued = await rescue(self._journal)
+        if not rescued.actions and time.monotonic() >= self._look_at:
+            rescued = await rescue_ownerless(self._journal)
+            self._look_at = time.monotonic() + OWNERLESS_SECONDS
         if dead or rescued.actions:
             _log.warning(
                 "rescued: %d boots dead, %d actions ready again, %d ambiguous, %d closed",

@@ -202,6 +202,11 @@ async def list_lost(connection: Connection, count_max: int) -> list[Action]:
     return [read_action(r) for r in await connection.fetch(query.sql, *query.arguments(count_max=count_max))]
 
 
+async def list_ownerless(connection: Connection, count_max: int) -> list[Action]:
+    query = SQL["list_ownerless"]
+    return [read_action(r) for r in await connection.fetch(query.sql, *query.arguments(count_max=count_max))]
+
+
 async def list_owned(
     connection: Connection,
     boot_id: str,

@@ -35,11 +35,13 @@ class FeedEvent(NamedTuple):
 
 
 class FeedPage(NamedTuple):
-    """`below`: all before this xid is read, unless the page is full. `last_xid` of an epoch that is over."""
+    """`below`: all before this xid is read, unless the page is full. `last_xid` of an epoch that is over. `floor_xid`:
+    before it, something is deleted."""
 
     events: list[FeedEvent]
     below: int
     last_xid: int | None
+    floor_xid: int
 
 
 class Epoch(NamedTuple):
@@ -107,7 +109,7 @@ async def read(
         for row in rows
         if row["written_xid"] is not None
     ]
-    return FeedPage(events, rows[0]["below"], rows[0]["last_xid"])
+    return FeedPage(events, rows[0]["below"], rows[0]["last_xid"], rows[0]["floor_xid"])
 
 
 async def read_lag(connection: Connection) -> FeedLag:

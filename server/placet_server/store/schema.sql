@@ -443,6 +443,14 @@ CREATE TABLE public.rates (
 )
 WITH (fillfactor='50', autovacuum_vacuum_threshold='200', autovacuum_vacuum_scale_factor='0.1');
 
+CREATE TABLE public.receipt_heads (
+    tenant text NOT NULL,
+    action_id uuid NOT NULL,
+    sequence bigint NOT NULL,
+    receipt_digest bytea NOT NULL,
+    delete_time timestamp with time zone NOT NULL
+);
+
 CREATE TABLE public.reconciles (
     tenant text NOT NULL,
     action_id uuid NOT NULL,
@@ -456,6 +464,14 @@ CREATE TABLE public.reconciles (
     finding text
 )
 WITH (fillfactor='70');
+
+CREATE TABLE public.retention_walk (
+    single boolean DEFAULT true NOT NULL,
+    tenant text DEFAULT ''::text NOT NULL,
+    action_id uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
+    next_time timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    CONSTRAINT retention_walk_single_check CHECK (single)
+);
 
 CREATE TABLE public.schema_migrations (
     version integer NOT NULL,
@@ -522,8 +538,14 @@ ALTER TABLE ONLY public.queue_ready
 ALTER TABLE ONLY public.rates
     ADD CONSTRAINT rates_pkey PRIMARY KEY (capability, tenant);
 
+ALTER TABLE ONLY public.receipt_heads
+    ADD CONSTRAINT receipt_heads_pkey PRIMARY KEY (tenant, action_id);
+
 ALTER TABLE ONLY public.reconciles
     ADD CONSTRAINT reconciles_pkey PRIMARY KEY (tenant, action_id);
+
+ALTER TABLE ONLY public.retention_walk
+    ADD CONSTRAINT retention_walk_pkey PRIMARY KEY (single);
 
 ALTER TABLE ONLY public.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);

@@ -53,8 +53,8 @@ class CounterFamily:
     labels: tuple[str, ...] = ()
     series: dict[Labels, int] = field(default_factory=dict)
 
-    def add(self, *labels: str) -> None:
-        self.series[labels] = self.series.get(labels, 0) + 1
+    def add(self, *labels: str, count: int = 1) -> None:
+        self.series[labels] = self.series.get(labels, 0) + count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +124,11 @@ class Metrics:
             help="Wake-ups between processes, sent or heard.",
             labels=("direction",),
         )
+        self.deletions = CounterFamily(
+            name="placet_retention_deletions_total",
+            help="What was kept long enough and is gone: actions, or rows of servers.",
+            labels=("kind",),
+        )
         self.gauges: list[Gauge] = []
 
     @property
@@ -140,7 +145,7 @@ class Metrics:
 
     @property
     def counters(self) -> tuple[CounterFamily, ...]:
-        return (self.refusals, self.dead_letters, self.reconciled, self.notifications)
+        return (self.refusals, self.dead_letters, self.reconciled, self.notifications, self.deletions)
 
     def add_gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         self.gauges.append(Gauge(name=name, help=help_text, read=read))

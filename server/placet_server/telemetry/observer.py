@@ -39,6 +39,9 @@ class CountingObserver:
     def notified(self, direction: str) -> None:
         self._metrics.notifications.add(direction)
 
+    def deleted(self, kind: str, count: int) -> None:
+        self._metrics.deletions.add(kind, count=count)
+
     def flushed(self, items: int, seconds: float) -> None:
         self._metrics.flush_items.of().observe(items)
         self._metrics.flush_seconds.of().observe(seconds)

@@ -47,6 +47,8 @@ async def watch_events(
     txs_max, is_told, spoke = TXS_FIRST, False, loop.time()
     while True:
         page = await _read(journal, caller.tenant, position, wanted, txs_max)
+        if position.xid < page.floor_xid:
+            raise CursorExpired(oldest_cursor=cursors.encode(_oldest(await _standing(journal))))
         is_newest = page.last_xid is None and page.below < position.xid + txs_max
         for event in page.events:
             position = FeedPosition(position.epoch, event.xid, event.action_id, event.sequence)
@@ -74,16 +76,21 @@ async def feed_lag(journal: Journal) -> FeedLag:
 
 
 def _start(cursors: FeedCursors, begin: Standing, after_cursor: str, from_now: bool) -> FeedPosition:
-    oldest = FeedPosition(begin.epochs[0].epoch, begin.epochs[0].floor_xid)
     newest = begin.epochs[-1]
+    # What is deleted may be younger than a tx that still runs.
+    now_xid = max(begin.settled_xid, newest.floor_xid)
     if not after_cursor:
-        return FeedPosition(newest.epoch, begin.settled_xid) if from_now else oldest
+        return FeedPosition(newest.epoch, now_xid) if from_now else _oldest(begin)
     position = cursors.decode(after_cursor)
     epoch = next((found for found in begin.epochs if found.epoch == position.epoch), None)
-    is_ahead = epoch is newest and position.xid > begin.settled_xid
+    is_ahead = epoch is newest and position.xid > now_xid
     if epoch is None or position.xid < epoch.floor_xid or is_ahead:
-        raise CursorExpired(oldest_cursor=cursors.encode(oldest))
+        raise CursorExpired(oldest_cursor=cursors.encode(_oldest(begin)))
     return position
+
+
+def _oldest(standing: Standing) -> FeedPosition:
+    return FeedPosition(standing.epochs[0].epoch, standing.epochs[0].floor_xid)
 
 
 async def _next(journal: Journal, position: FeedPosition, page: FeedPage) -> FeedPosition:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placet_server.core.execution.cancel import cancel_below
@@ -67,6 +68,19 @@ async def rescue(journal: Journal) -> Rescued:
     """One bounded batch of what dead boots left running."""
     async with journal.pool.connection() as connection:
         lost = await actions.list_lost(connection, BATCH_MAX)
+    return await _settle(journal, lost)
+
+
+async def rescue_ownerless(journal: Journal) -> Rescued:
+    """One bounded batch of what runs under boots that have no row any more, for example because somebody has deleted
+    it. It looks at all that runs, so it is not for every second.
+    """
+    async with journal.pool.connection() as connection:
+        lost = await actions.list_ownerless(connection, BATCH_MAX)
+    return await _settle(journal, lost)
+
+
+async def _settle(journal: Journal, lost: Sequence[Action]) -> Rescued:
     if not lost:
         return Rescued()
     now = await now_us(journal)

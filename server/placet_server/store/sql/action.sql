@@ -469,6 +469,14 @@ where i.state = 'DEAD'
 order by s.action_id
 limit :count_max
 
+-- name: list_ownerless
+-- Running actions whose boot has no row: somebody has taken it away, and no lease will run out. Oldest first. Cross-tenant: the rescuer's.
+select s.*
+from action_summaries as s
+where s.state = 'RUNNING' and not exists (select from instances as i where i.boot_id = s.instance_id)
+order by s.action_id
+limit :count_max
+
 -- name: list_owned
 -- What a boot holds beside the actions it knows of: those running since before a time, with their leases. Cross-tenant: the boot's own.
 select s.*

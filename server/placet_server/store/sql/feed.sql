@@ -6,14 +6,14 @@ order by epoch
 
 -- name: read
 -- A page of a tenant's feed after a position: one epoch, a bounded stretch of txs, only txs that nothing can precede any more. `below` is the end of the
--- stretch. The tenant is written so that the one index that finds it is that of the feed. What is asked of the action is a scalar subquery, which the planner
+-- stretch. Whoever stands before `floor_xid` may have missed what is deleted. The tenant is written so that the one index that finds it is that of the feed. What is asked of the action is a scalar subquery, which the planner
 -- takes for each row by its key, whatever it thinks of the table.
 with stretch as materialized (
-    select least(:xid::bigint + :txs_max::bigint, coalesce(last_xid + 1, pg_snapshot_xmin(pg_current_snapshot())::text::bigint)) as below, last_xid
+    select least(:xid::bigint + :txs_max::bigint, coalesce(last_xid + 1, pg_snapshot_xmin(pg_current_snapshot())::text::bigint)) as below, last_xid, floor_xid
     from feed_epochs
     where epoch = :epoch::smallint
 )
-select s.below, s.last_xid, e.*
+select s.below, s.last_xid, s.floor_xid, e.*
 from stretch as s
 left join lateral (
     select e.written_xid, e.action_id, e.sequence, e.type, (extract(epoch from e.create_time) * 1000000)::bigint as create_time_us, e.body

@@ -1,0 +1,98 @@
+"""Taking away what was kept long enough: one bounded batch of a walk over all actions, in the order of their primary
+key.
+
+Ended actions go with their events, chunks and dead letters; the head of each chain of receipts stays. What is open or
+AMBIGUOUS never goes, nor does an action whose key is still known. Any number of processes may do this: the walk has one
+row, and whoever holds its lock goes on with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.read import now_us
+from placet_server.store import retention
+from placet_server.store.retention import Bounds, Page, Place
+from placet_server.store.session import Connection
+
+EXAMINED_MAX = 5000
+ACTIONS_MAX = 500
+EVENTS_MAX = 5000
+ITEMS_MAX = 5000
+BOOTS_MAX = 1000
+BATCH_SECONDS_MAX = 6.0
+WALK_INTERVAL = timedelta(hours=1)
+BOOT_KEPT = timedelta(days=1)
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long after their end actions are kept, and dead letters, if that is longer. None: for ever."""
+
+    ended: timedelta | None
+    dead_letter: timedelta | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """`has_more`: the walk goes on at once."""
+
+    actions: int = 0
+    boots: int = 0
+    has_more: bool = False
+
+
+async def clean(journal: Journal, kept: Retention) -> Cleaned:
+    """One batch, in one tx. Raises StoreUnavailable."""
+    now = _EVER + timedelta(microseconds=await now_us(journal))
+    async with journal.pool.tx(BATCH_SECONDS_MAX) as connection:
+        place = await retention.lock_walk(connection, now)
+        if place is None:
+            return Cleaned()
+        bounds = _bounds(kept, now)
+        page = await _page(connection, place, bounds) if place.tenant else None
+        if page is not None:
+            return await _clean_page(connection, page, bounds)
+        tenant = None if kept.ended is None else await retention.next_tenant(connection, place.tenant)
+        if tenant is not None:
+            await retention.note_walk(connection, Place(tenant=tenant), now)
+            return Cleaned(has_more=True)
+        boots = await retention.delete_boots(connection, now - BOOT_KEPT, count_max=BOOTS_MAX)
+        await retention.note_walk(connection, Place(), now + WALK_INTERVAL)
+        return Cleaned(boots=boots)
+
+
+async def _page(connection: Connection, place: Place, bounds: Bounds) -> Page | None:
+    """The next actions of the tenant that are old enough to have ended in time."""
+    last = await retention.end_of_page(
+        connection, place, before=_id_at(bounds.ended_before), count_max=EXAMINED_MAX
+    )
+    return None if last is None else Page(tenant=place.tenant, after=place.action_id, last=last)
+
+
+async def _clean_page(connection: Connection, page: Page, bounds: Bounds) -> Cleaned:
+    trimmed = await retention.trim_lanes(connection, page, bounds, count_max=ACTIONS_MAX, items_max=ITEMS_MAX)
+    if trimmed == ITEMS_MAX:
+        return Cleaned(has_more=True)
+    deleted, more_after = await retention.delete_ended(
+        connection, page, bounds, count_max=ACTIONS_MAX, events_max=EVENTS_MAX
+    )
+    place = Place(tenant=page.tenant, action_id=more_after or page.last)
+    await retention.note_walk(connection, place, bounds.now)
+    return Cleaned(actions=deleted, has_more=True)
+
+
+def _bounds(kept: Retention, now: datetime) -> Bounds:
+    ended_before = _EVER if kept.ended is None else now - kept.ended
+    dead_before = _EVER if kept.dead_letter is None else min(ended_before, now - kept.dead_letter)
+    return Bounds(now=now, ended_before=ended_before, dead_before=dead_before)
+
+
+def _id_at(time: datetime) -> str:
+    """The first id of that millisecond; action ids begin with their time."""
+    milliseconds = max(0, int((time - _EVER) / timedelta(milliseconds=1)))
+    return str(UUID(int=milliseconds << 80))

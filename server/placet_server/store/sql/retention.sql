@@ -1,0 +1,158 @@
+-- Taking away what was kept long enough, a bounded batch at a time. Never what is open or AMBIGUOUS, nor whose key is still known.
+--
+-- Lock order: the walk, the instance, the action, the epoch of the feed. An action that another statement holds is passed over until the next walk; so is one that a redrive
+-- was faster to make ready again, as its row is looked at again under its lock.
+
+-- part: over
+-- Ended, and every time that it is to be kept is over. A dead letter is kept longer. A child is kept as long as its parent, which may be run again and
+-- then asks for the same steps.
+a.settle_time is not null
+and (a.state || '') in ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXHAUSTED')
+and (a.key_digest is null or a.settle_time + a.key_ttl <= :now::timestamptz)
+and (a.parent_id is null or not exists (select from actions as p where p.tenant = a.tenant and p.action_id = a.parent_id))
+and a.settle_time <= case
+    when exists (select from dead_letters as d where d.tenant = a.tenant and d.action_id = a.action_id) then :dead_before::timestamptz
+    else :ended_before::timestamptz
+end
+
+-- name: lock_walk
+-- Where the walk stands, for who may go on with it now: nobody else does until the tx ends.
+select tenant, action_id from retention_walk where next_time <= :now::timestamptz for update skip locked
+
+-- name: note_walk
+-- How far it has come, or that it is over until later.
+update retention_walk set tenant = :tenant, action_id = :action_id, next_time = :next_time::timestamptz
+
+-- name: next_tenant
+-- The first tenant after one that has actions. Cross-tenant: the cleaner's.
+select tenant from actions where tenant > :tenant order by tenant limit 1
+
+-- name: end_of_page
+-- The last of a bounded number of actions that were made before some id.
+select action_id
+from (
+    select action_id
+    from actions
+    where tenant = :tenant and action_id > :after::uuid and action_id < :before::uuid
+    order by action_id
+    limit :count_max
+) as page
+order by action_id desc
+limit 1
+
+-- name: trim_lanes
+-- Take away what the handlers of such actions said: it may be much for one action, so it goes first, and how much there was is told.
+with due as materialized (
+    select a.tenant, a.action_id
+    from actions as a
+    where a.tenant = :tenant and a.action_id > :after::uuid and a.action_id <= :last::uuid
+      and {over}
+    order by a.action_id
+    limit :count_max
+),
+item as materialized (
+    select l.tenant, l.action_id, l.attempt, l.number
+    from due as d
+    cross join lateral (
+        select tenant, action_id, attempt, number from lane_items where tenant = d.tenant and action_id = d.action_id limit :items_max
+    ) as l
+    where num_nonnulls(d.tenant, d.action_id) = 2
+    limit :items_max
+),
+gone as (
+    delete from lane_items as l
+    using item as i
+    where num_nonnulls(i.tenant, i.action_id, i.attempt, i.number) = 4
+      and l.tenant = i.tenant and l.action_id = i.action_id and l.attempt = i.attempt and l.number = i.number
+    returning l.number
+)
+select count(*) from gone
+
+-- name: delete_ended
+-- Take away such actions with all that belongs to them, but for the heads of their chains: how many went, and the last one looked at if there may be
+-- more on the page.
+with candidate as materialized (
+    select c.*, sum(c.sequence) over (order by c.action_id) as events
+    from (
+        select a.tenant, a.action_id, a.sequence
+        from actions as a
+        where a.tenant = :tenant and a.action_id > :after::uuid and a.action_id <= :last::uuid
+          and {over}
+        order by a.action_id
+        limit :count_max
+    ) as c
+),
+-- Not many more events than that; one action at least.
+chosen as materialized (
+    select tenant, action_id from candidate where events - sequence < :events_max
+),
+due as materialized (
+    select a.tenant, a.action_id, a.sequence, a.receipt_digest, a.parent_id
+    from chosen as c
+    join actions as a on a.tenant = c.tenant and a.action_id = c.action_id
+    where num_nonnulls(c.tenant, c.action_id) = 2
+      and {over}
+    order by a.action_id
+    for update of a skip locked
+),
+head as (
+    insert into receipt_heads (tenant, action_id, sequence, receipt_digest, delete_time)
+    select tenant, action_id, sequence, receipt_digest, :now::timestamptz from due
+    on conflict do nothing
+),
+gone_events as (
+    delete from events as e using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and e.tenant = d.tenant and e.action_id = d.action_id
+    returning e.feed_epoch, e.written_xid
+),
+-- Feeds begin behind all that is gone: whoever stands before it would miss some without knowing. So do older epochs, as what follows them has a gap.
+gap as materialized (
+    select feed_epoch as epoch, max(written_xid) + 1 as end_xid from gone_events where written_xid is not null group by feed_epoch
+),
+floor as (
+    update feed_epochs as f
+    set floor_xid = greatest(
+        f.floor_xid, (select g.end_xid from gap as g where g.epoch = f.epoch),
+        case when f.epoch < (select max(epoch) from gap) then f.last_xid + 2 end)
+    where f.epoch <= (select max(epoch) from gap)
+),
+gone_items as (
+    delete from lane_items as l using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and l.tenant = d.tenant and l.action_id = d.action_id
+),
+gone_letters as (
+    delete from dead_letters as l using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and l.tenant = d.tenant and l.action_id = d.action_id
+),
+gone_questions as (
+    delete from reconciles as r using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and r.tenant = d.tenant and r.action_id = d.action_id
+),
+gone_kin as (
+    delete from lineage as l
+    using due as d
+    where num_nonnulls(d.tenant, d.action_id, d.parent_id) = 3 and l.tenant = d.tenant and l.parent_id = d.parent_id and l.action_id = d.action_id
+),
+gone as (
+    delete from actions as a using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and a.tenant = d.tenant and a.action_id = d.action_id
+    returning a.action_id
+)
+select
+    (select count(*) from gone) as deleted,
+    case
+        when (select count(*) from candidate) = :count_max::bigint or (select count(*) from chosen) < (select count(*) from candidate)
+            then (select action_id from chosen order by action_id desc limit 1)
+    end as more_after
+
+-- name: delete_boots
+-- Forget boots that have been dead for long and own nothing. Cross-tenant: the cleaner's.
+with due as materialized (
+    select i.boot_id
+    from instances as i
+    where i.state = 'DEAD'
+      and i.dead_time <= :dead_before::timestamptz
+      and not exists (select from actions as a where a.instance_id = i.boot_id and a.state = 'RUNNING')
+    order by i.boot_id
+    limit :count_max
+    for update skip locked
+),
+gone as (
+    delete from instances as i using due as d where i.boot_id = d.boot_id returning i.boot_id
+)
+select count(*) from gone
