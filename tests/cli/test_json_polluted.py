@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
 
-from tests.cli.support import COMMAND, CommandLine, DevServer, clean_environment
+from tests.cli.support import (
+    COMMAND,
+    STOP_SECONDS,
+    CommandLine,
+    DevServer,
+    clean_environment,
+    first_line,
+)
 
 LOOKUP = ("call", "orders.lookup", '{"order": "A-1001"}')
 SCHEMA_KEYS = {"action_id", "capability", "state", "outcome", "input", "output", "idempotency_key", "cursor"}
@@ -86,6 +95,23 @@ def test_every_command_prints_one_document(arguments: tuple[str, ...], member: s
     ended = cli(*arguments, "--json")
     assert member in ended.document
     assert "" == ended.err
+
+
+def test_the_feed_is_one_event_a_line_until_somebody_leaves(cli: CommandLine, dev_server: DevServer) -> None:
+    mark = f"mark={uuid.uuid4()}"
+    called = cli(*LOOKUP, "--label", mark, "--json").document
+    command = [*COMMAND, "watch", "--follow", "--label", mark, "--json"]
+    environment = clean_environment(PLACET_TOKEN_FILE=str(dev_server.token_file))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as following:
+        lines = [json.loads(first_line(following)) for _ in range(2)]
+        following.send_signal(signal.SIGINT)
+        assert 130 == following.wait(STOP_SECONDS)
+    assert [called["action"]["action_id"]] * 2 == [line["action_id"] for line in lines]
+    assert ["placet.action.admitted", "placet.action.settled"] == [line["type"] for line in lines]
+    other_filter = cli("watch", "--follow", "--after", lines[0]["cursor"])
+    assert (3, True) == (other_filter.code, "MALFORMED_REQUEST" in other_filter.err)
+    for arguments in ((), ("--follow", "0199"), ("0199", "--type", "settled")):
+        assert 2 == cli("watch", *arguments).code
 
 
 def test_text_of_the_same_commands_is_no_json_and_no_colour(cli: CommandLine) -> None:

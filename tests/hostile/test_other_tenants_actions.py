@@ -30,6 +30,8 @@ def by_id(action_id: str) -> dict[str, Any]:
         "GetAction": pb.GetActionRequest(action_id=action_id),
         "WaitAction": pb.WaitActionRequest(action_id=action_id),
         "WatchAction": pb.WatchActionRequest(action_id=action_id),
+        "ResumeAction": pb.ResumeActionRequest(action_id=action_id),
+        "ResumeActionStream": pb.ResumeActionStreamRequest(action_id=action_id),
         "CancelAction": pb.CancelActionRequest(action_id=action_id, reason="mine now"),
         "ResolveAmbiguous": recovery.ResolveAmbiguousRequest(
             action_id=action_id, verdict=recovery.VERDICT_NOT_DONE, reason="mine now", evidence="mine"

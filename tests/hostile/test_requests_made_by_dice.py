@@ -51,6 +51,8 @@ GOOD: dict[str, Message] = {
     "ListActions": pb.ListActionsRequest(page_size=5, filter=pb.ActionFilter(requester="dora")),
     "WaitAction": pb.WaitActionRequest(action_id=ACTION_ID),
     "WatchAction": pb.WatchActionRequest(action_id=ACTION_ID),
+    "ResumeAction": pb.ResumeActionRequest(action_id=ACTION_ID),
+    "ResumeActionStream": pb.ResumeActionStreamRequest(action_id=ACTION_ID),
     "WatchEvents": pb.WatchEventsRequest(filter=pb.EventFilter(capabilities=["hostile.echo"])),
     "CancelAction": pb.CancelActionRequest(action_id=ACTION_ID, reason="r"),
     "AdmitManifest": catalog.AdmitManifestRequest(

@@ -33,6 +33,8 @@ REQUESTS: dict[str, bytes] = {
     "ResumeQueue": operations_service_pb2.ResumeQueueRequest(queue="q").SerializeToString(),
     "GetAction": pb.GetActionRequest(action_id=ACTION_ID).SerializeToString(),
     "WaitAction": pb.WaitActionRequest(action_id=ACTION_ID).SerializeToString(),
+    "ResumeAction": pb.ResumeActionRequest(action_id=ACTION_ID).SerializeToString(),
+    "ResumeActionStream": pb.ResumeActionStreamRequest(action_id=ACTION_ID).SerializeToString(),
     "WatchAction": pb.WatchActionRequest(action_id=ACTION_ID).SerializeToString(),
     "CancelAction": pb.CancelActionRequest(action_id=ACTION_ID).SerializeToString(),
     "Redrive": recovery_service_pb2.RedriveRequest(

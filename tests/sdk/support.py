@@ -230,6 +230,13 @@ class Script(RuntimeServiceServicer, OperationsServiceServicer, RecoveryServiceS
         async for sent in self._stream("WatchAction", request, context):
             yield runtime_service_pb2.WatchActionResponse(event=sent)
 
+    async def ResumeAction(self, request: Any, context: Context) -> Any:
+        return await self._answer("ResumeAction", request, context)
+
+    async def ResumeActionStream(self, request: Any, context: Context) -> AsyncIterator[Any]:
+        async for sent in self._stream("ResumeActionStream", request, context):
+            yield runtime_service_pb2.ResumeActionStreamResponse(event=sent)
+
     async def WatchEvents(self, request: Any, context: Context) -> AsyncIterator[Any]:
         async for sent in self._stream("WatchEvents", request, context):
             yield runtime_service_pb2.WatchEventsResponse(event=sent)

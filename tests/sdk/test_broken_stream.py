@@ -10,12 +10,13 @@ import grpc
 import pytest
 
 from placet import errors
-from placet.v1 import event_pb2
+from placet.v1 import event_pb2, runtime_service_pb2
 from tests.sdk.conftest import Both
 from tests.sdk.support import (
     ACTION_ID,
     Script,
     admitted,
+    answer_with,
     break_off,
     chunk,
     event,
@@ -223,3 +224,76 @@ async def test_leaving_a_blocking_stream_early_tells_the_server() -> None:
         await asyncio.to_thread(stream.close)
         await asyncio.wait_for(script.ended.wait(), 5)
         await both.close()
+
+
+def fed(number: int, *, idle: bool = False) -> event_pb2.ActionEvent:
+    sent = event_pb2.ActionEvent() if idle else event(2, attempt_started=event_pb2.AttemptStarted(attempt=2))
+    sent.cursor = f"f{number}"
+    return sent
+
+
+async def test_a_feed_that_broke_goes_on_after_its_newest_cursor_also_that_of_a_checkpoint(
+    connect: Connect,
+) -> None:
+    script = Script(
+        WatchEvents=[
+            [fed(1), fed(2), break_off(Code.UNAVAILABLE)],
+            [refuse(Code.UNAVAILABLE, "DRAINING")],
+            [fed(3, idle=True), refuse(Code.RESOURCE_EXHAUSTED, "OVERLOADED")],
+            [fed(4), break_off(Code.DEADLINE_EXCEEDED)],
+            [fed(5)],
+            [refuse(Code.OUT_OF_RANGE, "CURSOR_EXPIRED")],
+        ]
+    )
+    async with serving(script) as target:
+        options = {"types": ["settled"], "labels": {"a": "b"}, "from_now": True}
+        events, stream, error = await connect(target).events("watch_events", **options)
+    assert (["f1", "f2", "f4", "f5"], "f5") == (_cursors(events), stream.cursor)
+    assert isinstance(error, errors.CursorExpiredError)
+    asked = script.named("WatchEvents")
+    assert ["", "f2", "f2", "f3", "f4", "f5"] == [request.after_cursor for request in asked]
+    assert {("placet.action.settled", "b")} == {(r.filter.types[0], r.filter.labels["a"]) for r in asked}
+
+
+async def test_a_feed_ends_with_its_time(connect: Connect) -> None:
+    script = Script(WatchEvents=[[fed(1), hang]])
+    async with serving(script) as target:
+        events, _, error = await connect(target).events("watch_events", timeout=0.3)
+    assert (["f1"], None) == (_cursors(events), error)
+
+
+async def test_a_resumed_stream_that_broke_goes_on_after_its_cursor_and_ends_as_a_call_would(
+    connect: Connect,
+) -> None:
+    script = Script(
+        ResumeActionStream=[
+            [admitted(), chunk(1), break_off(Code.UNAVAILABLE)],
+            [refuse(Code.UNAVAILABLE, "DRAINING")],
+            [chunk(2), settled()],
+            [settled(), refuse(Code.ABORTED, "HANDLER_FAILED", outcome=FAILED)],
+        ]
+    )
+    async with serving(script) as target:
+        events, stream, error = await connect(target).events("resume_stream", ACTION_ID)
+        _, _, failed = await connect(target).events("resume_stream", ACTION_ID, after="s1")
+    assert (["s1", "n1", "n2", "s2"], None) == (_cursors(events), error)
+    assert ({"orders": 3}, "s2") == (stream.output, stream.cursor)
+    assert isinstance(failed, errors.FailedError)
+    asked = [request.after_cursor for request in script.named("ResumeActionStream")]
+    assert ["", "n1", "n1", "s1"] == asked
+
+
+async def test_what_a_resumed_action_ended_with_is_not_asked_for_again(connect: Connect) -> None:
+    again = outcome("FAILED", "HANDLER_FAILED", advice="SAME_KEY")
+    script = Script(
+        ResumeAction=[
+            break_off(Code.UNAVAILABLE),
+            answer_with(runtime_service_pb2.ResumeActionResponse(action=succeeded())),
+            refuse(Code.UNAVAILABLE, "HANDLER_FAILED", outcome=again),
+        ]
+    )
+    async with serving(script) as target:
+        result = await connect(target).ask("resume", ACTION_ID)
+        with pytest.raises(errors.FailedError):
+            await connect(target).ask("resume", ACTION_ID)
+    assert ({"refund": "re_1"}, ACTION_ID, 3) == (result.output, result.action_id, len(script.requests))

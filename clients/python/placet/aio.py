@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -16,55 +14,37 @@ import grpc
 import grpc.aio
 
 from placet import batch, requests
+from placet.aio_sender import AsyncSender
 from placet.batch import Answer, Submission
 from placet.connection import Address, AsyncToken, Tls, find_address
-from placet.errors import PlacetError
+from placet.feed import AsyncFeedStream, FeedFollower
 from placet.follow import Follower
 from placet.requests import CallArguments, CallOptions, Place, Seconds, SubmitArguments, VerdictWord
 from placet.result import Result, Submitted
+from placet.resume import ResumeFollower, resume
 from placet.retry import Deadline, RetryPolicy
-from placet.status import error_of_rpc
-from placet.steps import Pause, ResultT, Send, Steps, ask, call, redrive, submit, wait
+from placet.steps import call, redrive, submit, wait
 from placet.stream import CALL_SECONDS, READ_SECONDS, AsyncEventStream
 from placet.v1 import (
     action_pb2,
     capability_pb2,
     catalog_service_pb2,
-    event_pb2,
     operations_service_pb2,
     recovery_service_pb2,
     runtime_service_pb2,
 )
-from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
-from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
-from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
-from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
 
 if TYPE_CHECKING:
     from placet.app import App
 
 
-class AsyncClient:
+class AsyncClient(AsyncSender):
     """Calls one server, on the event loop that it was made on. Close it, or use it as an async context manager.
 
     Every method has a deadline and sends its request again when that is safe and useful: see `placet.retry`.
     Exceptions are those of `placet.errors`. Cancelling the task that awaits a call cancels the call. A connection
     does not survive a fork: connect in the child.
     """
-
-    def __init__(
-        self, channel: grpc.aio.Channel, token: AsyncToken = "", policy: RetryPolicy | None = None
-    ) -> None:
-        self._channel = channel
-        self._token = token
-        self._policy = policy or RetryPolicy()
-        self._keyless: set[str] = set()
-        self._stubs = (
-            RuntimeServiceStub(channel),
-            CatalogServiceStub(channel),
-            OperationsServiceStub(channel),
-            RecoveryServiceStub(channel),
-        )
 
     @classmethod
     def connect(
@@ -117,6 +97,18 @@ class AsyncClient:
         follower = Follower(Deadline(timeout), self._policy, prepared=prepared, keyless=self._keyless)
         return AsyncEventStream(follower, self._events(follower))
 
+    async def resume(self, action_id: str, *, timeout: float = CALL_SECONDS) -> Result:
+        """Go on with an action by its id, as `call` with its key would: join whoever runs it, or have it run if it is
+        ready and nobody does. Raises what `call` would; what has ended is told, and never run again."""
+        return await self._run(resume(action_id, Deadline(timeout), self._policy))
+
+    def resume_stream(
+        self, action_id: str, *, after: str = "", timeout: float = CALL_SECONDS
+    ) -> AsyncEventStream:
+        """As `resume`, with its events after a cursor."""
+        follower = ResumeFollower(Deadline(timeout), self._policy, action_id=action_id, cursor=after)
+        return AsyncEventStream(follower, self._events(follower))
+
     async def submit(
         self,
         capability: str,
@@ -155,6 +147,26 @@ class AsyncClient:
         event."""
         follower = Follower(Deadline(timeout), self._policy, action_id=action_id, cursor=after)
         return AsyncEventStream(follower, self._events(follower))
+
+    def watch_events(
+        self,
+        *,
+        capabilities: Iterable[str] = (),
+        types: Iterable[str] = (),
+        labels: Mapping[str, str] | None = None,
+        after: str = "",
+        from_now: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncFeedStream:
+        """What happens to all actions of the tenant: their lives, without chunks and progress, in the order in which it
+        was stored. First the past, unless `from_now` or `after` a cursor of the same filter, then live, until you leave
+        or `timeout` seconds are over.
+
+        `types` are names such as "settled". A stream that breaks goes on where it was. Raises CursorExpiredError.
+        """
+        request = requests.events_request(capabilities, types, labels, after=after, from_now=from_now)
+        follower = FeedFollower(Deadline(timeout), self._policy, request)
+        return AsyncFeedStream(follower, self._events(follower))
 
     async def get(self, action_id: str, *, timeout: float = READ_SECONDS) -> action_pb2.Action:
         action: action_pb2.Action = (
@@ -397,73 +409,6 @@ class AsyncClient:
             "AdmitManifest", request, timeout
         )
         return response
-
-    async def _ask(self, method: str, request: Any, timeout: float) -> Any:
-        return await self._run(ask(method, request, Deadline(timeout), self._policy))
-
-    async def _pages(self, method: str, request: Any, member: str, timeout: float) -> AsyncIterator[Any]:
-        while True:
-            response = await self._ask(method, request, timeout)
-            for found in getattr(response, member):
-                yield found
-            if not response.next_page_token:
-                return
-            request.page_token = response.next_page_token
-
-    async def _run(self, steps: Steps[ResultT]) -> ResultT:
-        reply: Any = None
-        failure: PlacetError | None = None
-        while True:
-            try:
-                step = steps.send(reply) if failure is None else steps.throw(failure)
-            except StopIteration as end:
-                result: ResultT = end.value
-                return result
-            reply, failure = None, None
-            if isinstance(step, Pause):
-                await asyncio.sleep(step.seconds)
-                continue
-            try:
-                reply = await self._send(step)
-            except PlacetError as error:
-                failure = error
-
-    async def _send(self, step: Send) -> Any:
-        metadata = await self._metadata()
-        try:
-            return await self._method(step.method)(step.request, timeout=step.seconds, metadata=metadata)
-        except grpc.aio.AioRpcError as error:
-            raise error_of_rpc(error) from None
-
-    async def _events(self, follower: Follower) -> AsyncIterator[event_pb2.ActionEvent]:
-        done = False
-        while not done:
-            step = follower.opening()
-            receiving = self._method(step.method)(
-                step.request, timeout=step.seconds, metadata=await self._metadata()
-            )
-            error = None
-            try:
-                async for response in receiving:
-                    event = follower.take(response.event)
-                    if event is not None:
-                        yield event
-                    if follower.enough:
-                        break
-            except grpc.aio.AioRpcError as failure:
-                error = error_of_rpc(failure)
-            finally:
-                receiving.cancel()
-            done = await self._run(follower.ended(error))
-
-    def _method(self, name: str) -> Any:
-        return next(getattr(stub, name) for stub in self._stubs if hasattr(stub, name))
-
-    async def _metadata(self) -> tuple[tuple[str, str], ...]:
-        token = self._token if isinstance(self._token, str) else self._token()
-        if inspect.isawaitable(token):
-            token = await token
-        return (("authorization", f"Bearer {token}"),) if token else ()
 
 
 def _open_channel(address: Address) -> grpc.aio.Channel:

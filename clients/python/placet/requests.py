@@ -26,6 +26,7 @@ OnDuplicate = Literal["attach", "refuse"]
 DurabilityWord = Literal["ephemeral", "single_process", "shared"]
 VerdictWord = Literal["done", "not_done"]
 
+TYPE_PREFIX = "placet.action."
 _ON_CALLER_GONE = {"cancel": action_pb2.ON_CALLER_GONE_CANCEL, "detach": action_pb2.ON_CALLER_GONE_DETACH}
 _ON_DUPLICATE = {"attach": action_pb2.ON_DUPLICATE_ATTACH, "refuse": action_pb2.ON_DUPLICATE_REFUSE}
 _DURABILITY = {
@@ -189,6 +190,26 @@ def list_request(
             action_id_prefix=action_id_prefix,
             parent_id=parent_id,
             root_id=root_id,
+        ),
+    )
+
+
+def events_request(
+    capabilities: Iterable[str],
+    types: Iterable[str],
+    labels: Mapping[str, str] | None,
+    *,
+    after: str,
+    from_now: bool,
+) -> runtime_service_pb2.WatchEventsRequest:
+    """`types` with or without their prefix."""
+    return runtime_service_pb2.WatchEventsRequest(
+        after_cursor=after,
+        from_now=from_now,
+        filter=runtime_service_pb2.EventFilter(
+            capabilities=list(capabilities),
+            types=[TYPE_PREFIX + name.removeprefix(TYPE_PREFIX) for name in types],
+            labels=labels or {},
         ),
     )
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from placet.context import Json
 from placet.follow import Follower
+from placet.resume import ResumeFollower
 from placet.v1.event_pb2 import ActionEvent
 
 CALL_SECONDS = 60.0
@@ -15,7 +16,7 @@ READ_SECONDS = 10.0
 
 
 class _Standing:
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: Follower | ResumeFollower) -> None:
         self._follower = follower
 
     @property
@@ -37,7 +38,7 @@ class _Standing:
 class EventStream(_Standing):
     """Iterate it; close it, or use it as a context manager, to leave early."""
 
-    def __init__(self, follower: Follower, events: Iterator[ActionEvent]) -> None:
+    def __init__(self, follower: Follower | ResumeFollower, events: Iterator[ActionEvent]) -> None:
         super().__init__(follower)
         self._events = cast("Generator[ActionEvent, None, None]", events)
 
@@ -62,7 +63,7 @@ class EventStream(_Standing):
 class AsyncEventStream(_Standing):
     """Iterate it with `async for`; `aclose()`, or use it as an async context manager, to leave early."""
 
-    def __init__(self, follower: Follower, events: AsyncIterator[ActionEvent]) -> None:
+    def __init__(self, follower: Follower | ResumeFollower, events: AsyncIterator[ActionEvent]) -> None:
         super().__init__(follower)
         self._events = cast("AsyncGenerator[ActionEvent, Any]", events)
 

@@ -84,7 +84,7 @@ def _called(
 ) -> int:
     from placet_server.cli.document import document_of
 
-    with _patience(seconds):
+    with patience(seconds):
         result = client.call(capability, payload, timeout=seconds, **options)
     if is_json:
         print_document({"action": document_of(result.action), "attached": result.attached})
@@ -98,7 +98,7 @@ def _called(
 
 
 @contextmanager
-def _patience(seconds: float) -> Iterator[None]:
+def patience(seconds: float) -> Iterator[None]:
     """On a terminal, says in time what is waited for: a server that is away looks like a slow handler."""
     said = f"no answer yet, waiting up to {seconds:g} s; is the server running?"
     timer = threading.Timer(SILENT_SECONDS, warn, [said])

@@ -1,13 +1,15 @@
-"""`placet watch`: the events of one action as they come, and its ending as exit code."""
+"""`placet watch`: the events of one action as they come, and its ending as exit code; or those of all, without end."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode, code_of_error
-from placet_server.cli.option import ActionId, Json, Target
+from placet_server.cli.option import Json, Labels, Target, labels_of
 from placet_server.cli.output import print_line, say, warn
 
 if TYPE_CHECKING:
@@ -16,24 +18,87 @@ if TYPE_CHECKING:
 
 
 def watch(
-    action_id: ActionId,
+    action_id: Annotated[
+        str,
+        typer.Argument(metavar="[ID]", help="Action id, or a unique beginning of it; none with --follow."),
+    ] = "",
     after: Annotated[str, typer.Option(metavar="CURSOR", help="Only what came after this cursor.")] = "",
+    follow: Annotated[bool, typer.Option("--follow", help="All actions of the tenant, without end.")] = False,
+    from_now: Annotated[bool, typer.Option("--from-now", help="With --follow: without the past.")] = False,
+    capability: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="With --follow: of these alone; may be given again."),
+    ] = None,
+    type_: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="With --follow: such as settled; may be given again."),
+    ] = None,
+    label: Labels = None,
     target: Target = None,
     is_json: Json = False,
 ) -> int:
-    """The events of an action, to its end.
+    """The events of an action, to its end; with --follow those of all actions, without end.
 
     First history, then live; the exit code is that of the outcome. Watching cancels nothing.
 
     An AMBIGUOUS action has not ended: watching goes on until it is known what happened. An ended one that was redriven
-    lives on: the newest end counts. With --json one event a line, each with the cursor to go on after.
+    lives on: the newest end counts. With --json one event a line, each with the cursor to go on after. With --follow
+    chunks, progress and outputs are left out.
 
     \b
     Examples:
       placet watch 01996f0a-3c4d
       placet watch 01996f0a-3c4d --json | jq -r .type
       placet watch 01996f0a-3c4d --after "$CURSOR"
+      placet watch --follow --from-now --type settled
+      placet watch --follow --label shop=berlin --json --after "$CURSOR"
     """
+    if follow:
+        _follow(
+            target,
+            action_id,
+            after,
+            from_now,
+            capability or (),
+            type_ or (),
+            labels_of(label),
+            is_json=is_json,
+        )
+        return ExitCode.SUCCEEDED
+    if not action_id:
+        raise Complaint("say which action, or --follow for all of them")
+    if from_now or capability or type_ or label:
+        raise Complaint("--from-now, --capability, --type and --label go with --follow")
+    return _watch_one(target, action_id, after, is_json=is_json)
+
+
+def _follow(
+    target: str | None,
+    action_id: str,
+    after: str,
+    from_now: bool,
+    capabilities: Iterable[str],
+    types: Iterable[str],
+    labels: Mapping[str, str],
+    *,
+    is_json: bool,
+) -> None:
+    from placet_server.cli.session import connect
+
+    if action_id:
+        raise Complaint("--follow is for all actions: say no ID, or leave it out")
+    if after and from_now:
+        raise Complaint("say --after or --from-now")
+    with connect(target) as client:
+        feed = client.watch_events(
+            capabilities=capabilities, types=types, labels=labels, after=after, from_now=from_now
+        )
+        with feed as events:
+            for event in events:
+                print_event(event, is_json=is_json, with_id=True)
+
+
+def _watch_one(target: str | None, action_id: str, after: str, *, is_json: bool) -> int:
     from placet.status import error_of_action, error_of_outcome
     from placet_server.cli.session import connect, find_action
 
@@ -51,14 +116,14 @@ def watch(
         return _code_of(error_of_action(client.get(found))) if ended is None else ended
 
 
-def print_event(event: ActionEvent, *, is_json: bool) -> None:
+def print_event(event: ActionEvent, *, is_json: bool, with_id: bool = False) -> None:
     from placet_server.cli.document import document_of
     from placet_server.cli.event import line_of
 
     if is_json:
         print_line(document_of(event))
     else:
-        say(line_of(event))
+        say(f"{event.action_id}  {line_of(event)}" if with_id else line_of(event))
 
 
 def _code_of(error: PlacetError | None) -> ExitCode:

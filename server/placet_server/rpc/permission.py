@@ -16,6 +16,8 @@ EVERY_TENANT = "-"
 SCOPES: dict[str, str | None] = {
     "/placet.v1.RuntimeService/Execute": "actions.execute",
     "/placet.v1.RuntimeService/ExecuteStream": "actions.execute",
+    "/placet.v1.RuntimeService/ResumeAction": "actions.execute",
+    "/placet.v1.RuntimeService/ResumeActionStream": "actions.execute",
     "/placet.v1.RuntimeService/Submit": "actions.execute",
     "/placet.v1.RuntimeService/SubmitBatch": "actions.execute",
     "/placet.v1.RuntimeService/GetAction": "actions.read",

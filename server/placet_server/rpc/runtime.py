@@ -13,6 +13,7 @@ from placet.v1 import runtime_service_pb2 as pb
 from placet_server.core.admission.execute import execute, execute_stream
 from placet_server.core.admission.key import key_digest
 from placet_server.core.admission.pipeline import Call
+from placet_server.core.admission.resume import resume, resume_stream
 from placet_server.core.admission.submit import Submitted, submit
 from placet_server.core.admission.submit_batch import CHECKS_AT_A_TIME, submit_batch
 from placet_server.core.execution.cancel import cancel_action
@@ -92,6 +93,27 @@ class RuntimeServicer:
                 if not rpc.action_id:
                     await _name(rpc, event.action_id)
                 yield pb.ExecuteStreamResponse(event=event_message(event))
+        rpc.context.set_trailing_metadata(outcome_trailers(_SUCCEEDED, rpc.action_id))
+
+    async def resume_action(self, rpc: Rpc[pb.ResumeActionRequest]) -> pb.ResumeActionResponse:
+        rpc.action_id = rpc.request.action_id
+        action = await resume(self._kernel, rpc.caller, rpc.action_id, _time_left(rpc), rpc.trace)
+        rpc.context.set_trailing_metadata(outcome_trailers(_SUCCEEDED, rpc.action_id))
+        response = pb.ResumeActionResponse()
+        fill_succeeded(response.action, action)
+        return response
+
+    async def resume_action_stream(
+        self, rpc: Rpc[pb.ResumeActionStreamRequest]
+    ) -> AsyncIterator[pb.ResumeActionStreamResponse]:
+        request = rpc.request
+        rpc.action_id = request.action_id
+        resumed = resume_stream(
+            self._kernel, rpc.caller, request.action_id, request.after_cursor, _time_left(rpc), rpc.trace
+        )
+        async with closing(resumed) as events:
+            async for event in events:
+                yield pb.ResumeActionStreamResponse(event=event_message(event))
         rpc.context.set_trailing_metadata(outcome_trailers(_SUCCEEDED, rpc.action_id))
 
     async def submit(self, rpc: Rpc[pb.SubmitRequest]) -> pb.SubmitResponse:

@@ -72,6 +72,13 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "unknown action": ("GetAction", {"action_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
     "unknown action, waited for": ("WaitAction", {"action_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
     "unknown action, watched": ("WatchAction", {"action_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
+    "unknown action, resumed": ("ResumeAction", {"action_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
+    "unknown action, resumed with events": (
+        "ResumeActionStream",
+        {"action_id": NOBODY},
+        "NOT_FOUND",
+        "NOT_FOUND",
+    ),
     "unknown action, cancelled": ("CancelAction", {"action_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
     "unknown key": (
         "GetAction",
@@ -191,6 +198,7 @@ def test_what_no_stub_would_send_is_refused_with_one_reason(
         "GetCaller",
         "WatchAction",
         "WatchEvents",
+        "ResumeAction",
         "GetCapability",
         "ListQueues",
         "PauseQueue",

@@ -1276,6 +1276,199 @@ func (x *WatchActionResponse) GetEvent() *ActionEvent {
 	return nil
 }
 
+// Request of ResumeAction.
+type ResumeActionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which action.
+	ActionId      string `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeActionRequest) Reset() {
+	*x = ResumeActionRequest{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeActionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeActionRequest) ProtoMessage() {}
+
+func (x *ResumeActionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeActionRequest.ProtoReflect.Descriptor instead.
+func (*ResumeActionRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ResumeActionRequest) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+// Response of ResumeAction.
+type ResumeActionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// SUCCEEDED, with its output; without its input.
+	Action        *Action `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeActionResponse) Reset() {
+	*x = ResumeActionResponse{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeActionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeActionResponse) ProtoMessage() {}
+
+func (x *ResumeActionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeActionResponse.ProtoReflect.Descriptor instead.
+func (*ResumeActionResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ResumeActionResponse) GetAction() *Action {
+	if x != nil {
+		return x.Action
+	}
+	return nil
+}
+
+// Request of ResumeActionStream.
+type ResumeActionStreamRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which action.
+	ActionId string `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	// Events after this; empty: from the beginning.
+	AfterCursor   string `protobuf:"bytes,2,opt,name=after_cursor,json=afterCursor,proto3" json:"after_cursor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeActionStreamRequest) Reset() {
+	*x = ResumeActionStreamRequest{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeActionStreamRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeActionStreamRequest) ProtoMessage() {}
+
+func (x *ResumeActionStreamRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeActionStreamRequest.ProtoReflect.Descriptor instead.
+func (*ResumeActionStreamRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ResumeActionStreamRequest) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+func (x *ResumeActionStreamRequest) GetAfterCursor() string {
+	if x != nil {
+		return x.AfterCursor
+	}
+	return ""
+}
+
+// Response of ResumeActionStream.
+type ResumeActionStreamResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next event, or an idle checkpoint.
+	Event         *ActionEvent `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeActionStreamResponse) Reset() {
+	*x = ResumeActionStreamResponse{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeActionStreamResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeActionStreamResponse) ProtoMessage() {}
+
+func (x *ResumeActionStreamResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeActionStreamResponse.ProtoReflect.Descriptor instead.
+func (*ResumeActionStreamResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ResumeActionStreamResponse) GetEvent() *ActionEvent {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
 // Request of WatchEvents.
 type WatchEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1291,7 +1484,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1496,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1509,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{20}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WatchEventsRequest) GetAfterCursor() string {
@@ -1355,7 +1548,7 @@ type EventFilter struct {
 
 func (x *EventFilter) Reset() {
 	*x = EventFilter{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1560,7 @@ func (x *EventFilter) String() string {
 func (*EventFilter) ProtoMessage() {}
 
 func (x *EventFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1573,7 @@ func (x *EventFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventFilter.ProtoReflect.Descriptor instead.
 func (*EventFilter) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{21}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *EventFilter) GetCapabilities() []string {
@@ -1416,7 +1609,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1621,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1634,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{22}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchEventsResponse) GetEvent() *ActionEvent {
@@ -1464,7 +1657,7 @@ type CancelActionRequest struct {
 
 func (x *CancelActionRequest) Reset() {
 	*x = CancelActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1669,7 @@ func (x *CancelActionRequest) String() string {
 func (*CancelActionRequest) ProtoMessage() {}
 
 func (x *CancelActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1682,7 @@ func (x *CancelActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionRequest.ProtoReflect.Descriptor instead.
 func (*CancelActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{23}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CancelActionRequest) GetActionId() string {
@@ -1517,7 +1710,7 @@ type CancelActionResponse struct {
 
 func (x *CancelActionResponse) Reset() {
 	*x = CancelActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1722,7 @@ func (x *CancelActionResponse) String() string {
 func (*CancelActionResponse) ProtoMessage() {}
 
 func (x *CancelActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1735,7 @@ func (x *CancelActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionResponse.ProtoReflect.Descriptor instead.
 func (*CancelActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{24}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CancelActionResponse) GetAction() *Action {
@@ -1561,7 +1754,7 @@ type GetCallerRequest struct {
 
 func (x *GetCallerRequest) Reset() {
 	*x = GetCallerRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1766,7 @@ func (x *GetCallerRequest) String() string {
 func (*GetCallerRequest) ProtoMessage() {}
 
 func (x *GetCallerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1779,7 @@ func (x *GetCallerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallerRequest.ProtoReflect.Descriptor instead.
 func (*GetCallerRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{25}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{29}
 }
 
 // Response of GetCaller.
@@ -1604,7 +1797,7 @@ type GetCallerResponse struct {
 
 func (x *GetCallerResponse) Reset() {
 	*x = GetCallerResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[26]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +1809,7 @@ func (x *GetCallerResponse) String() string {
 func (*GetCallerResponse) ProtoMessage() {}
 
 func (x *GetCallerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[26]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +1822,7 @@ func (x *GetCallerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallerResponse.ProtoReflect.Descriptor instead.
 func (*GetCallerResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{26}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetCallerResponse) GetCaller() *Caller {
@@ -1662,7 +1855,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[27]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +1867,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[27]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +1880,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{27}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{31}
 }
 
 // Response of GetServerInfo.
@@ -1719,7 +1912,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[28]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +1924,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[28]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +1937,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{28}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -1905,6 +2098,15 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12!\n" +
 	"\fafter_cursor\x18\x02 \x01(\tR\vafterCursor\"C\n" +
 	"\x13WatchActionResponse\x12,\n" +
+	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"2\n" +
+	"\x13ResumeActionRequest\x12\x1b\n" +
+	"\taction_id\x18\x01 \x01(\tR\bactionId\"A\n" +
+	"\x14ResumeActionResponse\x12)\n" +
+	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action\"[\n" +
+	"\x19ResumeActionStreamRequest\x12\x1b\n" +
+	"\taction_id\x18\x01 \x01(\tR\bactionId\x12!\n" +
+	"\fafter_cursor\x18\x02 \x01(\tR\vafterCursor\"J\n" +
+	"\x1aResumeActionStreamResponse\x12,\n" +
 	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"\x82\x01\n" +
 	"\x12WatchEventsRequest\x12!\n" +
 	"\fafter_cursor\x18\x01 \x01(\tR\vafterCursor\x12.\n" +
@@ -1945,7 +2147,7 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\bfeed_lag\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\afeedLag\x12\x1d\n" +
 	"\n" +
-	"feed_epoch\x18\v \x01(\x05R\tfeedEpoch2\xa3\a\n" +
+	"feed_epoch\x18\v \x01(\x05R\tfeedEpoch2\xd9\b\n" +
 	"\x0eRuntimeService\x12@\n" +
 	"\aExecute\x12\x19.placet.v1.ExecuteRequest\x1a\x1a.placet.v1.ExecuteResponse\x12T\n" +
 	"\rExecuteStream\x12\x1f.placet.v1.ExecuteStreamRequest\x1a .placet.v1.ExecuteStreamResponse0\x01\x12=\n" +
@@ -1955,7 +2157,9 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\vListActions\x12\x1d.placet.v1.ListActionsRequest\x1a\x1e.placet.v1.ListActionsResponse\x12I\n" +
 	"\n" +
 	"WaitAction\x12\x1c.placet.v1.WaitActionRequest\x1a\x1d.placet.v1.WaitActionResponse\x12N\n" +
-	"\vWatchAction\x12\x1d.placet.v1.WatchActionRequest\x1a\x1e.placet.v1.WatchActionResponse0\x01\x12N\n" +
+	"\vWatchAction\x12\x1d.placet.v1.WatchActionRequest\x1a\x1e.placet.v1.WatchActionResponse0\x01\x12O\n" +
+	"\fResumeAction\x12\x1e.placet.v1.ResumeActionRequest\x1a\x1f.placet.v1.ResumeActionResponse\x12c\n" +
+	"\x12ResumeActionStream\x12$.placet.v1.ResumeActionStreamRequest\x1a%.placet.v1.ResumeActionStreamResponse0\x01\x12N\n" +
 	"\vWatchEvents\x12\x1d.placet.v1.WatchEventsRequest\x1a\x1e.placet.v1.WatchEventsResponse0\x01\x12O\n" +
 	"\fCancelAction\x12\x1e.placet.v1.CancelActionRequest\x1a\x1f.placet.v1.CancelActionResponse\x12F\n" +
 	"\tGetCaller\x12\x1b.placet.v1.GetCallerRequest\x1a\x1c.placet.v1.GetCallerResponse\x12R\n" +
@@ -1974,114 +2178,124 @@ func file_placet_v1_runtime_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_runtime_service_proto_rawDescData
 }
 
-var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_placet_v1_runtime_service_proto_goTypes = []any{
-	(*ExecuteRequest)(nil),        // 0: placet.v1.ExecuteRequest
-	(*ExecuteResponse)(nil),       // 1: placet.v1.ExecuteResponse
-	(*ExecuteStreamRequest)(nil),  // 2: placet.v1.ExecuteStreamRequest
-	(*ExecuteStreamResponse)(nil), // 3: placet.v1.ExecuteStreamResponse
-	(*SubmitRequest)(nil),         // 4: placet.v1.SubmitRequest
-	(*SubmitResponse)(nil),        // 5: placet.v1.SubmitResponse
-	(*SubmitBatchRequest)(nil),    // 6: placet.v1.SubmitBatchRequest
-	(*SubmitBatchResponse)(nil),   // 7: placet.v1.SubmitBatchResponse
-	(*SubmitBatchResult)(nil),     // 8: placet.v1.SubmitBatchResult
-	(*SubmittedAction)(nil),       // 9: placet.v1.SubmittedAction
-	(*GetActionRequest)(nil),      // 10: placet.v1.GetActionRequest
-	(*KeyRef)(nil),                // 11: placet.v1.KeyRef
-	(*GetActionResponse)(nil),     // 12: placet.v1.GetActionResponse
-	(*ListActionsRequest)(nil),    // 13: placet.v1.ListActionsRequest
-	(*ActionFilter)(nil),          // 14: placet.v1.ActionFilter
-	(*ListActionsResponse)(nil),   // 15: placet.v1.ListActionsResponse
-	(*WaitActionRequest)(nil),     // 16: placet.v1.WaitActionRequest
-	(*WaitActionResponse)(nil),    // 17: placet.v1.WaitActionResponse
-	(*WatchActionRequest)(nil),    // 18: placet.v1.WatchActionRequest
-	(*WatchActionResponse)(nil),   // 19: placet.v1.WatchActionResponse
-	(*WatchEventsRequest)(nil),    // 20: placet.v1.WatchEventsRequest
-	(*EventFilter)(nil),           // 21: placet.v1.EventFilter
-	(*WatchEventsResponse)(nil),   // 22: placet.v1.WatchEventsResponse
-	(*CancelActionRequest)(nil),   // 23: placet.v1.CancelActionRequest
-	(*CancelActionResponse)(nil),  // 24: placet.v1.CancelActionResponse
-	(*GetCallerRequest)(nil),      // 25: placet.v1.GetCallerRequest
-	(*GetCallerResponse)(nil),     // 26: placet.v1.GetCallerResponse
-	(*GetServerInfoRequest)(nil),  // 27: placet.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil), // 28: placet.v1.GetServerInfoResponse
-	nil,                           // 29: placet.v1.ActionFilter.LabelsEntry
-	nil,                           // 30: placet.v1.EventFilter.LabelsEntry
-	(*Invocation)(nil),            // 31: placet.v1.Invocation
-	(*Action)(nil),                // 32: placet.v1.Action
-	(*ActionEvent)(nil),           // 33: placet.v1.ActionEvent
-	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
-	(*status.Status)(nil),         // 36: google.rpc.Status
-	(ActionState)(0),              // 37: placet.v1.ActionState
-	(ActionView)(0),               // 38: placet.v1.ActionView
-	(*Caller)(nil),                // 39: placet.v1.Caller
-	(DurabilityClass)(0),          // 40: placet.v1.DurabilityClass
+	(*ExecuteRequest)(nil),             // 0: placet.v1.ExecuteRequest
+	(*ExecuteResponse)(nil),            // 1: placet.v1.ExecuteResponse
+	(*ExecuteStreamRequest)(nil),       // 2: placet.v1.ExecuteStreamRequest
+	(*ExecuteStreamResponse)(nil),      // 3: placet.v1.ExecuteStreamResponse
+	(*SubmitRequest)(nil),              // 4: placet.v1.SubmitRequest
+	(*SubmitResponse)(nil),             // 5: placet.v1.SubmitResponse
+	(*SubmitBatchRequest)(nil),         // 6: placet.v1.SubmitBatchRequest
+	(*SubmitBatchResponse)(nil),        // 7: placet.v1.SubmitBatchResponse
+	(*SubmitBatchResult)(nil),          // 8: placet.v1.SubmitBatchResult
+	(*SubmittedAction)(nil),            // 9: placet.v1.SubmittedAction
+	(*GetActionRequest)(nil),           // 10: placet.v1.GetActionRequest
+	(*KeyRef)(nil),                     // 11: placet.v1.KeyRef
+	(*GetActionResponse)(nil),          // 12: placet.v1.GetActionResponse
+	(*ListActionsRequest)(nil),         // 13: placet.v1.ListActionsRequest
+	(*ActionFilter)(nil),               // 14: placet.v1.ActionFilter
+	(*ListActionsResponse)(nil),        // 15: placet.v1.ListActionsResponse
+	(*WaitActionRequest)(nil),          // 16: placet.v1.WaitActionRequest
+	(*WaitActionResponse)(nil),         // 17: placet.v1.WaitActionResponse
+	(*WatchActionRequest)(nil),         // 18: placet.v1.WatchActionRequest
+	(*WatchActionResponse)(nil),        // 19: placet.v1.WatchActionResponse
+	(*ResumeActionRequest)(nil),        // 20: placet.v1.ResumeActionRequest
+	(*ResumeActionResponse)(nil),       // 21: placet.v1.ResumeActionResponse
+	(*ResumeActionStreamRequest)(nil),  // 22: placet.v1.ResumeActionStreamRequest
+	(*ResumeActionStreamResponse)(nil), // 23: placet.v1.ResumeActionStreamResponse
+	(*WatchEventsRequest)(nil),         // 24: placet.v1.WatchEventsRequest
+	(*EventFilter)(nil),                // 25: placet.v1.EventFilter
+	(*WatchEventsResponse)(nil),        // 26: placet.v1.WatchEventsResponse
+	(*CancelActionRequest)(nil),        // 27: placet.v1.CancelActionRequest
+	(*CancelActionResponse)(nil),       // 28: placet.v1.CancelActionResponse
+	(*GetCallerRequest)(nil),           // 29: placet.v1.GetCallerRequest
+	(*GetCallerResponse)(nil),          // 30: placet.v1.GetCallerResponse
+	(*GetServerInfoRequest)(nil),       // 31: placet.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),      // 32: placet.v1.GetServerInfoResponse
+	nil,                                // 33: placet.v1.ActionFilter.LabelsEntry
+	nil,                                // 34: placet.v1.EventFilter.LabelsEntry
+	(*Invocation)(nil),                 // 35: placet.v1.Invocation
+	(*Action)(nil),                     // 36: placet.v1.Action
+	(*ActionEvent)(nil),                // 37: placet.v1.ActionEvent
+	(*timestamppb.Timestamp)(nil),      // 38: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 39: google.protobuf.Duration
+	(*status.Status)(nil),              // 40: google.rpc.Status
+	(ActionState)(0),                   // 41: placet.v1.ActionState
+	(ActionView)(0),                    // 42: placet.v1.ActionView
+	(*Caller)(nil),                     // 43: placet.v1.Caller
+	(DurabilityClass)(0),               // 44: placet.v1.DurabilityClass
 }
 var file_placet_v1_runtime_service_proto_depIdxs = []int32{
-	31, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
-	32, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
-	31, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
-	33, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
-	31, // 4: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
-	34, // 5: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
-	35, // 6: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
-	32, // 7: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
+	35, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
+	36, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
+	35, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
+	37, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
+	35, // 4: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
+	38, // 5: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
+	39, // 6: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
+	36, // 7: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
 	4,  // 8: placet.v1.SubmitBatchRequest.items:type_name -> placet.v1.SubmitRequest
 	8,  // 9: placet.v1.SubmitBatchResponse.results:type_name -> placet.v1.SubmitBatchResult
 	9,  // 10: placet.v1.SubmitBatchResult.submitted:type_name -> placet.v1.SubmittedAction
-	36, // 11: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
-	37, // 12: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
+	40, // 11: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
+	41, // 12: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
 	11, // 13: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
-	38, // 14: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
-	32, // 15: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
+	42, // 14: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
+	36, // 15: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
 	14, // 16: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	37, // 17: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
-	29, // 18: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
-	34, // 19: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
-	34, // 20: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
-	32, // 21: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
-	35, // 22: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
-	32, // 23: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
-	33, // 24: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
-	21, // 25: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
-	30, // 26: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
-	33, // 27: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
-	32, // 28: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
-	39, // 29: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
-	40, // 30: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
-	34, // 31: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
-	35, // 32: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
-	35, // 33: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
-	0,  // 34: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
-	2,  // 35: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
-	4,  // 36: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
-	6,  // 37: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
-	10, // 38: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
-	13, // 39: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
-	16, // 40: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
-	18, // 41: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
-	20, // 42: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
-	23, // 43: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
-	25, // 44: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
-	27, // 45: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
-	1,  // 46: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
-	3,  // 47: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
-	5,  // 48: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
-	7,  // 49: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
-	12, // 50: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
-	15, // 51: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
-	17, // 52: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
-	19, // 53: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
-	22, // 54: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
-	24, // 55: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
-	26, // 56: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
-	28, // 57: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
-	46, // [46:58] is the sub-list for method output_type
-	34, // [34:46] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	41, // 17: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
+	33, // 18: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
+	38, // 19: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
+	38, // 20: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
+	36, // 21: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
+	39, // 22: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
+	36, // 23: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
+	37, // 24: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
+	36, // 25: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
+	37, // 26: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
+	25, // 27: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
+	34, // 28: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
+	37, // 29: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
+	36, // 30: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
+	43, // 31: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
+	44, // 32: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
+	38, // 33: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
+	39, // 34: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
+	39, // 35: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
+	0,  // 36: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
+	2,  // 37: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
+	4,  // 38: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
+	6,  // 39: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
+	10, // 40: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
+	13, // 41: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
+	16, // 42: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
+	18, // 43: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
+	20, // 44: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
+	22, // 45: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
+	24, // 46: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
+	27, // 47: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
+	29, // 48: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
+	31, // 49: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
+	1,  // 50: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
+	3,  // 51: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
+	5,  // 52: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
+	7,  // 53: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
+	12, // 54: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
+	15, // 55: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
+	17, // 56: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
+	19, // 57: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
+	21, // 58: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
+	23, // 59: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
+	26, // 60: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
+	28, // 61: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
+	30, // 62: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
+	32, // 63: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
+	50, // [50:64] is the sub-list for method output_type
+	36, // [36:50] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_runtime_service_proto_init() }
@@ -2109,7 +2323,7 @@ func file_placet_v1_runtime_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_runtime_service_proto_rawDesc), len(file_placet_v1_runtime_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,25 +21,27 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	RuntimeService_Execute_FullMethodName       = "/placet.v1.RuntimeService/Execute"
-	RuntimeService_ExecuteStream_FullMethodName = "/placet.v1.RuntimeService/ExecuteStream"
-	RuntimeService_Submit_FullMethodName        = "/placet.v1.RuntimeService/Submit"
-	RuntimeService_SubmitBatch_FullMethodName   = "/placet.v1.RuntimeService/SubmitBatch"
-	RuntimeService_GetAction_FullMethodName     = "/placet.v1.RuntimeService/GetAction"
-	RuntimeService_ListActions_FullMethodName   = "/placet.v1.RuntimeService/ListActions"
-	RuntimeService_WaitAction_FullMethodName    = "/placet.v1.RuntimeService/WaitAction"
-	RuntimeService_WatchAction_FullMethodName   = "/placet.v1.RuntimeService/WatchAction"
-	RuntimeService_WatchEvents_FullMethodName   = "/placet.v1.RuntimeService/WatchEvents"
-	RuntimeService_CancelAction_FullMethodName  = "/placet.v1.RuntimeService/CancelAction"
-	RuntimeService_GetCaller_FullMethodName     = "/placet.v1.RuntimeService/GetCaller"
-	RuntimeService_GetServerInfo_FullMethodName = "/placet.v1.RuntimeService/GetServerInfo"
+	RuntimeService_Execute_FullMethodName            = "/placet.v1.RuntimeService/Execute"
+	RuntimeService_ExecuteStream_FullMethodName      = "/placet.v1.RuntimeService/ExecuteStream"
+	RuntimeService_Submit_FullMethodName             = "/placet.v1.RuntimeService/Submit"
+	RuntimeService_SubmitBatch_FullMethodName        = "/placet.v1.RuntimeService/SubmitBatch"
+	RuntimeService_GetAction_FullMethodName          = "/placet.v1.RuntimeService/GetAction"
+	RuntimeService_ListActions_FullMethodName        = "/placet.v1.RuntimeService/ListActions"
+	RuntimeService_WaitAction_FullMethodName         = "/placet.v1.RuntimeService/WaitAction"
+	RuntimeService_WatchAction_FullMethodName        = "/placet.v1.RuntimeService/WatchAction"
+	RuntimeService_ResumeAction_FullMethodName       = "/placet.v1.RuntimeService/ResumeAction"
+	RuntimeService_ResumeActionStream_FullMethodName = "/placet.v1.RuntimeService/ResumeActionStream"
+	RuntimeService_WatchEvents_FullMethodName        = "/placet.v1.RuntimeService/WatchEvents"
+	RuntimeService_CancelAction_FullMethodName       = "/placet.v1.RuntimeService/CancelAction"
+	RuntimeService_GetCaller_FullMethodName          = "/placet.v1.RuntimeService/GetCaller"
+	RuntimeService_GetServerInfo_FullMethodName      = "/placet.v1.RuntimeService/GetServerInfo"
 )
 
 // RuntimeServiceClient is the client API for RuntimeService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
+// The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
 // Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
 // Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
 type RuntimeServiceClient interface {
@@ -59,6 +61,11 @@ type RuntimeServiceClient interface {
 	WaitAction(ctx context.Context, in *WaitActionRequest, opts ...grpc.CallOption) (*WaitActionResponse, error)
 	// History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing.
 	WatchAction(ctx context.Context, in *WatchActionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchActionResponse], error)
+	// Goes on with an action by its id, as the same request with its key would: joins whoever runs it, or runs it here if it is ready and nobody does.
+	// OK if and only if it SUCCEEDED; one that has ended is told and never run again.
+	ResumeAction(ctx context.Context, in *ResumeActionRequest, opts ...grpc.CallOption) (*ResumeActionResponse, error)
+	// The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status.
+	ResumeActionStream(ctx context.Context, in *ResumeActionStreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ResumeActionStreamResponse], error)
 	// The feed of the tenant: the lives of all its actions, from a cursor, then live, without end. An event is there a moment after it was stored, once
 	// no earlier one can come.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
@@ -176,9 +183,38 @@ func (c *runtimeServiceClient) WatchAction(ctx context.Context, in *WatchActionR
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RuntimeService_WatchActionClient = grpc.ServerStreamingClient[WatchActionResponse]
 
+func (c *runtimeServiceClient) ResumeAction(ctx context.Context, in *ResumeActionRequest, opts ...grpc.CallOption) (*ResumeActionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResumeActionResponse)
+	err := c.cc.Invoke(ctx, RuntimeService_ResumeAction_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *runtimeServiceClient) ResumeActionStream(ctx context.Context, in *ResumeActionStreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ResumeActionStreamResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &RuntimeService_ServiceDesc.Streams[2], RuntimeService_ResumeActionStream_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ResumeActionStreamRequest, ResumeActionStreamResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RuntimeService_ResumeActionStreamClient = grpc.ServerStreamingClient[ResumeActionStreamResponse]
+
 func (c *runtimeServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &RuntimeService_ServiceDesc.Streams[2], RuntimeService_WatchEvents_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &RuntimeService_ServiceDesc.Streams[3], RuntimeService_WatchEvents_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +265,7 @@ func (c *runtimeServiceClient) GetServerInfo(ctx context.Context, in *GetServerI
 // All implementations must embed UnimplementedRuntimeServiceServer
 // for forward compatibility.
 //
-// The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
+// The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
 // Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
 // Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
 type RuntimeServiceServer interface {
@@ -249,6 +285,11 @@ type RuntimeServiceServer interface {
 	WaitAction(context.Context, *WaitActionRequest) (*WaitActionResponse, error)
 	// History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing.
 	WatchAction(*WatchActionRequest, grpc.ServerStreamingServer[WatchActionResponse]) error
+	// Goes on with an action by its id, as the same request with its key would: joins whoever runs it, or runs it here if it is ready and nobody does.
+	// OK if and only if it SUCCEEDED; one that has ended is told and never run again.
+	ResumeAction(context.Context, *ResumeActionRequest) (*ResumeActionResponse, error)
+	// The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status.
+	ResumeActionStream(*ResumeActionStreamRequest, grpc.ServerStreamingServer[ResumeActionStreamResponse]) error
 	// The feed of the tenant: the lives of all its actions, from a cursor, then live, without end. An event is there a moment after it was stored, once
 	// no earlier one can come.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
@@ -291,6 +332,12 @@ func (UnimplementedRuntimeServiceServer) WaitAction(context.Context, *WaitAction
 }
 func (UnimplementedRuntimeServiceServer) WatchAction(*WatchActionRequest, grpc.ServerStreamingServer[WatchActionResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchAction not implemented")
+}
+func (UnimplementedRuntimeServiceServer) ResumeAction(context.Context, *ResumeActionRequest) (*ResumeActionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeAction not implemented")
+}
+func (UnimplementedRuntimeServiceServer) ResumeActionStream(*ResumeActionStreamRequest, grpc.ServerStreamingServer[ResumeActionStreamResponse]) error {
+	return status.Error(codes.Unimplemented, "method ResumeActionStream not implemented")
 }
 func (UnimplementedRuntimeServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
@@ -455,6 +502,35 @@ func _RuntimeService_WatchAction_Handler(srv interface{}, stream grpc.ServerStre
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RuntimeService_WatchActionServer = grpc.ServerStreamingServer[WatchActionResponse]
 
+func _RuntimeService_ResumeAction_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeActionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RuntimeServiceServer).ResumeAction(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RuntimeService_ResumeAction_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RuntimeServiceServer).ResumeAction(ctx, req.(*ResumeActionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RuntimeService_ResumeActionStream_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ResumeActionStreamRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(RuntimeServiceServer).ResumeActionStream(m, &grpc.GenericServerStream[ResumeActionStreamRequest, ResumeActionStreamResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RuntimeService_ResumeActionStreamServer = grpc.ServerStreamingServer[ResumeActionStreamResponse]
+
 func _RuntimeService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchEventsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -552,6 +628,10 @@ var RuntimeService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _RuntimeService_WaitAction_Handler,
 		},
 		{
+			MethodName: "ResumeAction",
+			Handler:    _RuntimeService_ResumeAction_Handler,
+		},
+		{
 			MethodName: "CancelAction",
 			Handler:    _RuntimeService_CancelAction_Handler,
 		},
@@ -573,6 +653,11 @@ var RuntimeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchAction",
 			Handler:       _RuntimeService_WatchAction_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ResumeActionStream",
+			Handler:       _RuntimeService_ResumeActionStream_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -647,6 +647,102 @@ class WatchActionResponse(_message.Message):
 Global___WatchActionResponse: _TypeAlias = WatchActionResponse  # noqa: Y015
 
 @_typing.final
+class ResumeActionRequest(_message.Message):
+    """Request of ResumeAction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_ID_FIELD_NUMBER: _builtins.int
+    action_id: _builtins.str
+    """Which action."""
+    def __init__(
+        self,
+        *,
+        action_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeActionRequest: _TypeAlias = ResumeActionRequest  # noqa: Y015
+
+@_typing.final
+class ResumeActionResponse(_message.Message):
+    """Response of ResumeAction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def action(self) -> _action_pb2.Action:
+        """SUCCEEDED, with its output; without its input."""
+
+    def __init__(
+        self,
+        *,
+        action: _action_pb2.Action | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeActionResponse: _TypeAlias = ResumeActionResponse  # noqa: Y015
+
+@_typing.final
+class ResumeActionStreamRequest(_message.Message):
+    """Request of ResumeActionStream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_ID_FIELD_NUMBER: _builtins.int
+    AFTER_CURSOR_FIELD_NUMBER: _builtins.int
+    action_id: _builtins.str
+    """Which action."""
+    after_cursor: _builtins.str
+    """Events after this; empty: from the beginning."""
+    def __init__(
+        self,
+        *,
+        action_id: _builtins.str = ...,
+        after_cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "after_cursor", b"after_cursor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeActionStreamRequest: _TypeAlias = ResumeActionStreamRequest  # noqa: Y015
+
+@_typing.final
+class ResumeActionStreamResponse(_message.Message):
+    """Response of ResumeActionStream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event(self) -> _event_pb2.ActionEvent:
+        """The next event, or an idle checkpoint."""
+
+    def __init__(
+        self,
+        *,
+        event: _event_pb2.ActionEvent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeActionStreamResponse: _TypeAlias = ResumeActionStreamResponse  # noqa: Y015
+
+@_typing.final
 class WatchEventsRequest(_message.Message):
     """Request of WatchEvents."""
 

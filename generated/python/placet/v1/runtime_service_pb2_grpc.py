@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RuntimeServiceStub:
-    """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
+    """The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
@@ -77,6 +77,16 @@ class RuntimeServiceStub:
                 request_serializer=placet_dot_v1_dot_runtime__service__pb2.WatchActionRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_runtime__service__pb2.WatchActionResponse.FromString,
                 _registered_method=True)
+        self.ResumeAction = channel.unary_unary(
+                '/placet.v1.RuntimeService/ResumeAction',
+                request_serializer=placet_dot_v1_dot_runtime__service__pb2.ResumeActionRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_runtime__service__pb2.ResumeActionResponse.FromString,
+                _registered_method=True)
+        self.ResumeActionStream = channel.unary_stream(
+                '/placet.v1.RuntimeService/ResumeActionStream',
+                request_serializer=placet_dot_v1_dot_runtime__service__pb2.ResumeActionStreamRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_runtime__service__pb2.ResumeActionStreamResponse.FromString,
+                _registered_method=True)
         self.WatchEvents = channel.unary_stream(
                 '/placet.v1.RuntimeService/WatchEvents',
                 request_serializer=placet_dot_v1_dot_runtime__service__pb2.WatchEventsRequest.SerializeToString,
@@ -100,7 +110,7 @@ class RuntimeServiceStub:
 
 
 class RuntimeServiceServicer:
-    """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
+    """The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
@@ -156,6 +166,21 @@ class RuntimeServiceServicer:
 
     def WatchAction(self, request, context):
         """History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeAction(self, request, context):
+        """Goes on with an action by its id, as the same request with its key would: joins whoever runs it, or runs it here if it is ready and nobody does.
+        OK if and only if it SUCCEEDED; one that has ended is told and never run again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeActionStream(self, request, context):
+        """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -233,6 +258,16 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     request_deserializer=placet_dot_v1_dot_runtime__service__pb2.WatchActionRequest.FromString,
                     response_serializer=placet_dot_v1_dot_runtime__service__pb2.WatchActionResponse.SerializeToString,
             ),
+            'ResumeAction': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeAction,
+                    request_deserializer=placet_dot_v1_dot_runtime__service__pb2.ResumeActionRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_runtime__service__pb2.ResumeActionResponse.SerializeToString,
+            ),
+            'ResumeActionStream': grpc.unary_stream_rpc_method_handler(
+                    servicer.ResumeActionStream,
+                    request_deserializer=placet_dot_v1_dot_runtime__service__pb2.ResumeActionStreamRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_runtime__service__pb2.ResumeActionStreamResponse.SerializeToString,
+            ),
             'WatchEvents': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchEvents,
                     request_deserializer=placet_dot_v1_dot_runtime__service__pb2.WatchEventsRequest.FromString,
@@ -262,7 +297,7 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RuntimeService:
-    """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
+    """The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
@@ -473,6 +508,60 @@ class RuntimeService:
             '/placet.v1.RuntimeService/WatchAction',
             placet_dot_v1_dot_runtime__service__pb2.WatchActionRequest.SerializeToString,
             placet_dot_v1_dot_runtime__service__pb2.WatchActionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeAction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.RuntimeService/ResumeAction',
+            placet_dot_v1_dot_runtime__service__pb2.ResumeActionRequest.SerializeToString,
+            placet_dot_v1_dot_runtime__service__pb2.ResumeActionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeActionStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/placet.v1.RuntimeService/ResumeActionStream',
+            placet_dot_v1_dot_runtime__service__pb2.ResumeActionStreamRequest.SerializeToString,
+            placet_dot_v1_dot_runtime__service__pb2.ResumeActionStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

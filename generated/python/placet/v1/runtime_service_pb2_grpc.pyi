@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RuntimeServiceStub:
-    """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
+    """The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
@@ -52,6 +52,12 @@ class RuntimeServiceStub:
     """Bounded long poll: the action once it is terminal or ambiguous, or as it is when the poll ends."""
     WatchAction: _grpc.UnaryStreamMultiCallable[_runtime_service_pb2.WatchActionRequest, _runtime_service_pb2.WatchActionResponse]
     """History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing."""
+    ResumeAction: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.ResumeActionRequest, _runtime_service_pb2.ResumeActionResponse]
+    """Goes on with an action by its id, as the same request with its key would: joins whoever runs it, or runs it here if it is ready and nobody does.
+    OK if and only if it SUCCEEDED; one that has ended is told and never run again.
+    """
+    ResumeActionStream: _grpc.UnaryStreamMultiCallable[_runtime_service_pb2.ResumeActionStreamRequest, _runtime_service_pb2.ResumeActionStreamResponse]
+    """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
     WatchEvents: _grpc.UnaryStreamMultiCallable[_runtime_service_pb2.WatchEventsRequest, _runtime_service_pb2.WatchEventsResponse]
     """The feed of the tenant: the lives of all its actions, from a cursor, then live, without end. An event is there a moment after it was stored, once
     no earlier one can come.
@@ -65,7 +71,7 @@ class RuntimeServiceStub:
 
 @_typing.type_check_only
 class RuntimeServiceAsyncStub(RuntimeServiceStub):
-    """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
+    """The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
@@ -87,6 +93,12 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """Bounded long poll: the action once it is terminal or ambiguous, or as it is when the poll ends."""
     WatchAction: _aio.UnaryStreamMultiCallable[_runtime_service_pb2.WatchActionRequest, _runtime_service_pb2.WatchActionResponse]  # type: ignore[assignment]
     """History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing."""
+    ResumeAction: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.ResumeActionRequest, _runtime_service_pb2.ResumeActionResponse]  # type: ignore[assignment]
+    """Goes on with an action by its id, as the same request with its key would: joins whoever runs it, or runs it here if it is ready and nobody does.
+    OK if and only if it SUCCEEDED; one that has ended is told and never run again.
+    """
+    ResumeActionStream: _aio.UnaryStreamMultiCallable[_runtime_service_pb2.ResumeActionStreamRequest, _runtime_service_pb2.ResumeActionStreamResponse]  # type: ignore[assignment]
+    """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
     WatchEvents: _aio.UnaryStreamMultiCallable[_runtime_service_pb2.WatchEventsRequest, _runtime_service_pb2.WatchEventsResponse]  # type: ignore[assignment]
     """The feed of the tenant: the lives of all its actions, from a cursor, then live, without end. An event is there a moment after it was stored, once
     no earlier one can come.
@@ -99,7 +111,7 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """What this server is and keeps."""
 
 class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
+    """The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
@@ -167,6 +179,24 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_runtime_service_pb2.WatchActionResponse], _abc.AsyncIterator[_runtime_service_pb2.WatchActionResponse]]:
         """History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing."""
+
+    @_abc_1.abstractmethod
+    def ResumeAction(
+        self,
+        request: _runtime_service_pb2.ResumeActionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_runtime_service_pb2.ResumeActionResponse, _abc.Awaitable[_runtime_service_pb2.ResumeActionResponse]]:
+        """Goes on with an action by its id, as the same request with its key would: joins whoever runs it, or runs it here if it is ready and nobody does.
+        OK if and only if it SUCCEEDED; one that has ended is told and never run again.
+        """
+
+    @_abc_1.abstractmethod
+    def ResumeActionStream(
+        self,
+        request: _runtime_service_pb2.ResumeActionStreamRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_runtime_service_pb2.ResumeActionStreamResponse], _abc.AsyncIterator[_runtime_service_pb2.ResumeActionStreamResponse]]:
+        """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
 
     @_abc_1.abstractmethod
     def WatchEvents(

@@ -626,6 +626,93 @@ export declare type WatchActionResponse = Message<"placet.v1.WatchActionResponse
 export declare const WatchActionResponseSchema: GenMessage<WatchActionResponse>;
 
 /**
+ * Request of ResumeAction.
+ *
+ * @generated from message placet.v1.ResumeActionRequest
+ */
+export declare type ResumeActionRequest = Message<"placet.v1.ResumeActionRequest"> & {
+  /**
+   * Which action.
+   *
+   * @generated from field: string action_id = 1;
+   */
+  actionId: string;
+};
+
+/**
+ * Describes the message placet.v1.ResumeActionRequest.
+ * Use `create(ResumeActionRequestSchema)` to create a new message.
+ */
+export declare const ResumeActionRequestSchema: GenMessage<ResumeActionRequest>;
+
+/**
+ * Response of ResumeAction.
+ *
+ * @generated from message placet.v1.ResumeActionResponse
+ */
+export declare type ResumeActionResponse = Message<"placet.v1.ResumeActionResponse"> & {
+  /**
+   * SUCCEEDED, with its output; without its input.
+   *
+   * @generated from field: placet.v1.Action action = 1;
+   */
+  action?: Action | undefined;
+};
+
+/**
+ * Describes the message placet.v1.ResumeActionResponse.
+ * Use `create(ResumeActionResponseSchema)` to create a new message.
+ */
+export declare const ResumeActionResponseSchema: GenMessage<ResumeActionResponse>;
+
+/**
+ * Request of ResumeActionStream.
+ *
+ * @generated from message placet.v1.ResumeActionStreamRequest
+ */
+export declare type ResumeActionStreamRequest = Message<"placet.v1.ResumeActionStreamRequest"> & {
+  /**
+   * Which action.
+   *
+   * @generated from field: string action_id = 1;
+   */
+  actionId: string;
+
+  /**
+   * Events after this; empty: from the beginning.
+   *
+   * @generated from field: string after_cursor = 2;
+   */
+  afterCursor: string;
+};
+
+/**
+ * Describes the message placet.v1.ResumeActionStreamRequest.
+ * Use `create(ResumeActionStreamRequestSchema)` to create a new message.
+ */
+export declare const ResumeActionStreamRequestSchema: GenMessage<ResumeActionStreamRequest>;
+
+/**
+ * Response of ResumeActionStream.
+ *
+ * @generated from message placet.v1.ResumeActionStreamResponse
+ */
+export declare type ResumeActionStreamResponse = Message<"placet.v1.ResumeActionStreamResponse"> & {
+  /**
+   * The next event, or an idle checkpoint.
+   *
+   * @generated from field: placet.v1.ActionEvent event = 1;
+   */
+  event?: ActionEvent | undefined;
+};
+
+/**
+ * Describes the message placet.v1.ResumeActionStreamResponse.
+ * Use `create(ResumeActionStreamResponseSchema)` to create a new message.
+ */
+export declare const ResumeActionStreamResponseSchema: GenMessage<ResumeActionStreamResponse>;
+
+/**
  * Request of WatchEvents.
  *
  * @generated from message placet.v1.WatchEventsRequest
@@ -907,7 +994,7 @@ export declare type GetServerInfoResponse = Message<"placet.v1.GetServerInfoResp
 export declare const GetServerInfoResponseSchema: GenMessage<GetServerInfoResponse>;
 
 /**
- * The invoking RPCs (Execute, ExecuteStream) carry the outcome as status: OK if and only if SUCCEEDED.
+ * The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
  * Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
  * Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
  *
@@ -993,6 +1080,27 @@ export declare const RuntimeService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchActionRequestSchema;
     output: typeof WatchActionResponseSchema;
+  },
+  /**
+   * Goes on with an action by its id, as the same request with its key would: joins whoever runs it, or runs it here if it is ready and nobody does.
+   * OK if and only if it SUCCEEDED; one that has ended is told and never run again.
+   *
+   * @generated from rpc placet.v1.RuntimeService.ResumeAction
+   */
+  resumeAction: {
+    methodKind: "unary";
+    input: typeof ResumeActionRequestSchema;
+    output: typeof ResumeActionResponseSchema;
+  },
+  /**
+   * The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status.
+   *
+   * @generated from rpc placet.v1.RuntimeService.ResumeActionStream
+   */
+  resumeActionStream: {
+    methodKind: "server_streaming";
+    input: typeof ResumeActionStreamRequestSchema;
+    output: typeof ResumeActionStreamResponseSchema;
   },
   /**
    * The feed of the tenant: the lives of all its actions, from a cursor, then live, without end. An event is there a moment after it was stored, once

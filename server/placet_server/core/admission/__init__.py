@@ -11,6 +11,7 @@ dispatch_slot what runs here that was taken from a queue, and what only waits fo
 take         starting what was claimed from a queue
 reserve      the row that is intent, reservation and lease at once
 attend       waiting for an action, and taking it over when it is ready again
+resume       the use case that goes on with an action by its id
 catalog      what can be invoked
 manifest, manifest_weakening   what is wrong with a manifest, and what it takes back
 """

@@ -2,14 +2,17 @@
 
 A resend of a request, the first caller whose attempt was given up, and a caller of another process all
 stand at the same place: the action is there, and somebody runs it, or nobody does. Whoever stands there
-with the request in hand may claim it; the claim decides who."""
+with the request in hand, or resumes it by its id, may claim it; the claim decides who."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
 
 from placet_server.core.admission.contract import Clocks, clocks_for
+from placet_server.core.admission.credential import check_credential
 from placet_server.core.admission.pipeline import Checked
 from placet_server.core.admission.slot import in_slot
 from placet_server.core.execution.engine import Engine
@@ -19,7 +22,8 @@ from placet_server.core.kernel import Kernel
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_lease_id
 from placet_server.core.publication.read import now_us
-from placet_server.model.action import Action
+from placet_server.model.action import Action, Invocation
+from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
 from placet_server.model.errors import DeadlineExceeded, Draining, HandlerNotFound, Overloaded
 from placet_server.model.lifecycle import TERMINAL, ActionState
@@ -42,7 +46,34 @@ def work_of(checked: Checked) -> Work:
     )
 
 
-async def attend(kernel: Kernel, checked: Checked, action: Action, patience: Patience) -> Action:
+class Wish(NamedTuple):
+    """That an action be run to its end: in whose name, on what, within which times. `wait_seconds`: how long whoever
+    wishes it meant to wait in all."""
+
+    caller: Caller
+    input_json: str
+    timeout_seconds: float | None
+    time_left_seconds: float | None
+    wait_seconds: float | None
+    on_admitted: Callable[[str], None] | None = None
+    trace: Mapping[str, str] = MappingProxyType({})
+
+
+def wish_of(checked: Checked) -> Wish:
+    """As the request says."""
+    call = checked.call
+    return Wish(
+        call.caller,
+        checked.input.text,
+        call.invocation.timeout_seconds,
+        call.time_left_seconds,
+        checked.clocks.wait_seconds,
+        call.on_admitted,
+        call.trace,
+    )
+
+
+async def attend(kernel: Kernel, wish: Wish, action: Action, patience: Patience) -> Action:
     """The action once it is terminal or ambiguous, or as it stands when the caller's patience is over.
 
     Raises Draining if it should be run and this server starts nothing any more, HandlerNotFound if its
@@ -54,7 +85,7 @@ async def attend(kernel: Kernel, checked: Checked, action: Action, patience: Pat
         run = engine.runs.get(action.action_id)
         if run is None and action.state is ActionState.QUEUED and await _is_ready(engine.journal, action):
             try:
-                run = await _claim_run(kernel, checked, action, patience)
+                run = await _claim_run(kernel, wish, action, patience)
             except DeadlineExceeded:
                 return action
         if run is None:
@@ -72,7 +103,7 @@ async def attend(kernel: Kernel, checked: Checked, action: Action, patience: Pat
     return action
 
 
-async def _claim_run(kernel: Kernel, checked: Checked, action: Action, patience: Patience) -> Run:
+async def _claim_run(kernel: Kernel, wish: Wish, action: Action, patience: Patience) -> Run:
     """Runs the pinned version, which may not be the current one any more; or joins who was faster here.
 
     Raises DeadlineExceeded if the caller's deadline leaves no time for it.
@@ -84,16 +115,21 @@ async def _claim_run(kernel: Kernel, checked: Checked, action: Action, patience:
     tool = engine.handlers.find(action.capability, action.version)
     if tool is None:
         raise HandlerNotFound(capability=action.capability, version=action.version)
+    check_credential(resolved.capability, wish.caller)
     # From here to the start nothing is awaited: a process never runs an action twice at a time.
     faster = engine.runs.get(action.action_id)
     if faster is not None:
         return faster
-    clocks = _clocks_left(checked, resolved.capability, action, patience)
-    work = work_of(checked)._replace(
-        capability=resolved.capability,
-        tool=tool,
+    clocks = _clocks_left(wish, resolved.capability, action, patience)
+    work = Work(
+        wish.caller,
+        resolved.capability,
+        tool,
+        wish.input_json,
         timeout_seconds=clocks.attempt_seconds,
         deadline_cause=clocks.attempt_cause,
+        on_admitted=wish.on_admitted,
+        trace=wish.trace,
     )
     run = engine.new_run(work, action.action_id, action.on_caller_gone)
     acquire = _claim_in_slot if resolved.capability.is_limited else _claim
@@ -101,15 +137,18 @@ async def _claim_run(kernel: Kernel, checked: Checked, action: Action, patience:
     return run
 
 
-def _clocks_left(checked: Checked, capability: Capability, action: Action, patience: Patience) -> Clocks:
+def _clocks_left(wish: Wish, capability: Capability, action: Action, patience: Patience) -> Clocks:
     """A later attempt has what the caller's deadline still leaves."""
-    asked = checked.call.invocation
-    timeout = action.attempt_timeout_seconds if action.is_submitted else asked.timeout_seconds
-    invocation = replace(asked, on_caller_gone=action.on_caller_gone, timeout_seconds=timeout)
-    whole, left = checked.clocks.wait_seconds, patience.left_seconds()
-    if whole is None or left is None or checked.call.time_left_seconds is None:
+    invocation = Invocation(
+        capability=capability.name,
+        input_json="",
+        on_caller_gone=action.on_caller_gone,
+        timeout_seconds=action.attempt_timeout_seconds if action.is_submitted else wish.timeout_seconds,
+    )
+    left = patience.left_seconds()
+    if wish.wait_seconds is None or left is None or wish.time_left_seconds is None:
         return clocks_for(capability, invocation, None)
-    return clocks_for(capability, invocation, checked.call.time_left_seconds - (whole - left))
+    return clocks_for(capability, invocation, wish.time_left_seconds - (wish.wait_seconds - left))
 
 
 async def _claim_in_slot(

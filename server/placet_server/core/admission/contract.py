@@ -88,6 +88,16 @@ def clocks_for(capability: Capability, invocation: Invocation, time_left_seconds
     return Clocks(attempt, StopCause.TIMEOUT, wait)
 
 
+def wait_seconds_for(time_left_seconds: float | None) -> float | None:
+    """How long a caller can be kept waiting, so that the answer still arrives. Raises DeadlineExceeded."""
+    if time_left_seconds is None:
+        return None
+    margin = _margin_seconds(time_left_seconds)
+    if time_left_seconds <= margin:
+        raise DeadlineExceeded()
+    return time_left_seconds - margin / 4
+
+
 def _margin_seconds(time_left_seconds: float) -> float:
     share = time_left_seconds * REPLY_MARGIN_SHARE
     return min(max(share, REPLY_MARGIN_SECONDS_MIN), REPLY_MARGIN_SECONDS_MAX)

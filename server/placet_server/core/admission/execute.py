@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
 
-from placet_server.core.admission.attend import attend, work_of
+from placet_server.core.admission.attend import attend, wish_of, work_of
 from placet_server.core.admission.key import Known, meet_known
 from placet_server.core.admission.pipeline import Call, Checked, pass_gates
 from placet_server.core.admission.reserve import find_by_key, is_boot_alive, reserve
@@ -22,6 +22,7 @@ from placet_server.core.publication.outcome import error_of
 from placet_server.core.publication.read import now_us
 from placet_server.core.publication.watch import watch_action
 from placet_server.model.action import Action
+from placet_server.model.caller import Caller
 from placet_server.model.errors import Draining, Overloaded, PlacetError, WaitExpired
 from placet_server.model.event import Event, IdleCheckpoint
 from placet_server.model.lifecycle import TERMINAL
@@ -45,7 +46,7 @@ async def execute(kernel: Kernel, call: Call) -> Executed:
     patience = _patience(checked)
     action, attached = await _enter(kernel, checked, patience)
     if action.state not in TERMINAL:
-        action = await attend(kernel, checked, action, patience)
+        action = await attend(kernel, wish_of(checked), action, patience)
     error = error_of(action)
     if error is not None:
         raise error
@@ -61,15 +62,27 @@ async def execute_stream(kernel: Kernel, call: Call) -> AsyncIterator[Event | Id
     running = kernel.engine.supervisor.start(_run_and_tell(kernel, checked, patience, admitted))
     try:
         action_id = await _first(admitted, running)
-        watched = watch_action(kernel.journal, call.caller, action_id, "", until=running)
-        async with aclosing(watched) as items:
+        async with aclosing(tell_until_ended(kernel, call.caller, action_id, "", running)) as items:
             async for item in items:
                 yield item
-        action = _action_or_raise(await running)
     finally:
         if not running.done():
             await kernel.engine.supervisor.stop([running])
-    error = error_of(action)
+
+
+async def tell_until_ended(
+    kernel: Kernel,
+    caller: Caller,
+    action_id: str,
+    after_cursor: str,
+    running: asyncio.Task[Action | PlacetError],
+) -> AsyncGenerator[Event | IdleCheckpoint, None]:
+    """The events of an action that is attended to by `running`. At the end raises what `execute` raises."""
+    watched = watch_action(kernel.journal, caller, action_id, after_cursor, until=running)
+    async with aclosing(watched) as items:
+        async for item in items:
+            yield item
+    error = error_of(_action_or_raise(await running))
     if error is not None:
         raise error
 
@@ -94,7 +107,7 @@ async def _run_and_tell(
     told = checked._replace(call=checked.call._replace(on_admitted=tell))
     try:
         action, _ = await _enter(kernel, told, patience)
-        return await attend(kernel, told, action, patience)
+        return await attend(kernel, wish_of(told), action, patience)
     except PlacetError as error:
         return error
 

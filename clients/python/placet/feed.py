@@ -1,0 +1,128 @@
+"""Follows the feed of a tenant over as many streams as it takes. Pure.
+
+Every event and every checkpoint carries the cursor after it, so a stream that broke, or that a server ended because it
+leaves or cannot keep up, goes on after the newest: nothing is lost, nothing comes twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from types import TracebackType
+from typing import Any, cast
+
+from placet.errors import PendingError, PlacetError, TransportError
+from placet.follow import WATCH_SECONDS_MAX
+from placet.retry import Deadline, RetryPolicy
+from placet.steps import SEND_SECONDS_MIN, Pause, Send, Steps
+from placet.v1 import event_pb2, runtime_service_pb2
+
+
+class FeedFollower:
+    """One use, as `placet.follow.Follower`. The feed has no end: the caller leaves, or the deadline comes."""
+
+    enough = False
+
+    def __init__(
+        self, deadline: Deadline, policy: RetryPolicy, request: runtime_service_pb2.WatchEventsRequest
+    ) -> None:
+        self.cursor = request.after_cursor
+        self._deadline = deadline
+        self._policy = policy
+        self._request = request
+        self._failures = 0
+
+    def opening(self) -> Send:
+        """The stream to open next."""
+        self._request.after_cursor = self.cursor
+        seconds = max(self._deadline.seconds_left(), SEND_SECONDS_MIN)
+        return Send("WatchEvents", self._request, min(seconds, WATCH_SECONDS_MAX))
+
+    def take(self, event: event_pb2.ActionEvent) -> event_pb2.ActionEvent | None:
+        """The event, or None for a checkpoint."""
+        self._failures = 0
+        self.cursor = event.cursor
+        return event if event.type or event.WhichOneof("event") else None
+
+    def ended(self, error: PlacetError | None) -> Steps[bool]:
+        """After a stream: True once the deadline is over, False when another is to be opened. Raises what asking again
+        does not change."""
+        left = self._deadline.seconds_left()
+        renewed = error is None or isinstance(error, PendingError) or _is_late(error)
+        if renewed and left <= SEND_SECONDS_MIN:
+            return True
+        self._failures += 1
+        pause = 0.0 if renewed and self._failures == 1 else self._policy.backoff_seconds(self._failures)
+        if error is not None and not renewed:
+            wanted = self._policy.pause_seconds(error, self._failures, left)
+            if wanted is None:
+                raise error
+            pause = wanted
+        if pause > 0:
+            yield Pause(pause)
+        return False
+
+
+def _is_late(error: PlacetError) -> bool:
+    """The stream's own time was over: it is renewed now and then, so that a dead connection is noticed."""
+    return isinstance(error, TransportError) and error.code == "DEADLINE_EXCEEDED"
+
+
+class _Standing:
+    def __init__(self, follower: FeedFollower) -> None:
+        self._follower = follower
+
+    @property
+    def cursor(self) -> str:
+        """Of the newest event, or of a checkpoint after it: `watch_events(after=cursor)` goes on there, with the same
+        filter."""
+        return self._follower.cursor
+
+
+class FeedStream(_Standing):
+    """Iterate it; close it, or use it as a context manager, to leave."""
+
+    def __init__(self, follower: FeedFollower, events: Iterator[event_pb2.ActionEvent]) -> None:
+        super().__init__(follower)
+        self._events = cast("Generator[event_pb2.ActionEvent, None, None]", events)
+
+    def __iter__(self) -> Iterator[event_pb2.ActionEvent]:
+        return self
+
+    def __next__(self) -> event_pb2.ActionEvent:
+        return next(self._events)
+
+    def close(self) -> None:
+        self._events.close()
+
+    def __enter__(self) -> FeedStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncFeedStream(_Standing):
+    """Iterate it with `async for`; `aclose()`, or use it as an async context manager, to leave."""
+
+    def __init__(self, follower: FeedFollower, events: AsyncIterator[event_pb2.ActionEvent]) -> None:
+        super().__init__(follower)
+        self._events = cast("AsyncGenerator[event_pb2.ActionEvent, Any]", events)
+
+    def __aiter__(self) -> AsyncIterator[event_pb2.ActionEvent]:
+        return self
+
+    async def __anext__(self) -> event_pb2.ActionEvent:
+        return await self._events.__anext__()
+
+    async def aclose(self) -> None:
+        await self._events.aclose()
+
+    async def __aenter__(self) -> AsyncFeedStream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

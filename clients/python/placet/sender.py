@@ -1,0 +1,114 @@
+"""How the blocking client sends: the steps of `placet.steps`, pages, and streams."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+
+from placet.connection import Token
+from placet.errors import PlacetError
+from placet.feed import FeedFollower
+from placet.follow import Follower
+from placet.resume import ResumeFollower
+from placet.retry import Deadline, RetryPolicy
+from placet.status import error_of_rpc
+from placet.steps import Pause, ResultT, Send, Steps, ask
+from placet.v1 import event_pb2
+from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
+from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
+from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
+from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
+
+
+class Sender:
+    """Sends steps to a server, and pauses where they say so."""
+
+    def __init__(self, channel: grpc.Channel, token: Token = "", policy: RetryPolicy | None = None) -> None:
+        self._channel = channel
+        self._token = token
+        self._policy = policy or RetryPolicy()
+        self._keyless: set[str] = set()
+        self._is_closed = False
+        self._stubs = (
+            RuntimeServiceStub(channel),
+            CatalogServiceStub(channel),
+            OperationsServiceStub(channel),
+            RecoveryServiceStub(channel),
+        )
+
+    def _ask(self, method: str, request: Any, timeout: float) -> Any:
+        return self._run(ask(method, request, Deadline(timeout), self._policy))
+
+    def _pages(self, method: str, request: Any, member: str, timeout: float) -> Iterator[Any]:
+        while True:
+            response = self._ask(method, request, timeout)
+            yield from getattr(response, member)
+            if not response.next_page_token:
+                return
+            request.page_token = response.next_page_token
+
+    def _run(self, steps: Steps[ResultT]) -> ResultT:
+        reply: Any = None
+        failure: PlacetError | None = None
+        while True:
+            try:
+                step = steps.send(reply) if failure is None else steps.throw(failure)
+            except StopIteration as end:
+                result: ResultT = end.value
+                return result
+            reply, failure = None, None
+            if isinstance(step, Pause):
+                time.sleep(step.seconds)
+                continue
+            try:
+                reply = self._send(step)
+            except PlacetError as error:
+                if self._is_closed:
+                    raise
+                failure = error
+
+    def _send(self, step: Send) -> Any:
+        sending = self._method(step.method).future(
+            step.request, timeout=step.seconds, metadata=self._metadata()
+        )
+        try:
+            return sending.result()
+        except grpc.RpcError as error:
+            raise error_of_rpc(error) from None
+        except BaseException:
+            # Ctrl-C: whoever no longer waits says so.
+            sending.cancel()
+            raise
+
+    def _events(self, follower: Follower | FeedFollower | ResumeFollower) -> Iterator[event_pb2.ActionEvent]:
+        done = False
+        while not done:
+            step = follower.opening()
+            receiving = self._method(step.method)(
+                step.request, timeout=step.seconds, metadata=self._metadata()
+            )
+            error = None
+            try:
+                for response in receiving:
+                    event = follower.take(response.event)
+                    if event is not None:
+                        yield event
+                    if follower.enough:
+                        break
+            except grpc.RpcError as failure:
+                error = error_of_rpc(failure)
+                if self._is_closed:
+                    raise error from None
+            finally:
+                receiving.cancel()
+            done = self._run(follower.ended(error))
+
+    def _method(self, name: str) -> Any:
+        return next(getattr(stub, name) for stub in self._stubs if hasattr(stub, name))
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        token = self._token if isinstance(self._token, str) else self._token()
+        return (("authorization", f"Bearer {token}"),) if token else ()
