@@ -30,7 +30,7 @@ from tests.core.kernels import (
 )
 from tests.postgres import Database
 
-ROUNDS = int(os.environ.get("PLACET_RACE_ROUNDS", "8"))
+ROUNDS = int(os.environ.get("PLACET_RACE_ROUNDS", "5"))
 
 
 async def family_states(kernel: Kernel) -> dict[str, str]:

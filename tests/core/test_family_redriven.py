@@ -1,18 +1,21 @@
 """A redrive of a parent meets the children that it has: what is done stays done, what failed is tried again."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 import placet
 from placet.context import Context
+from placet_server.core.execution.judgement import StopCause
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import child_id
 from placet_server.core.recovery.redrive import RedriveCommand, redrive
 from placet_server.model.action import Action
 from placet_server.model.lifecycle import ActionState
+from placet_server.store import ambiguous
 from tests.core.family import family
-from tests.core.kernels import ALICE, QUEUE, open_kernel, output, put, read, work_off
+from tests.core.kernels import ALICE, QUEUE, dispatch, open_kernel, output, put, read, work_off
 from tests.postgres import Database
 
 
@@ -68,6 +71,44 @@ async def test_what_succeeded_is_reused_and_what_failed_is_tried_under_a_new_pat
         assert ("parcel#2", ActionState.SUCCEEDED) == (second.step_path, second.state)
         # The charge once, the parcel twice, under keys of their own.
         assert 3 == len(done) == len(set(done))
+
+
+async def test_a_parent_is_not_called_undone_before_its_children_have_ended(database: Database) -> None:
+    hold = asyncio.Event()
+
+    async def ship(context: Context) -> Any:
+        asyncio.get_running_loop().call_soon(called.set)
+        return await context.call("charge", "work.unsafe", {})
+
+    async def charge(context: Context) -> Any:
+        await hold.wait()
+        return {"order": "1"}
+
+    called = asyncio.Event()
+    shop = family(ship, child=charge, caller="work.unsafe_marked")
+    shop.touch = False
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+        parent = (await put(kernel, "work.unsafe_marked", {}, "k")).action
+        await dispatch(kernel)
+        await called.wait()
+        await kernel.journal.doorbell.wait(5)
+        while child_id(parent.action_id, "charge") not in {r.action_id for r in kernel.engine.runs}:
+            await dispatch(kernel)
+        lost = kernel.engine.runs.get(parent.action_id)
+        assert lost is not None
+        assert lost.task is not None
+        lost.stop(StopCause.TIMEOUT)
+        await asyncio.wait([lost.task])
+        assert ActionState.AMBIGUOUS is (await read(kernel, parent.action_id)).state
+        async with kernel.journal.pool.connection() as connection:
+            await connection.execute("update actions set deadline = now() - interval '1 day'")
+            before = await ambiguous.find(connection, "acme", parent.action_id, grace_seconds=30.0, now=None)
+            hold.set()
+            await work_off(kernel)
+            after = await ambiguous.find(connection, "acme", parent.action_id, grace_seconds=30.0, now=None)
+        assert before is not None
+        assert after is not None
+        assert (True, False) == (before.attempt_may_act, after.attempt_may_act)
 
 
 @pytest.mark.parametrize("attempt", [1])

@@ -32,6 +32,7 @@ HOT: dict[str, tuple[str, ...]] = {
     "event": ("read", "insert_lane_items", "list_receipts"),
     "queue": ("claim_batch", "peek", "claim_given", "promote", "set_expiry", "drop_orphans", "set_back"),
     "dead_letter": ("redrive",),
+    "lineage": ("admit_child", "find_step", "depth", "list_open_below"),
     "slot": ("take", "holds", "release", "release_lease", "charge", "refund"),
 }
 # Found by an index made for them, over the few rows that it holds.
@@ -44,7 +45,17 @@ LOOPS: dict[str, tuple[str, ...]] = {
 }
 # Read in sessions of the pool alone.
 POOLED: dict[str, tuple[str, ...]] = {"feed": ("read",)}
-TABLES = {"actions", "events", "lane_items", "queue_ready", "queue_delayed", "dead_letters", "slots", "rates"}
+TABLES = {
+    "actions",
+    "events",
+    "lane_items",
+    "queue_ready",
+    "queue_delayed",
+    "dead_letters",
+    "lineage",
+    "slots",
+    "rates",
+}
 KEYS = {
     "actions_pkey",
     "actions_key",
@@ -56,6 +67,8 @@ KEYS = {
     "queue_delayed_due",
     "queue_pauses_pkey",
     "dead_letters_pkey",
+    "lineage_pkey",
+    "lineage_root",
     "slots_pkey",
     "rates_pkey",
 }

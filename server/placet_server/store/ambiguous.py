@@ -15,7 +15,9 @@ SQL = queries.load("ambiguous")
 
 
 class Doubted(NamedTuple):
-    """`attempt_may_act`: the lost attempt may still act. `last_end`: the body of the newest `settled` event."""
+    """`attempt_may_act`: the lost attempt may still act, or what it has called may. `last_end`: the body of the newest
+    `settled` event.
+    """
 
     action: Action
     attempt_may_act: bool

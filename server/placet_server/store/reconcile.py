@@ -27,7 +27,7 @@ FIRST = Kind("", "", "")
 
 class Due(NamedTuple):
     """An action to be asked about, as it stood at `claim_time_us`: ambiguous since `since_time_us`, asked about so many
-    times, this one included. `wanted`: an operator has asked for it.
+    times, this one included. `wanted`: an operator has asked for it. `child_may_act`: one that it called has not ended.
     """
 
     action: Action
@@ -35,6 +35,7 @@ class Due(NamedTuple):
     wanted: bool
     since_time_us: int
     claim_time_us: int
+    child_may_act: bool = False
 
 
 async def list_kinds(
@@ -68,7 +69,14 @@ async def claim_due(
         now=now,
     )
     return [
-        Due(read_action(r), r["asked"], r["wanted"], r["since_time_us"], r["claim_time_us"])
+        Due(
+            read_action(r),
+            r["asked"],
+            r["wanted"],
+            r["since_time_us"],
+            r["claim_time_us"],
+            r["child_may_act"],
+        )
         for r in await connection.fetch(query.sql, *arguments)
     ]
 

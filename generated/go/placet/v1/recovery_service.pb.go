@@ -671,7 +671,8 @@ type AmbiguousEffect struct {
 	Action *Action `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
 	// Since when it is not known.
 	SinceTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since_time,json=sinceTime,proto3" json:"since_time,omitempty"`
-	// The lost attempt may still act, and still say what it did: NOT_DONE is refused until 30 s after its deadline.
+	// The lost attempt may still act, and still say what it did: NOT_DONE is refused until 30 s after its deadline, and until all that it has
+	// called has ended.
 	AttemptMayAct bool `protobuf:"varint,3,opt,name=attempt_may_act,json=attemptMayAct,proto3" json:"attempt_may_act,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -353,7 +353,9 @@ class AmbiguousEffect(_message.Message):
     SINCE_TIME_FIELD_NUMBER: _builtins.int
     ATTEMPT_MAY_ACT_FIELD_NUMBER: _builtins.int
     attempt_may_act: _builtins.bool
-    """The lost attempt may still act, and still say what it did: NOT_DONE is refused until 30 s after its deadline."""
+    """The lost attempt may still act, and still say what it did: NOT_DONE is refused until 30 s after its deadline, and until all that it has
+    called has ended.
+    """
     @_builtins.property
     def action(self) -> _action_pb2.Action:
         """BASIC view. Its provider_operation is what the provider may be asked about."""

@@ -349,7 +349,8 @@ export declare type AmbiguousEffect = Message<"placet.v1.AmbiguousEffect"> & {
   sinceTime?: Timestamp | undefined;
 
   /**
-   * The lost attempt may still act, and still say what it did: NOT_DONE is refused until 30 s after its deadline.
+   * The lost attempt may still act, and still say what it did: NOT_DONE is refused until 30 s after its deadline, and until all that it has
+   * called has ended.
    *
    * @generated from field: bool attempt_may_act = 3;
    */

@@ -7,6 +7,7 @@ could take everything, and none of their children would ever begin.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from placet.failure import CallOutcome
 from placet_server.core.publication.outcome import outcome_of
 from placet_server.model.action import Action
+from placet_server.model.child_errors import ChildLimit
 from placet_server.model.errors import PlacetError
 from placet_server.model.lifecycle import ActionState
-from placet_server.model.outcome import Outcome, OutcomeKind
+from placet_server.model.outcome import EffectState, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from placet_server.core.execution.context import Attempt
@@ -59,30 +61,66 @@ class ChildEnd(NamedTuple):
     output_json: str | None = None
 
 
-class Lending:
-    """What a run holds, given back while at least one of its calls waits."""
+class Calls:
+    """Of one attempt. `effects`: how many have done something, or may have."""
 
-    _waiting = 0
+    def __init__(self, attempt: Attempt, children: ChildAdmitter | None, holdings: Sequence[Holding]) -> None:
+        if children is None:
+            raise RuntimeError("this server admits no children")
+        self.effects = 0
+        self._attempt = attempt
+        self._children = children
+        self._count = 0
+        self._lending = Lending(holdings)
+        self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def call(
+        self, step: str, capability: str, version: str, input_json: str, timeout_seconds: float | None
+    ) -> ChildEnd:
+        """A refusal is an end. Raises Cancelled."""
+        self._count += 1
+        if self._count > CHILDREN_MAX:
+            return refusal_of(ChildLimit(limit="children", limit_max=CHILDREN_MAX))
+        self.effects += 1
+        try:
+            async with self._lending, self._at_once:
+                end = end_of(
+                    await self._children.call(
+                        self._attempt, step, capability, version, input_json, timeout_seconds
+                    )
+                )
+        except PlacetError as error:
+            end = refusal_of(error)
+        if end.outcome.effect in (None, EffectState.NOT_DONE):
+            self.effects -= 1
+        return end
+
+
+class Lending:
+    """What a run holds, given back while at least one of its calls waits. Nothing is lent and taken back at once."""
 
     def __init__(self, holdings: Sequence[Holding]) -> None:
         self._holdings = holdings
         self._lent: list[Holding] = []
+        self._waiting = 0
+        self._moving = asyncio.Lock()
 
     async def __aenter__(self) -> None:
         self._waiting += 1
-        if self._waiting == 1:
-            try:
-                for holding in self._holdings:
-                    await holding.lend()
-                    self._lent.append(holding)
-            except BaseException:
-                await self.__aexit__()
-                raise
+        try:
+            async with self._moving:
+                if not self._lent:
+                    for holding in self._holdings:
+                        await holding.lend()
+                        self._lent.append(holding)
+        except BaseException:
+            await self.__aexit__()
+            raise
 
     async def __aexit__(self, *_: object) -> None:
         self._waiting -= 1
-        if self._waiting == 0:
-            while self._lent:
+        async with self._moving:
+            while self._lent and self._waiting == 0:
                 await self._lent.pop().take_back()
 
 

@@ -18,27 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from placet.context import CallerInfo, Context, Json, SyncContext
 from placet.failure import CallFailed, Cancelled
-from placet_server.core.execution.child import (
-    AT_ONCE_MAX,
-    CHILDREN_MAX,
-    ChildEnd,
-    Holding,
-    Lending,
-    check_step,
-    end_of,
-    refusal_of,
-    told,
-)
+from placet_server.core.execution.child import Calls, ChildEnd, Holding, check_step, told
 from placet_server.core.execution.judgement import StopCause
 from placet_server.core.execution.runs import Run
 from placet_server.core.execution.slot import SlotHolding
 from placet_server.core.publication.lane import Lane
 from placet_server.model.caller import Caller
-from placet_server.model.child_errors import ChildLimit
-from placet_server.model.errors import PlacetError
 from placet_server.model.event import EventType
 from placet_server.model.json_text import canonicalize_value
-from placet_server.model.outcome import EffectState
 from placet_server.store.batch_item import Advance
 
 if TYPE_CHECKING:
@@ -68,10 +55,7 @@ class Attempt:
     _marks = 0
     _no_marks: asyncio.Event | None = None
     _has_acted = False
-    _calls = 0
-    # Calls that have done something, or may have.
-    _effects = 0
-    _lending: Lending | None = None
+    _calls: Calls | None = None
 
     def __init__(self, engine: Engine, run: Run) -> None:
         assert run.action is not None
@@ -177,26 +161,9 @@ class Attempt:
         """
         check_step(step, timeout_seconds)
         self.check_wanted()
-        self._calls += 1
-        if self._calls > CHILDREN_MAX:
-            return refusal_of(ChildLimit(limit="children", limit_max=CHILDREN_MAX))
-        children = self._engine.children
-        if children is None:
-            raise RuntimeError("this server admits no children")
-        if self._lending is None:
-            self._lending = Lending(self._holdings())
-            self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
-        self._effects += 1
-        try:
-            async with self._lending, self._at_once:
-                end = end_of(
-                    await children.call(self, step, capability, version, input_json, timeout_seconds)
-                )
-        except PlacetError as error:
-            end = refusal_of(error)
-        if end.outcome.effect in (None, EffectState.NOT_DONE):
-            self._effects -= 1
-        return end
+        if self._calls is None:
+            self._calls = Calls(self, self._engine.children, self._holdings())
+        return await self._calls.call(step, capability, version, input_json, timeout_seconds)
 
     def _holdings(self) -> Sequence[Holding]:
         capability = self.run.work.capability
@@ -207,13 +174,13 @@ class Attempt:
     @property
     def has_done_nothing(self) -> bool:
         """A handler that says when it acts has not said so, and none of its children has done anything."""
-        marked, before = self.action.effect_marked, self.action.effect_unknown
-        return marked and not before and not self._has_acted and self._effects == 0
+        quiet = self.action.effect_marked and not self.action.effect_unknown and not self._has_acted
+        return quiet and (self._calls is None or self._calls.effects == 0)
 
     @property
     def may_have_children(self) -> bool:
         """This attempt or an earlier one has called, or may have."""
-        return self._calls > 0 or self.action.attempt > 1
+        return self._calls is not None or self.action.attempt > 1
 
     def check_wanted(self) -> None:
         """Raises Cancelled if the attempt was asked to stop, or has ended."""

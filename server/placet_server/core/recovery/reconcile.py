@@ -223,6 +223,8 @@ class Reconciler:
 def _is_over(due: Due) -> bool:
     """When it was claimed, which is before anybody was asked."""
     deadline = due.action.deadline_us
+    if due.child_may_act:
+        return False
     return deadline is None or deadline + int(GRACE_SECONDS * 1_000_000) <= due.claim_time_us
 
 

@@ -1,5 +1,19 @@
 -- Actions whose effect may have happened. Found by an index that holds nothing else, so that a settle never touches it.
 
+-- part: may_act
+-- Whether the lost attempt may still act: itself, or through what it has called.
+(
+    coalesce(s.deadline_us > (extract(epoch from coalesce(:now::timestamptz, statement_timestamp()) - make_interval(secs => :grace_seconds)) * 1000000)::bigint, false)
+    or exists (
+        select
+        from lineage as l join actions as c on c.tenant = l.tenant and c.action_id = l.action_id
+        where num_nonnulls(l.tenant, l.action_id) = 2
+          and l.tenant = s.tenant
+          and l.parent_id = s.action_id
+          and (c.state || '') in ('QUEUED', 'RUNNING', 'AMBIGUOUS')
+    )
+)
+
 -- name: find
 -- An action as a verdict on it looks at it: whether the lost attempt may still act, and what was said when the action last ended.
 select
@@ -11,8 +25,7 @@ select
         order by e.sequence desc
         limit 1
     ) as last_end,
-    coalesce(s.deadline_us > (extract(epoch from coalesce(:now::timestamptz, statement_timestamp()) - make_interval(secs => :grace_seconds)) * 1000000)::bigint, false)
-        as attempt_may_act
+    {may_act} as attempt_may_act
 from action_records as s
 where s.tenant = :tenant and s.action_id = :action_id
 
@@ -27,8 +40,7 @@ select
         order by e.sequence desc
         limit 1
     ) as since_time_us,
-    coalesce(s.deadline_us > (extract(epoch from coalesce(:now::timestamptz, statement_timestamp()) - make_interval(secs => :grace_seconds)) * 1000000)::bigint, false)
-        as attempt_may_act
+    {may_act} as attempt_may_act
 from (
     (
         select a.tenant, a.action_id

@@ -83,10 +83,10 @@ from placed
 -- name: find_step
 -- The newest try of a step, without payloads, and when its parent called it.
 select s.*, l.number, l.generation as parent_generation, l.attempt as parent_attempt
-from lineage as l join action_summaries as s on s.tenant = l.tenant and s.action_id = l.action_id
-where l.tenant = :tenant and l.parent_id = :parent_id and l.step = :step
-order by l.number desc
-limit 1
+from (
+    select * from lineage where tenant = :tenant and parent_id = :parent_id and step = :step order by number desc limit 1
+) as l
+join action_summaries as s on s.tenant = l.tenant and s.action_id = l.action_id
 
 -- name: depth
 -- How many ancestors a child has.

@@ -69,7 +69,15 @@ noted as (
     returning r.tenant, r.action_id, r.asked, r.since_time, p.wanted, c.at
 )
 select s.*, n.asked, n.wanted, (extract(epoch from n.since_time) * 1000000)::bigint as since_time_us,
-    (extract(epoch from n.at) * 1000000)::bigint as claim_time_us
+    (extract(epoch from n.at) * 1000000)::bigint as claim_time_us,
+    exists (
+        select
+        from lineage as l join actions as c on c.tenant = l.tenant and c.action_id = l.action_id
+        where num_nonnulls(l.tenant, l.action_id) = 2
+          and l.tenant = n.tenant
+          and l.parent_id = n.action_id
+          and (c.state || '') in ('QUEUED', 'RUNNING', 'AMBIGUOUS')
+    ) as child_may_act
 from noted as n
 join action_records as s on s.tenant = n.tenant and s.action_id = n.action_id
 
