@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Caller:
         return self._hash
 
 
+# Of claims of many actions most have the same one.
+@lru_cache(maxsize=256)
 def caller_of(requester: Requester) -> Caller:
     """Who asked, as the action kept it: for what is run when nobody waits."""
     return Caller(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from asyncpg import Record
@@ -26,6 +27,10 @@ SQL = queries.load("action")
 SCAN_MAX = 5000
 ID_MIN = "00000000-0000-0000-0000-000000000000"
 ID_MAX = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+# Three lookups for each row read: a dict takes a fifth of the time of an enum.
+_STATES = {state.value: state for state in ActionState}
+_ON_CALLER_GONE = {mode.value: mode for mode in OnCallerGone}
+_EFFECTS = {None: None} | {effect.value: effect for effect in EffectState}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,33 +251,25 @@ async def store_time_us(connection: Connection, now: datetime | None) -> int:
 
 def read_action(record: Record) -> Action:
     """From a row of action_records or action_summaries, or of queue.sql's claim_batch."""
-    caller = json.loads(record["caller"])
-    requester = Requester(
-        tenant=record["tenant"],
-        subject=record["subject"],
-        kind=caller["kind"],
-        roles=tuple(caller["roles"]),
-        scopes=tuple(caller["scopes"]),
-        credential=_credential(caller.get("credential")),
-    )
+    labels = record["labels"]
     return Action(
         action_id=str(record["action_id"]),
-        requester=requester,
+        requester=_requester(record["tenant"], record["subject"], record["caller"]),
         capability=record["capability"],
         version=record["version"],
         contract_digest=record["contract_digest"],
         effect_class=record["effect_class"],
         effect_marked=record["effect_marked"],
-        state=ActionState(record["state"]),
+        state=_STATES[record["state"]],
         input_json=record.get("input"),
         input_digest=record["input_digest"],
         output_json=record.get("output"),
         idempotency_key=record["idempotency_key"],
-        on_caller_gone=OnCallerGone(record["on_caller_gone"]),
-        labels=json.loads(record["labels"]),
+        on_caller_gone=_ON_CALLER_GONE[record["on_caller_gone"]],
+        labels={} if labels == "{}" else json.loads(labels),
         attempt=record["attempt"],
         attempts_max=record["attempts_max"],
-        effect=None if record["effect"] is None else EffectState(record["effect"]),
+        effect=_EFFECTS[record["effect"]],
         effect_begun=record["effect_begun"],
         effect_unknown=record["effect_unknown"],
         reason=record["reason"],
@@ -310,6 +307,20 @@ def read_action(record: Record) -> Action:
         parent_id=_text(record["parent_id"]),
         root_id=_text(record["root_id"]),
         step_path=record["step_path"],
+    )
+
+
+# Of claims of many actions most have the same one.
+@lru_cache(maxsize=256)
+def _requester(tenant: str, subject: str, document_text: str) -> Requester:
+    caller = json.loads(document_text)
+    return Requester(
+        tenant=tenant,
+        subject=subject,
+        kind=caller["kind"],
+        roles=tuple(caller["roles"]),
+        scopes=tuple(caller["scopes"]),
+        credential=_credential(caller.get("credential")),
     )
 
 
