@@ -77,7 +77,7 @@ def sent(reason: str, letter: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("rpc", "letter", "times"),
     [
-        ("Execute", "root", 10),
+        ("Execute", "root", 40),
         ("Execute", "percent", 4),
         ("ExecuteStream", "a", 4),
         ("ExecuteStream", "rocket", 4),
