@@ -239,7 +239,7 @@ async def test_one_of_ten_that_cannot_be_read_fails_alone(database: Database) ->
         async with kernel.journal.pool.connection() as connection:
             await connection.execute("update actions set input = '{\"order\"' where action_id = $1", ids[2])
         await work_off(kernel)
-        assert 2 * ["SUCCEEDED"] + ["FAILED"] + 7 * ["SUCCEEDED"] == await states(kernel)
+        assert ["FAILED"] + 9 * ["SUCCEEDED"] == sorted(await states(kernel))
         failed = await read(kernel, ids[2])
         assert ("input_altered", "NOT_DONE") == (failed.failure_code, failed.effect)
         assert [ids[2]] == (await places(kernel))["dead_letters"]
