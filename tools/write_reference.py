@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from placet.status import _BY_REASON as EXCEPTIONS
 from placet_server.config import Config
-from placet_server.model import child_errors, errors
+from placet_server.model import child_errors, connector_errors, errors
 from placet_server.telemetry.metric import Metrics
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,6 +86,12 @@ ADVICE = {
         "DONE; unset for READ",
         "NEVER; NEW_KEY for READ",
         "The handler or its schema is wrong: tell the author.",
+    ),
+    "CONNECTOR_UNAVAILABLE": Advice(
+        READ_OR,
+        "SAME_KEY; NEW_KEY if the key keeps it",
+        "Send the same request again, with a growing pause. `failure_code` says what is wrong with the connector: see "
+        "[connectors.md](connectors.md).",
     ),
     "CANCELLED_BY_CALLER": Advice(READ_OR, "NEW_KEY", "Nothing, or ask again with a new key."),
     "DEADLINE_EXCEEDED": Advice(
@@ -175,7 +181,11 @@ def reasons() -> list[Reason]:
 
 def classes() -> dict[str, type[errors.PlacetError]]:
     """The server's exception class of each reason."""
-    mine: list[type[errors.PlacetError]] = [child_errors.JournalMismatch, child_errors.ChildLimit]
+    mine: list[type[errors.PlacetError]] = [
+        child_errors.JournalMismatch,
+        child_errors.ChildLimit,
+        connector_errors.ConnectorUnavailable,
+    ]
     return {each.reason: each for each in (*errors.PlacetError.__subclasses__(), *mine)}
 
 

@@ -153,6 +153,7 @@ class PlacetServer:
         tracing = self._open_telemetry()
         self._opened = await open_kernel(self._stack, self._config, self._options, release)
         self._count_queue_slots()
+        self._count_connectors()
         token = stored_or_new_token(self._config.token_file) if self._config.identity_dev else ""
         parts = Parts(
             telemetry=Observation(self._metrics, tracing).layer,
@@ -222,11 +223,18 @@ class PlacetServer:
             gauges("placet_queue_slots", "Submitted actions that may run at once.", lambda: slots)
             gauges("placet_queue_slots_used", "Those that run.", lambda: dispatcher.running)
 
+    def _count_connectors(self) -> None:
+        gauges, connectors = self._metrics.add_gauge, self._opened.connectors
+        gauges("placet_connectors", "Addresses of connectors.", connectors.count)
+        gauges("placet_connectors_up", "Those that answer and take work.", connectors.count_up)
+
     def _open_port(self, parts: Parts, announcer: Announcer, release: str) -> RpcServer:
         facts = ServerFacts(
             version=release,
             store_version=self._opened.store_version,
             message_bytes_max=self._config.receive_bytes_max,
+            name=self._config.name,
+            signing_keys=self._opened.key_set,
         )
         served = [
             *methods(RUNTIME, RuntimeServicer(self.kernel, announcer, facts)),

@@ -97,6 +97,36 @@ class Config(BaseSettings):
         description="Offer the loaded apps to every tenant; off: each tenant admits the manifests it wants.",
     )
 
+    # Connectors.
+    name: str = Field(
+        "placet",
+        min_length=1,
+        max_length=256,
+        description="What this deployment is called: issuer of the tokens that connectors get.",
+    )
+    connector_hosts: Words = Field(
+        ("loopback",),
+        description="Hosts that manifests may have dialled: names, *.domains, networks, loopback, private, public, *; "
+        "empty: none.",
+    )
+    connector_insecure: bool = Field(
+        False, description="Allow plaintext to connectors that are not on this machine: a mesh."
+    )
+    connector_tls_ca_file: Path | None = Field(
+        None, description="Authorities of connectors' certificates, PEM; unset: those that everybody trusts."
+    )
+    connector_certificate_file: Path | None = Field(
+        None, description="Certificate chain shown to connectors, PEM."
+    )
+    connector_private_key_file: Path | None = Field(None, description="Its private key, PEM.")
+    connector_accept_seconds: float = Field(
+        5.0, ge=0.1, le=60, description="What a connector has to be reached, to have room and to accept."
+    )
+    signing_key_file: Path | None = Field(
+        None,
+        description="Ed25519 private key, PEM, that signs connectors' tokens; unset: one that the store keeps.",
+    )
+
     # Identity: at least one of dev, JWT, mTLS.
     identity_dev: bool = Field(False, description="One token in token_file with every scope; loopback only.")
     token_file: Path = Field(Path(".placet/token"), description="Where identity_dev keeps its token.")
@@ -290,6 +320,8 @@ def _transport_problems(config: Config) -> list[str]:
         problems.append("PLACET_TLS_CERTIFICATE_FILE and PLACET_TLS_PRIVATE_KEY_FILE belong together")
     if config.tls_client_ca_file and not config.tls_certificate_file:
         problems.append("PLACET_TLS_CLIENT_CA_FILE needs PLACET_TLS_CERTIFICATE_FILE")
+    if (config.connector_certificate_file is None) != (config.connector_private_key_file is None):
+        problems.append("PLACET_CONNECTOR_CERTIFICATE_FILE and _PRIVATE_KEY_FILE belong together")
     if is_loopback(config.host):
         return problems
     if config.insecure_bind:

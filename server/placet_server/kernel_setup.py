@@ -19,6 +19,8 @@ from importlib.metadata import PackageNotFoundError, version
 from placet.app import App, load_app
 from placet.failure import DeclarationError
 from placet_server.config import Config, ConfigRefused
+from placet_server.connector.routes import ConnectorRoutes
+from placet_server.connector.setup import open_routes, open_signer
 from placet_server.core.admission.catalog import Catalog
 from placet_server.core.admission.child import Children
 from placet_server.core.admission.dispatch import ANSWER_SECONDS, Dispatcher, QueueSettings
@@ -37,6 +39,7 @@ from placet_server.core.recovery.retention import Retention
 from placet_server.embedded.error import EmbeddedError
 from placet_server.embedded.server import EmbeddedPostgres
 from placet_server.loops.cancel_deliverer import CancelDeliverer
+from placet_server.loops.connector_watcher import ConnectorWatcher
 from placet_server.loops.effect_reconciler import EffectReconciler
 from placet_server.loops.instance_heartbeat import InstanceHeartbeat
 from placet_server.loops.lease_rescuer import LeaseRescuer
@@ -84,6 +87,8 @@ class OpenKernel:
     pool: Pool
     store_version: str
     lost: asyncio.Future[str]
+    connectors: ConnectorRoutes
+    key_set: str
     hand_over: bool = False
 
     def lose(self, why: str) -> None:
@@ -115,14 +120,25 @@ async def open_kernel(
         raise ConfigRefused(str(error)) from error
     lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     boot = instance.this_boot(release, config.lease_seconds)
-    kernel = _kernel(config, options, store.dsn, pool, boot.boot_id, durability)
-    opened = OpenKernel(kernel=kernel, pool=pool, store_version=store_version, lost=lost)
+    signer = await open_signer(config, pool, options.clock)
+    routes = open_routes(config, pool, signer, options.observer.connector_ended)
+    kernel = _kernel(config, options, store.dsn, pool, boot.boot_id, durability, routes)
+    routes.engine = kernel.engine
+    opened = OpenKernel(
+        kernel=kernel,
+        pool=pool,
+        store_version=store_version,
+        lost=lost,
+        connectors=routes,
+        key_set=signer.key_set,
+    )
     stack.callback(kernel.engine.threads.close)
     stack.push_async_callback(kernel.engine.lookups.close)
     boot = replace(boot, serves=kernel.engine.handlers.served(), queue_slots=config.queue_slots)
     await patience.until_answered(partial(_register, store, pool, boot, options.clock))
     heartbeat = _start_heartbeat(stack, opened, store.dsn, boot, options.clock)
     _start_writers(stack, opened)
+    stack.push_async_callback(routes.close)
     if config.admit_apps:
         await patience.until_answered(partial(_admit_apps, kernel.catalog, options.apps))
     deliverer = _start_loops(stack, kernel, heartbeat, config, options.observer)
@@ -179,7 +195,13 @@ async def _look_at(pool: Pool, store: _Store) -> tuple[Durability, str]:
 
 
 def _kernel(
-    config: Config, options: KernelOptions, dsn: str, pool: Pool, boot_id: str, durability: Durability
+    config: Config,
+    options: KernelOptions,
+    dsn: str,
+    pool: Pool,
+    boot_id: str,
+    durability: Durability,
+    connectors: ConnectorRoutes,
 ) -> Kernel:
     settings = options.settings or ExecutionSettings(handler_threads_max=config.threads_max)
     writer = BatchWriter(
@@ -204,7 +226,7 @@ def _kernel(
         reattach_grace_seconds=settings.reattach_grace_seconds,
         note_dead=options.observer.dead,
     )
-    handlers = HandlerTable(tool for app in options.apps for tool in app.tools)
+    handlers = HandlerTable((tool for app in options.apps for tool in app.tools), connectors)
     engine = Engine(
         journal=journal,
         handlers=handlers,
@@ -213,7 +235,7 @@ def _kernel(
         observer=options.observer,
     )
     relay.is_here = lambda action_id: engine.runs.get(action_id) is not None
-    catalog = Catalog(pool, handlers=handlers.claims(), clock=options.clock)
+    catalog = Catalog(pool, handlers=handlers, clock=options.clock)
     kernel = Kernel(catalog=catalog, engine=engine, durability=durability, lease_seconds=config.lease_seconds)
     engine.children = Children(kernel)
     return kernel
@@ -282,6 +304,7 @@ def _start_loops(
     supervisor.start(OwnershipChecker(kernel.engine, lease_seconds=lease_seconds).run())
     kept = Retention(ended=_days(config.retention_days), dead_letter=_days(config.retention_dead_letter_days))
     supervisor.start(RetentionCleaner(kernel.journal, kept, observe=observer.deleted).run())
+    supervisor.start(ConnectorWatcher(kernel.engine.handlers.connectors).run())
     supervisor.start(WakeSweeper(kernel.journal, poll_seconds=config.queue_poll_seconds).run())
     reconciler = EffectReconciler(kernel)
     kernel.hurry_reconciler = reconciler.reconciler.hurry

@@ -10,6 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from placet.app import App
+from placet_server.connector.routes import ConnectorRoutes
+from placet_server.connector.settings import ConnectorSettings
+from placet_server.connector.token import SigningKey, TokenSigner, new_private_key
 from placet_server.core.admission.catalog import Catalog
 from placet_server.core.admission.child import Children
 from placet_server.core.admission.dispatch import ANSWER_SECONDS, Dispatcher, QueueSettings
@@ -34,6 +37,8 @@ from placet_server.store.clock import Clock, DatabaseClock
 from placet_server.store.pool import Pool
 from placet_server.store.session import SessionOptions, connect
 
+SIGNING_KEY = new_private_key()
+
 ALICE = Caller(tenant="acme", subject="alice", scopes=frozenset({"*"}))
 BOB = Caller(tenant="acme", subject="bob", scopes=frozenset({"*"}))
 EVE = Caller(tenant="evil", subject="alice", scopes=frozenset({"*"}))
@@ -56,16 +61,16 @@ async def open_kernel(
     clock: Clock | None = None,
     lease_seconds: float = 15.0,
     queue: QueueSettings | None = None,
+    connectors: ConnectorSettings | None = None,
 ) -> AsyncIterator[Kernel]:
     """A boot with its writer, without loops: tests step those themselves. Leaving the block is a crash, not a drain.
 
     `queue`: with a dispatcher; `dispatch` steps it."""
     clock = clock or DatabaseClock()
     settings = settings or ExecutionSettings()
-    handlers = HandlerTable(app.tools)
     boot = replace(
         instance.this_boot("test", lease_seconds),
-        serves=handlers.served(),
+        serves=HandlerTable(app.tools).served(),
         queue_slots=0 if queue is None else queue.slots_max,
     )
     pool = Pool(dsn, connections_max=8)
@@ -85,9 +90,13 @@ async def open_kernel(
         poll_seconds=0.05,
         reattach_grace_seconds=settings.reattach_grace_seconds,
     )
+    signer = TokenSigner([SigningKey(SIGNING_KEY)], "test")
+    routes = ConnectorRoutes(pool, connectors or ConnectorSettings(hosts=()), signer)
+    handlers = HandlerTable(app.tools, routes)
     threads = HandlerThreads(settings.handler_threads_max)
     engine = Engine(journal=journal, handlers=handlers, settings=settings, threads=threads)
-    catalog = Catalog(pool, handlers=handlers.claims(), clock=clock)
+    routes.engine = engine
+    catalog = Catalog(pool, handlers=handlers, clock=clock)
     async with pool.connection() as connection:
         await instance.register(connection, boot, now=clock.now())
     await catalog.admit_local(manifest_of(app.manifest()))
@@ -109,6 +118,7 @@ async def open_kernel(
         # Nothing may be written any more before anything else learns of the end.
         await engine.supervisor.stop(writing)
         await engine.supervisor.cancel_all()
+        await routes.close()
         threads.close()
         await claims.close()
         await pool.close()

@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from placet_server.core.admission.catalog import Catalog
+from placet_server.core.execution.handlers import HandlerTable
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability, Presentation
 from placet_server.model.contract import Contract, EffectClass, contract_for
@@ -42,6 +43,17 @@ class Anything(dict[tuple[str, str], HandlerClaims]):
         return HandlerClaims()
 
 
+class Claimed(HandlerTable):
+    """Handlers that are nothing but what they claim."""
+
+    def __init__(self, claimed: Mapping[tuple[str, str], HandlerClaims]) -> None:
+        super().__init__()
+        self._claimed = claimed
+
+    def claims(self) -> Mapping[tuple[str, str], HandlerClaims]:  # type: ignore[override]
+        return self._claimed
+
+
 def tool(name: str, version: str = "1", contract: Contract = READ, **changes: Any) -> Capability:
     return replace(Capability(name=name, version=version, contract=contract), **changes)
 
@@ -62,8 +74,8 @@ def catalog_of(
     *,
     refresh_seconds: float = 3600.0,
 ) -> Catalog:
-    handlers = Anything() if handlers is None else handlers
-    return Catalog(pool, handlers=handlers, refresh_seconds=refresh_seconds)
+    table = Claimed(Anything() if handlers is None else handlers)
+    return Catalog(pool, handlers=table, refresh_seconds=refresh_seconds)
 
 
 async def test_an_admitted_capability_resolves_with_and_without_its_version(pool: Pool) -> None:

@@ -51,6 +51,7 @@ _BY_REASON: dict[str, type[PlacetError]] = {
     "IDEMPOTENCY_CONFLICT": errors.ConflictError,
     "HANDLER_FAILED": errors.FailedError,
     "OUTPUT_SCHEMA_VIOLATION": errors.FailedError,
+    "CONNECTOR_UNAVAILABLE": errors.FailedError,
     "CANCELLED_BY_CALLER": errors.ActionCancelled,
     "DEADLINE_EXCEEDED": errors.ActionCancelled,
     "SHUTDOWN": errors.ActionCancelled,

@@ -26,7 +26,7 @@ class EffectReconciler:
         return not self._kernel.is_draining and await self.reconciler.run_once()
 
     async def _route_of(self, kind: Kind) -> Route | None:
-        tool = self._kernel.engine.handlers.find(kind.capability, kind.version)
+        tool = self._kernel.engine.handlers.find(kind.capability, kind.version, kind.tenant)
         if tool is None:
             return None
         try:

@@ -15,6 +15,8 @@ VERSION_LENGTH_MAX = 32
 CAPABILITIES_MAX = 256
 MANIFEST_BYTES_MAX = CAPABILITIES_MAX * DOCUMENT_BYTES_MAX // 64
 
+ADDRESS_BYTES_MAX = 4096
+
 # Owner of what the server itself offers to every tenant.
 LOCAL_TENANT = "-"
 
@@ -27,16 +29,37 @@ class LocalApp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorAddress:
+    """Another process that serves them; `target` is host:port. `tls_server_name` empty: the host."""
+
+    target: str
+    tls_server_name: str = ""
+    plaintext: bool = False
+
+
+def document_text(address: ConnectorAddress) -> str:
+    """The form that the store keeps beside the manifest."""
+    return canonicalize_value(written(address), bytes_max=ADDRESS_BYTES_MAX).text
+
+
+def address_of_text(text: str) -> ConnectorAddress:
+    """Raises DocumentRefused."""
+    return read(ConnectorAddress, canonicalize(text, bytes_max=ADDRESS_BYTES_MAX).value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """`version` is free text, for people; the capabilities carry their own.
 
-    Of several versions of one name the last listed is the one that invocations without a version get.
+    Of several versions of one name the last listed is the one that invocations without a version get. It runs behind
+    `connector` if that is set.
     """
 
     name: str
     version: str = ""
     capabilities: tuple[Capability, ...]
     runs: LocalApp = field(default_factory=LocalApp)
+    connector: ConnectorAddress | None = None
 
     def to_document(self) -> dict[str, Any]:
         """The JSON form that the store keeps."""

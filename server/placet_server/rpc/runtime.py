@@ -53,6 +53,8 @@ class ServerFacts:
     version: str
     store_version: str
     message_bytes_max: int
+    name: str
+    signing_keys: str
 
 
 class RuntimeServicer:
@@ -219,6 +221,8 @@ class RuntimeServicer:
             lease=duration(self._kernel.lease_seconds),
             feed_lag=duration(lag.seconds),
             feed_epoch=lag.epoch,
+            name=self._facts.name,
+            signing_keys_json=self._facts.signing_keys,
         )
 
     async def _by_key(self, caller: Caller, key: pb.KeyRef) -> Action:

@@ -38,6 +38,8 @@ class Transport:
             ("grpc.max_concurrent_streams", self.streams_per_connection_max),
             ("grpc.keepalive_time_ms", _milliseconds(self.keepalive_seconds)),
             ("grpc.keepalive_timeout_ms", _milliseconds(self.keepalive_timeout_seconds)),
+            # What grpc 1.85 goes by: it arms no keepalive timeout below this one, which is a minute unless said.
+            ("grpc.http2.ping_timeout_ms", _milliseconds(self.keepalive_timeout_seconds)),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.min_ping_interval_without_data_ms", _PING_INTERVAL_MS_MIN),
             ("grpc.max_connection_age_ms", _milliseconds(self.connection_age_seconds)),

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from placet_server.model.capability import Capability
 from placet_server.model.json_text import canonicalize, canonicalize_value
-from placet_server.model.manifest import MANIFEST_BYTES_MAX, Manifest
+from placet_server.model.manifest import (
+    MANIFEST_BYTES_MAX,
+    ConnectorAddress,
+    Manifest,
+    address_of_text,
+    document_text,
+)
 from placet_server.store import queries
 from placet_server.store.session import Connection
 
@@ -31,6 +38,7 @@ LIST_NAMED, CLEAR_CURRENT, PUT_CAPABILITIES = (
 )
 GET_CAPABILITY, GET_CURRENT_CAPABILITY = _SQL["get_capability"], _SQL["get_current_capability"]
 LIST_CAPABILITIES = _SQL["list_capabilities"]
+LIST_CONNECTORS, LIST_VERSIONS = _SQL["list_connectors"], _SQL["list_versions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +82,15 @@ class NamedVersion:
     contract_digest: str
 
 
+class ConnectorRow(NamedTuple):
+    """Where a manifest's capabilities run. `digest` is the manifest's, hex."""
+
+    tenant: str
+    manifest: str
+    digest: str
+    address: ConnectorAddress
+
+
 async def lock(connection: Connection, tenant: str, now: datetime | None) -> None:
     """Take the tenant's catalogue for writing until the end of the tx. '-' comes before any other tenant."""
     await connection.execute(CREATE_REVISION.sql, *CREATE_REVISION.arguments(tenant=tenant, now=now))
@@ -115,6 +132,7 @@ async def put_manifest(
         digest=bytes.fromhex(manifest.digest()),
         document=manifest.to_text(),
         capability_count=len(manifest.capabilities),
+        connector=None if manifest.connector is None else document_text(manifest.connector),
         admitted_by=admitted_by,
         now=now,
     )
@@ -128,6 +146,23 @@ async def list_manifests(
     arguments = LIST_MANIFESTS.arguments(tenant=tenant, after_name=after_name, count_max=count_max)
     rows = await connection.fetch(LIST_MANIFESTS.sql, *arguments)
     return [ManifestRow(**{**dict(row), "digest": row["digest"].hex()}) for row in rows]
+
+
+async def list_connectors(connection: Connection) -> list[ConnectorRow]:
+    """Of every tenant."""
+    rows = await connection.fetch(LIST_CONNECTORS.sql)
+    return [
+        ConnectorRow(row["tenant"], row["name"], row["digest"].hex(), address_of_text(row["connector"]))
+        for row in rows
+    ]
+
+
+async def list_versions(connection: Connection, tenant: str, manifest: str) -> dict[tuple[str, str], str]:
+    """Contract digest in hex by name and version."""
+    rows = await connection.fetch(
+        LIST_VERSIONS.sql, *LIST_VERSIONS.arguments(tenant=tenant, manifest=manifest)
+    )
+    return {(row["name"], row["version"]): row["contract_digest"].hex() for row in rows}
 
 
 async def list_named(connection: Connection, tenant: str, names: Sequence[str]) -> list[NamedVersion]:

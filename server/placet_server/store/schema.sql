@@ -397,6 +397,7 @@ CREATE TABLE public.manifests (
     create_time timestamp with time zone NOT NULL,
     update_time timestamp with time zone NOT NULL,
     admitted_by text NOT NULL,
+    connector text,
     CONSTRAINT manifests_capability_count_check CHECK (((capability_count >= 1) AND (capability_count <= 256))),
     CONSTRAINT manifests_digest_check CHECK ((length(digest) = 32)),
     CONSTRAINT manifests_name_check CHECK (((length(name) >= 1) AND (length(name) <= 64))),
@@ -483,6 +484,12 @@ CREATE TABLE public.schema_migrations (
     CONSTRAINT schema_migrations_version_check CHECK ((version > 0))
 );
 
+CREATE TABLE public.signing_keys (
+    key_id text NOT NULL,
+    private_key text NOT NULL,
+    create_time timestamp with time zone NOT NULL
+);
+
 CREATE TABLE public.slots (
     capability text NOT NULL,
     tenant text NOT NULL,
@@ -550,6 +557,9 @@ ALTER TABLE ONLY public.retention_walk
 ALTER TABLE ONLY public.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
 
+ALTER TABLE ONLY public.signing_keys
+    ADD CONSTRAINT signing_keys_pkey PRIMARY KEY (key_id);
+
 ALTER TABLE ONLY public.slots
     ADD CONSTRAINT slots_pkey PRIMARY KEY (capability, tenant, number);
 
@@ -566,6 +576,8 @@ CREATE INDEX dead_letters_newest ON public.dead_letters USING btree (action_id);
 CREATE INDEX events_feed ON public.events USING brin (written_xid) WITH (pages_per_range='64', autosummarize='on');
 
 CREATE INDEX lineage_root ON public.lineage USING btree (root_id, action_id);
+
+CREATE INDEX manifests_connectors ON public.manifests USING btree (name, tenant) WHERE (connector IS NOT NULL);
 
 CREATE INDEX queue_delayed_due ON public.queue_delayed USING btree (ready_time);
 

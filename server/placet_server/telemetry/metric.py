@@ -129,6 +129,11 @@ class Metrics:
             help="What was kept long enough and is gone: actions, or rows of servers.",
             labels=("kind",),
         )
+        self.connector_attempts = CounterFamily(
+            name="placet_connector_attempts_total",
+            help="Attempts behind connectors: result, failure, not_begun, lost, given_up.",
+            labels=("end",),
+        )
         self.gauges: list[Gauge] = []
 
     @property
@@ -145,7 +150,14 @@ class Metrics:
 
     @property
     def counters(self) -> tuple[CounterFamily, ...]:
-        return (self.refusals, self.dead_letters, self.reconciled, self.notifications, self.deletions)
+        return (
+            self.refusals,
+            self.dead_letters,
+            self.reconciled,
+            self.notifications,
+            self.deletions,
+            self.connector_attempts,
+        )
 
     def add_gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         self.gauges.append(Gauge(name=name, help=help_text, read=read))

@@ -36,6 +36,9 @@ class CountingObserver:
     def reconciled(self, action: Action) -> None:
         self._metrics.reconciled.add(action.state._value_)
 
+    def connector_ended(self, how: str) -> None:
+        self._metrics.connector_attempts.add(how)
+
     def notified(self, direction: str) -> None:
         self._metrics.notifications.add(direction)
 

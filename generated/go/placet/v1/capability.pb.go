@@ -407,7 +407,7 @@ type Capability struct {
 	ContractDigest string `protobuf:"bytes,8,opt,name=contract_digest,json=contractDigest,proto3" json:"contract_digest,omitempty"`
 	// Output only. The manifest that owns it.
 	Manifest string `protobuf:"bytes,9,opt,name=manifest,proto3" json:"manifest,omitempty"`
-	// Output only. A handler of this server serves it.
+	// Output only. A handler of this server, or a connector that answers it, serves it.
 	Served bool `protobuf:"varint,11,opt,name=served,proto3" json:"served,omitempty"`
 	// Output only. Invocations without a version get this one.
 	Current       bool `protobuf:"varint,12,opt,name=current,proto3" json:"current,omitempty"`
@@ -1245,7 +1245,9 @@ type Manifest struct {
 	// At most 256.
 	Capabilities []*Capability `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Handlers inside the Placet process.
-	Local         *LocalHandlers `protobuf:"bytes,4,opt,name=local,proto3" json:"local,omitempty"`
+	Local *LocalHandlers `protobuf:"bytes,4,opt,name=local,proto3" json:"local,omitempty"`
+	// Handlers in another process, which Placet dials. What this server's own process serves is never sent there.
+	Connector     *ConnectorAddress `protobuf:"bytes,5,opt,name=connector,proto3" json:"connector,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1308,6 +1310,77 @@ func (x *Manifest) GetLocal() *LocalHandlers {
 	return nil
 }
 
+func (x *Manifest) GetConnector() *ConnectorAddress {
+	if x != nil {
+		return x.Connector
+	}
+	return nil
+}
+
+// Where a ConnectorService is served.
+type ConnectorAddress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// host:port or [IPv6]:port, among the hosts that this server may dial.
+	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// The name in its certificate; empty: the host of target.
+	TlsServerName string `protobuf:"bytes,2,opt,name=tls_server_name,json=tlsServerName,proto3" json:"tls_server_name,omitempty"`
+	// Without TLS. Off this machine only where the server allows it.
+	Plaintext     bool `protobuf:"varint,3,opt,name=plaintext,proto3" json:"plaintext,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConnectorAddress) Reset() {
+	*x = ConnectorAddress{}
+	mi := &file_placet_v1_capability_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConnectorAddress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConnectorAddress) ProtoMessage() {}
+
+func (x *ConnectorAddress) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_capability_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConnectorAddress.ProtoReflect.Descriptor instead.
+func (*ConnectorAddress) Descriptor() ([]byte, []int) {
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ConnectorAddress) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *ConnectorAddress) GetTlsServerName() string {
+	if x != nil {
+		return x.TlsServerName
+	}
+	return ""
+}
+
+func (x *ConnectorAddress) GetPlaintext() bool {
+	if x != nil {
+		return x.Plaintext
+	}
+	return false
+}
+
 // Handlers inside the Placet process.
 type LocalHandlers struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1319,7 +1392,7 @@ type LocalHandlers struct {
 
 func (x *LocalHandlers) Reset() {
 	*x = LocalHandlers{}
-	mi := &file_placet_v1_capability_proto_msgTypes[11]
+	mi := &file_placet_v1_capability_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1404,7 @@ func (x *LocalHandlers) String() string {
 func (*LocalHandlers) ProtoMessage() {}
 
 func (x *LocalHandlers) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[11]
+	mi := &file_placet_v1_capability_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1417,7 @@ func (x *LocalHandlers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocalHandlers.ProtoReflect.Descriptor instead.
 func (*LocalHandlers) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{11}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LocalHandlers) GetApp() string {
@@ -1433,12 +1506,17 @@ const file_placet_v1_capability_proto_rawDesc = "" +
 	"\aissuers\x18\x02 \x03(\tR\aissuers\x12\x16\n" +
 	"\x06scopes\x18\x03 \x03(\tR\x06scopes\"3\n" +
 	"\bDataRule\x12'\n" +
-	"\x0fsensitive_paths\x18\x01 \x03(\tR\x0esensitivePaths\"\xa3\x01\n" +
+	"\x0fsensitive_paths\x18\x01 \x03(\tR\x0esensitivePaths\"\xde\x01\n" +
 	"\bManifest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x129\n" +
 	"\fcapabilities\x18\x03 \x03(\v2\x15.placet.v1.CapabilityR\fcapabilities\x12.\n" +
-	"\x05local\x18\x04 \x01(\v2\x18.placet.v1.LocalHandlersR\x05local\"!\n" +
+	"\x05local\x18\x04 \x01(\v2\x18.placet.v1.LocalHandlersR\x05local\x129\n" +
+	"\tconnector\x18\x05 \x01(\v2\x1b.placet.v1.ConnectorAddressR\tconnector\"p\n" +
+	"\x10ConnectorAddress\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\x12&\n" +
+	"\x0ftls_server_name\x18\x02 \x01(\tR\rtlsServerName\x12\x1c\n" +
+	"\tplaintext\x18\x03 \x01(\bR\tplaintext\"!\n" +
 	"\rLocalHandlers\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app*K\n" +
 	"\x0eCapabilityKind\x12\x1f\n" +
@@ -1491,7 +1569,7 @@ func file_placet_v1_capability_proto_rawDescGZIP() []byte {
 }
 
 var file_placet_v1_capability_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_placet_v1_capability_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_placet_v1_capability_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_placet_v1_capability_proto_goTypes = []any{
 	(CapabilityKind)(0),         // 0: placet.v1.CapabilityKind
 	(EffectClass)(0),            // 1: placet.v1.EffectClass
@@ -1510,15 +1588,16 @@ var file_placet_v1_capability_proto_goTypes = []any{
 	(*CredentialRule)(nil),      // 14: placet.v1.CredentialRule
 	(*DataRule)(nil),            // 15: placet.v1.DataRule
 	(*Manifest)(nil),            // 16: placet.v1.Manifest
-	(*LocalHandlers)(nil),       // 17: placet.v1.LocalHandlers
-	(*durationpb.Duration)(nil), // 18: google.protobuf.Duration
+	(*ConnectorAddress)(nil),    // 17: placet.v1.ConnectorAddress
+	(*LocalHandlers)(nil),       // 18: placet.v1.LocalHandlers
+	(*durationpb.Duration)(nil), // 19: google.protobuf.Duration
 }
 var file_placet_v1_capability_proto_depIdxs = []int32{
 	0,  // 0: placet.v1.Capability.kind:type_name -> placet.v1.CapabilityKind
 	8,  // 1: placet.v1.Capability.contract:type_name -> placet.v1.Contract
 	7,  // 2: placet.v1.Capability.presentation:type_name -> placet.v1.Presentation
 	1,  // 3: placet.v1.Contract.effect:type_name -> placet.v1.EffectClass
-	18, // 4: placet.v1.Contract.effect_key_ttl:type_name -> google.protobuf.Duration
+	19, // 4: placet.v1.Contract.effect_key_ttl:type_name -> google.protobuf.Duration
 	2,  // 5: placet.v1.Contract.hazards:type_name -> placet.v1.Hazard
 	3,  // 6: placet.v1.Contract.risk:type_name -> placet.v1.Risk
 	10, // 7: placet.v1.Contract.idempotency:type_name -> placet.v1.IdempotencyRule
@@ -1530,23 +1609,24 @@ var file_placet_v1_capability_proto_depIdxs = []int32{
 	12, // 13: placet.v1.Contract.reconcile:type_name -> placet.v1.ReconcileRule
 	4,  // 14: placet.v1.IdempotencyRule.requirement:type_name -> placet.v1.KeyRequirement
 	5,  // 15: placet.v1.IdempotencyRule.scope:type_name -> placet.v1.KeyScope
-	18, // 16: placet.v1.IdempotencyRule.ttl:type_name -> google.protobuf.Duration
-	18, // 17: placet.v1.RetryRule.initial_delay:type_name -> google.protobuf.Duration
-	18, // 18: placet.v1.RetryRule.delay_max:type_name -> google.protobuf.Duration
-	18, // 19: placet.v1.RetryRule.elapsed_max:type_name -> google.protobuf.Duration
-	18, // 20: placet.v1.ReconcileRule.elapsed_max:type_name -> google.protobuf.Duration
-	18, // 21: placet.v1.ReconcileRule.initial_delay:type_name -> google.protobuf.Duration
-	18, // 22: placet.v1.ReconcileRule.delay_max:type_name -> google.protobuf.Duration
-	18, // 23: placet.v1.Limits.timeout_default:type_name -> google.protobuf.Duration
-	18, // 24: placet.v1.Limits.timeout_max:type_name -> google.protobuf.Duration
-	18, // 25: placet.v1.Limits.queue_delay_max:type_name -> google.protobuf.Duration
+	19, // 16: placet.v1.IdempotencyRule.ttl:type_name -> google.protobuf.Duration
+	19, // 17: placet.v1.RetryRule.initial_delay:type_name -> google.protobuf.Duration
+	19, // 18: placet.v1.RetryRule.delay_max:type_name -> google.protobuf.Duration
+	19, // 19: placet.v1.RetryRule.elapsed_max:type_name -> google.protobuf.Duration
+	19, // 20: placet.v1.ReconcileRule.elapsed_max:type_name -> google.protobuf.Duration
+	19, // 21: placet.v1.ReconcileRule.initial_delay:type_name -> google.protobuf.Duration
+	19, // 22: placet.v1.ReconcileRule.delay_max:type_name -> google.protobuf.Duration
+	19, // 23: placet.v1.Limits.timeout_default:type_name -> google.protobuf.Duration
+	19, // 24: placet.v1.Limits.timeout_max:type_name -> google.protobuf.Duration
+	19, // 25: placet.v1.Limits.queue_delay_max:type_name -> google.protobuf.Duration
 	6,  // 26: placet.v1.Manifest.capabilities:type_name -> placet.v1.Capability
-	17, // 27: placet.v1.Manifest.local:type_name -> placet.v1.LocalHandlers
-	28, // [28:28] is the sub-list for method output_type
-	28, // [28:28] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	18, // 27: placet.v1.Manifest.local:type_name -> placet.v1.LocalHandlers
+	17, // 28: placet.v1.Manifest.connector:type_name -> placet.v1.ConnectorAddress
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_capability_proto_init() }
@@ -1561,7 +1641,7 @@ func file_placet_v1_capability_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_capability_proto_rawDesc), len(file_placet_v1_capability_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

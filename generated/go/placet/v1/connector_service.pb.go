@@ -12,7 +12,6 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
-	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -1560,12 +1559,10 @@ type LookupRequest struct {
 	ProviderCursorJson string `protobuf:"bytes,8,opt,name=provider_cursor_json,json=providerCursorJson,proto3" json:"provider_cursor_json,omitempty"`
 	// As in InvokeStart.
 	InvocationToken string `protobuf:"bytes,9,opt,name=invocation_token,json=invocationToken,proto3" json:"invocation_token,omitempty"`
-	// When the first attempt began, by the store's clock.
-	FirstAttemptTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=first_attempt_time,json=firstAttemptTime,proto3" json:"first_attempt_time,omitempty"`
 	// Who asked.
-	Caller *Caller `protobuf:"bytes,11,opt,name=caller,proto3" json:"caller,omitempty"`
+	Caller *Caller `protobuf:"bytes,10,opt,name=caller,proto3" json:"caller,omitempty"`
 	// Opaque.
-	CredentialHandle string `protobuf:"bytes,12,opt,name=credential_handle,json=credentialHandle,proto3" json:"credential_handle,omitempty"`
+	CredentialHandle string `protobuf:"bytes,11,opt,name=credential_handle,json=credentialHandle,proto3" json:"credential_handle,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1663,13 +1660,6 @@ func (x *LookupRequest) GetInvocationToken() string {
 	return ""
 }
 
-func (x *LookupRequest) GetFirstAttemptTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.FirstAttemptTime
-	}
-	return nil
-}
-
 func (x *LookupRequest) GetCaller() *Caller {
 	if x != nil {
 		return x.Caller
@@ -1696,7 +1686,7 @@ type LookupResponse struct {
 	//	*LookupResponse_StillRunning
 	//	*LookupResponse_NotKnown
 	Finding isLookupResponse_Finding `protobuf_oneof:"finding"`
-	// The attempt does not run in this process, and its table of attempts reaches back to before it.
+	// The attempt was made in this process and has ended.
 	NotRunning    bool `protobuf:"varint,5,opt,name=not_running,json=notRunning,proto3" json:"not_running,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1787,7 +1777,7 @@ type isLookupResponse_Finding interface {
 }
 
 type LookupResponse_Committed struct {
-	// It happened; with its output.
+	// It happened; with what the attempt would have answered.
 	Committed *InvokeResult `protobuf:"bytes,1,opt,name=committed,proto3,oneof"`
 }
 
@@ -1965,7 +1955,7 @@ var File_placet_v1_connector_service_proto protoreflect.FileDescriptor
 
 const file_placet_v1_connector_service_proto_rawDesc = "" +
 	"\n" +
-	"!placet/v1/connector_service.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x1aplacet/v1/capability.proto\x1a\x17placet/v1/outcome.proto\"\x11\n" +
+	"!placet/v1/connector_service.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16placet/v1/action.proto\x1a\x1aplacet/v1/capability.proto\x1a\x17placet/v1/outcome.proto\"\x11\n" +
 	"\x0fDescribeRequest\"\xbb\x01\n" +
 	"\x10DescribeResponse\x12/\n" +
 	"\bmanifest\x18\x01 \x01(\v2\x13.placet.v1.ManifestR\bmanifest\x12\x17\n" +
@@ -2076,7 +2066,7 @@ const file_placet_v1_connector_service_proto_rawDesc = "" +
 	"\x04code\x18\x03 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12:\n" +
 	"\vretry_delay\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryDelay\"\xec\x03\n" +
+	"retryDelay\"\xa2\x03\n" +
 	"\rLookupRequest\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x1e\n" +
@@ -2090,11 +2080,10 @@ const file_placet_v1_connector_service_proto_rawDesc = "" +
 	"effect_key\x18\x06 \x01(\tR\teffectKey\x12-\n" +
 	"\x12provider_operation\x18\a \x01(\tR\x11providerOperation\x120\n" +
 	"\x14provider_cursor_json\x18\b \x01(\tR\x12providerCursorJson\x12)\n" +
-	"\x10invocation_token\x18\t \x01(\tR\x0finvocationToken\x12H\n" +
-	"\x12first_attempt_time\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x10firstAttemptTime\x12)\n" +
-	"\x06caller\x18\v \x01(\v2\x11.placet.v1.CallerR\x06caller\x12+\n" +
-	"\x11credential_handle\x18\f \x01(\tR\x10credentialHandle\"\xa9\x02\n" +
+	"\x10invocation_token\x18\t \x01(\tR\x0finvocationToken\x12)\n" +
+	"\x06caller\x18\n" +
+	" \x01(\v2\x11.placet.v1.CallerR\x06caller\x12+\n" +
+	"\x11credential_handle\x18\v \x01(\tR\x10credentialHandle\"\xa9\x02\n" +
 	"\x0eLookupResponse\x127\n" +
 	"\tcommitted\x18\x01 \x01(\v2\x17.placet.v1.InvokeResultH\x00R\tcommitted\x12>\n" +
 	"\rnot_committed\x18\x02 \x01(\v2\x17.placet.v1.NotCommittedH\x00R\fnotCommitted\x12>\n" +
@@ -2130,38 +2119,37 @@ func file_placet_v1_connector_service_proto_rawDescGZIP() []byte {
 
 var file_placet_v1_connector_service_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_placet_v1_connector_service_proto_goTypes = []any{
-	(*DescribeRequest)(nil),       // 0: placet.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 1: placet.v1.DescribeResponse
-	(*InvokeRequest)(nil),         // 2: placet.v1.InvokeRequest
-	(*InvokeResponse)(nil),        // 3: placet.v1.InvokeResponse
-	(*InvokeStart)(nil),           // 4: placet.v1.InvokeStart
-	(*InvokeAccepted)(nil),        // 5: placet.v1.InvokeAccepted
-	(*InvokeProceed)(nil),         // 6: placet.v1.InvokeProceed
-	(*EffectMark)(nil),            // 7: placet.v1.EffectMark
-	(*EffectAck)(nil),             // 8: placet.v1.EffectAck
-	(*Checkpoint)(nil),            // 9: placet.v1.Checkpoint
-	(*CheckpointAck)(nil),         // 10: placet.v1.CheckpointAck
-	(*InvokeChunk)(nil),           // 11: placet.v1.InvokeChunk
-	(*InvokeProgress)(nil),        // 12: placet.v1.InvokeProgress
-	(*InvokeCancel)(nil),          // 13: placet.v1.InvokeCancel
-	(*ChildCall)(nil),             // 14: placet.v1.ChildCall
-	(*ChildResult)(nil),           // 15: placet.v1.ChildResult
-	(*SettleAck)(nil),             // 16: placet.v1.SettleAck
-	(*InvokeResult)(nil),          // 17: placet.v1.InvokeResult
-	(*InvokeFailure)(nil),         // 18: placet.v1.InvokeFailure
-	(*LookupRequest)(nil),         // 19: placet.v1.LookupRequest
-	(*LookupResponse)(nil),        // 20: placet.v1.LookupResponse
-	(*NotCommitted)(nil),          // 21: placet.v1.NotCommitted
-	(*StillRunning)(nil),          // 22: placet.v1.StillRunning
-	(*NotKnown)(nil),              // 23: placet.v1.NotKnown
-	nil,                           // 24: placet.v1.InvokeStart.TraceContextEntry
-	(*Manifest)(nil),              // 25: placet.v1.Manifest
-	(*durationpb.Duration)(nil),   // 26: google.protobuf.Duration
-	(*Caller)(nil),                // 27: placet.v1.Caller
-	(*Outcome)(nil),               // 28: placet.v1.Outcome
-	(EffectState)(0),              // 29: placet.v1.EffectState
-	(FailureCategory)(0),          // 30: placet.v1.FailureCategory
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*DescribeRequest)(nil),     // 0: placet.v1.DescribeRequest
+	(*DescribeResponse)(nil),    // 1: placet.v1.DescribeResponse
+	(*InvokeRequest)(nil),       // 2: placet.v1.InvokeRequest
+	(*InvokeResponse)(nil),      // 3: placet.v1.InvokeResponse
+	(*InvokeStart)(nil),         // 4: placet.v1.InvokeStart
+	(*InvokeAccepted)(nil),      // 5: placet.v1.InvokeAccepted
+	(*InvokeProceed)(nil),       // 6: placet.v1.InvokeProceed
+	(*EffectMark)(nil),          // 7: placet.v1.EffectMark
+	(*EffectAck)(nil),           // 8: placet.v1.EffectAck
+	(*Checkpoint)(nil),          // 9: placet.v1.Checkpoint
+	(*CheckpointAck)(nil),       // 10: placet.v1.CheckpointAck
+	(*InvokeChunk)(nil),         // 11: placet.v1.InvokeChunk
+	(*InvokeProgress)(nil),      // 12: placet.v1.InvokeProgress
+	(*InvokeCancel)(nil),        // 13: placet.v1.InvokeCancel
+	(*ChildCall)(nil),           // 14: placet.v1.ChildCall
+	(*ChildResult)(nil),         // 15: placet.v1.ChildResult
+	(*SettleAck)(nil),           // 16: placet.v1.SettleAck
+	(*InvokeResult)(nil),        // 17: placet.v1.InvokeResult
+	(*InvokeFailure)(nil),       // 18: placet.v1.InvokeFailure
+	(*LookupRequest)(nil),       // 19: placet.v1.LookupRequest
+	(*LookupResponse)(nil),      // 20: placet.v1.LookupResponse
+	(*NotCommitted)(nil),        // 21: placet.v1.NotCommitted
+	(*StillRunning)(nil),        // 22: placet.v1.StillRunning
+	(*NotKnown)(nil),            // 23: placet.v1.NotKnown
+	nil,                         // 24: placet.v1.InvokeStart.TraceContextEntry
+	(*Manifest)(nil),            // 25: placet.v1.Manifest
+	(*durationpb.Duration)(nil), // 26: google.protobuf.Duration
+	(*Caller)(nil),              // 27: placet.v1.Caller
+	(*Outcome)(nil),             // 28: placet.v1.Outcome
+	(EffectState)(0),            // 29: placet.v1.EffectState
+	(FailureCategory)(0),        // 30: placet.v1.FailureCategory
 }
 var file_placet_v1_connector_service_proto_depIdxs = []int32{
 	25, // 0: placet.v1.DescribeResponse.manifest:type_name -> placet.v1.Manifest
@@ -2189,23 +2177,22 @@ var file_placet_v1_connector_service_proto_depIdxs = []int32{
 	29, // 22: placet.v1.InvokeFailure.effect:type_name -> placet.v1.EffectState
 	30, // 23: placet.v1.InvokeFailure.category:type_name -> placet.v1.FailureCategory
 	26, // 24: placet.v1.InvokeFailure.retry_delay:type_name -> google.protobuf.Duration
-	31, // 25: placet.v1.LookupRequest.first_attempt_time:type_name -> google.protobuf.Timestamp
-	27, // 26: placet.v1.LookupRequest.caller:type_name -> placet.v1.Caller
-	17, // 27: placet.v1.LookupResponse.committed:type_name -> placet.v1.InvokeResult
-	21, // 28: placet.v1.LookupResponse.not_committed:type_name -> placet.v1.NotCommitted
-	22, // 29: placet.v1.LookupResponse.still_running:type_name -> placet.v1.StillRunning
-	23, // 30: placet.v1.LookupResponse.not_known:type_name -> placet.v1.NotKnown
-	0,  // 31: placet.v1.ConnectorService.Describe:input_type -> placet.v1.DescribeRequest
-	2,  // 32: placet.v1.ConnectorService.Invoke:input_type -> placet.v1.InvokeRequest
-	19, // 33: placet.v1.ConnectorService.Lookup:input_type -> placet.v1.LookupRequest
-	1,  // 34: placet.v1.ConnectorService.Describe:output_type -> placet.v1.DescribeResponse
-	3,  // 35: placet.v1.ConnectorService.Invoke:output_type -> placet.v1.InvokeResponse
-	20, // 36: placet.v1.ConnectorService.Lookup:output_type -> placet.v1.LookupResponse
-	34, // [34:37] is the sub-list for method output_type
-	31, // [31:34] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	27, // 25: placet.v1.LookupRequest.caller:type_name -> placet.v1.Caller
+	17, // 26: placet.v1.LookupResponse.committed:type_name -> placet.v1.InvokeResult
+	21, // 27: placet.v1.LookupResponse.not_committed:type_name -> placet.v1.NotCommitted
+	22, // 28: placet.v1.LookupResponse.still_running:type_name -> placet.v1.StillRunning
+	23, // 29: placet.v1.LookupResponse.not_known:type_name -> placet.v1.NotKnown
+	0,  // 30: placet.v1.ConnectorService.Describe:input_type -> placet.v1.DescribeRequest
+	2,  // 31: placet.v1.ConnectorService.Invoke:input_type -> placet.v1.InvokeRequest
+	19, // 32: placet.v1.ConnectorService.Lookup:input_type -> placet.v1.LookupRequest
+	1,  // 33: placet.v1.ConnectorService.Describe:output_type -> placet.v1.DescribeResponse
+	3,  // 34: placet.v1.ConnectorService.Invoke:output_type -> placet.v1.InvokeResponse
+	20, // 35: placet.v1.ConnectorService.Lookup:output_type -> placet.v1.LookupResponse
+	33, // [33:36] is the sub-list for method output_type
+	30, // [30:33] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_connector_service_proto_init() }

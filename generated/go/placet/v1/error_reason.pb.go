@@ -75,6 +75,9 @@ const (
 	ErrorReason_ERROR_REASON_HANDLER_FAILED ErrorReason = 60
 	// ABORTED. The handler's output breaks its own schema, or is not JSON. {"capability": "payments.refund", "path": "/amount"}
 	ErrorReason_ERROR_REASON_OUTPUT_SCHEMA_VIOLATION ErrorReason = 61
+	// UNAVAILABLE; ABORTED if the key keeps it. The connector was not reached, refused, or was lost before the effect began: nothing was
+	// done. {"capability": "payments.refund", "failure_code": "not_reached"}
+	ErrorReason_ERROR_REASON_CONNECTOR_UNAVAILABLE ErrorReason = 62
 	// CANCELLED. Somebody asked to stop it, and it is known not to have taken effect. {}
 	ErrorReason_ERROR_REASON_CANCELLED_BY_CALLER ErrorReason = 70
 	// DEADLINE_EXCEEDED. The work was stopped by its time limit and is known not to have taken effect. {}
@@ -134,6 +137,7 @@ var (
 		28:  "ERROR_REASON_IDEMPOTENCY_CONFLICT",
 		60:  "ERROR_REASON_HANDLER_FAILED",
 		61:  "ERROR_REASON_OUTPUT_SCHEMA_VIOLATION",
+		62:  "ERROR_REASON_CONNECTOR_UNAVAILABLE",
 		70:  "ERROR_REASON_CANCELLED_BY_CALLER",
 		71:  "ERROR_REASON_DEADLINE_EXCEEDED",
 		72:  "ERROR_REASON_SHUTDOWN",
@@ -173,6 +177,7 @@ var (
 		"ERROR_REASON_IDEMPOTENCY_CONFLICT":     28,
 		"ERROR_REASON_HANDLER_FAILED":           60,
 		"ERROR_REASON_OUTPUT_SCHEMA_VIOLATION":  61,
+		"ERROR_REASON_CONNECTOR_UNAVAILABLE":    62,
 		"ERROR_REASON_CANCELLED_BY_CALLER":      70,
 		"ERROR_REASON_DEADLINE_EXCEEDED":        71,
 		"ERROR_REASON_SHUTDOWN":                 72,
@@ -222,7 +227,7 @@ var File_placet_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\x85\n" +
+	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xad\n" +
 	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
@@ -247,7 +252,8 @@ const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"#ERROR_REASON_DURABILITY_UNAVAILABLE\x10\x1b\x12%\n" +
 	"!ERROR_REASON_IDEMPOTENCY_CONFLICT\x10\x1c\x12\x1f\n" +
 	"\x1bERROR_REASON_HANDLER_FAILED\x10<\x12(\n" +
-	"$ERROR_REASON_OUTPUT_SCHEMA_VIOLATION\x10=\x12$\n" +
+	"$ERROR_REASON_OUTPUT_SCHEMA_VIOLATION\x10=\x12&\n" +
+	"\"ERROR_REASON_CONNECTOR_UNAVAILABLE\x10>\x12$\n" +
 	" ERROR_REASON_CANCELLED_BY_CALLER\x10F\x12\"\n" +
 	"\x1eERROR_REASON_DEADLINE_EXCEEDED\x10G\x12\x19\n" +
 	"\x15ERROR_REASON_SHUTDOWN\x10H\x12\x1d\n" +

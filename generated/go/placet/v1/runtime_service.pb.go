@@ -1905,7 +1905,11 @@ type GetServerInfoResponse struct {
 	// How long the feed of WatchEvents has been held up by a transaction of the store that is still open.
 	FeedLag *durationpb.Duration `protobuf:"bytes,10,opt,name=feed_lag,json=feedLag,proto3" json:"feed_lag,omitempty"`
 	// Grows when the store was restored elsewhere, or a standby took over. Cursors of older epochs stay good.
-	FeedEpoch     int32 `protobuf:"varint,11,opt,name=feed_epoch,json=feedEpoch,proto3" json:"feed_epoch,omitempty"`
+	FeedEpoch int32 `protobuf:"varint,11,opt,name=feed_epoch,json=feedEpoch,proto3" json:"feed_epoch,omitempty"`
+	// Public keys of the tokens that connectors get: a JSON Web Key Set.
+	SigningKeysJson string `protobuf:"bytes,12,opt,name=signing_keys_json,json=signingKeysJson,proto3" json:"signing_keys_json,omitempty"`
+	// Issuer of those tokens.
+	Name          string `protobuf:"bytes,13,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2008,6 +2012,20 @@ func (x *GetServerInfoResponse) GetFeedEpoch() int32 {
 		return x.FeedEpoch
 	}
 	return 0
+}
+
+func (x *GetServerInfoResponse) GetSigningKeysJson() string {
+	if x != nil {
+		return x.SigningKeysJson
+	}
+	return ""
+}
+
+func (x *GetServerInfoResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 var File_placet_v1_runtime_service_proto protoreflect.FileDescriptor
@@ -2131,7 +2149,7 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\x06caller\x18\x01 \x01(\v2\x11.placet.v1.CallerR\x06caller\x12%\n" +
 	"\x0epermitted_rpcs\x18\x02 \x03(\tR\rpermittedRpcs\x12'\n" +
 	"\x0fidentity_source\x18\x03 \x01(\tR\x0eidentitySource\"\x16\n" +
-	"\x14GetServerInfoRequest\"\xba\x03\n" +
+	"\x14GetServerInfoRequest\"\xfa\x03\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12:\n" +
 	"\n" +
@@ -2147,7 +2165,9 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\bfeed_lag\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\afeedLag\x12\x1d\n" +
 	"\n" +
-	"feed_epoch\x18\v \x01(\x05R\tfeedEpoch2\xd9\b\n" +
+	"feed_epoch\x18\v \x01(\x05R\tfeedEpoch\x12*\n" +
+	"\x11signing_keys_json\x18\f \x01(\tR\x0fsigningKeysJson\x12\x12\n" +
+	"\x04name\x18\r \x01(\tR\x04name2\xd9\b\n" +
 	"\x0eRuntimeService\x12@\n" +
 	"\aExecute\x12\x19.placet.v1.ExecuteRequest\x1a\x1a.placet.v1.ExecuteResponse\x12T\n" +
 	"\rExecuteStream\x12\x1f.placet.v1.ExecuteStreamRequest\x1a .placet.v1.ExecuteStreamResponse0\x01\x12=\n" +

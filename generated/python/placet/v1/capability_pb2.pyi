@@ -240,7 +240,7 @@ class Capability(_message.Message):
     manifest: _builtins.str
     """Output only. The manifest that owns it."""
     served: _builtins.bool
-    """Output only. A handler of this server serves it."""
+    """Output only. A handler of this server, or a connector that answers it, serves it."""
     current: _builtins.bool
     """Output only. Invocations without a version get this one."""
     @_builtins.property
@@ -666,6 +666,7 @@ class Manifest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     LOCAL_FIELD_NUMBER: _builtins.int
+    CONNECTOR_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Lower-case name."""
     version: _builtins.str
@@ -678,6 +679,10 @@ class Manifest(_message.Message):
     def local(self) -> Global___LocalHandlers:
         """Handlers inside the Placet process."""
 
+    @_builtins.property
+    def connector(self) -> Global___ConnectorAddress:
+        """Handlers in another process, which Placet dials. What this server's own process serves is never sent there."""
+
     def __init__(
         self,
         *,
@@ -685,14 +690,45 @@ class Manifest(_message.Message):
         version: _builtins.str = ...,
         capabilities: _abc.Iterable[Global___Capability] | None = ...,
         local: Global___LocalHandlers | None = ...,
+        connector: Global___ConnectorAddress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["local", b"local"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["connector", b"connector", "local", b"local"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "local", b"local", "name", b"name", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "connector", b"connector", "local", b"local", "name", b"name", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
+
+@_typing.final
+class ConnectorAddress(_message.Message):
+    """Where a ConnectorService is served."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    TLS_SERVER_NAME_FIELD_NUMBER: _builtins.int
+    PLAINTEXT_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    """host:port or [IPv6]:port, among the hosts that this server may dial."""
+    tls_server_name: _builtins.str
+    """The name in its certificate; empty: the host of target."""
+    plaintext: _builtins.bool
+    """Without TLS. Off this machine only where the server allows it."""
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        tls_server_name: _builtins.str = ...,
+        plaintext: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plaintext", b"plaintext", "target", b"target", "tls_server_name", b"tls_server_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConnectorAddress: _TypeAlias = ConnectorAddress  # noqa: Y015
 
 @_typing.final
 class LocalHandlers(_message.Message):

@@ -7,7 +7,6 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
-from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from placet.v1 import action_pb2 as _action_pb2
 from placet.v1 import capability_pb2 as _capability_pb2
@@ -715,7 +714,6 @@ class LookupRequest(_message.Message):
     PROVIDER_OPERATION_FIELD_NUMBER: _builtins.int
     PROVIDER_CURSOR_JSON_FIELD_NUMBER: _builtins.int
     INVOCATION_TOKEN_FIELD_NUMBER: _builtins.int
-    FIRST_ATTEMPT_TIME_FIELD_NUMBER: _builtins.int
     CALLER_FIELD_NUMBER: _builtins.int
     CREDENTIAL_HANDLE_FIELD_NUMBER: _builtins.int
     action_id: _builtins.str
@@ -739,10 +737,6 @@ class LookupRequest(_message.Message):
     credential_handle: _builtins.str
     """Opaque."""
     @_builtins.property
-    def first_attempt_time(self) -> _timestamp_pb2.Timestamp:
-        """When the first attempt began, by the store's clock."""
-
-    @_builtins.property
     def caller(self) -> _action_pb2.Caller:
         """Who asked."""
 
@@ -758,13 +752,12 @@ class LookupRequest(_message.Message):
         provider_operation: _builtins.str = ...,
         provider_cursor_json: _builtins.str = ...,
         invocation_token: _builtins.str = ...,
-        first_attempt_time: _timestamp_pb2.Timestamp | None = ...,
         caller: _action_pb2.Caller | None = ...,
         credential_handle: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "first_attempt_time", b"first_attempt_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "attempt", b"attempt", "caller", b"caller", "capability", b"capability", "credential_handle", b"credential_handle", "effect_key", b"effect_key", "first_attempt_time", b"first_attempt_time", "input_json", b"input_json", "invocation_token", b"invocation_token", "provider_cursor_json", b"provider_cursor_json", "provider_operation", b"provider_operation", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "attempt", b"attempt", "caller", b"caller", "capability", b"capability", "credential_handle", b"credential_handle", "effect_key", b"effect_key", "input_json", b"input_json", "invocation_token", b"invocation_token", "provider_cursor_json", b"provider_cursor_json", "provider_operation", b"provider_operation", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -782,10 +775,10 @@ class LookupResponse(_message.Message):
     NOT_KNOWN_FIELD_NUMBER: _builtins.int
     NOT_RUNNING_FIELD_NUMBER: _builtins.int
     not_running: _builtins.bool
-    """The attempt does not run in this process, and its table of attempts reaches back to before it."""
+    """The attempt was made in this process and has ended."""
     @_builtins.property
     def committed(self) -> Global___InvokeResult:
-        """It happened; with its output."""
+        """It happened; with what the attempt would have answered."""
 
     @_builtins.property
     def not_committed(self) -> Global___NotCommitted:

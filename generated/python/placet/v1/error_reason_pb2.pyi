@@ -73,6 +73,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """ABORTED; UNAVAILABLE if temporary and certainly not done. {"failure_code": "card_declined", "category": "PERMANENT"}"""
     ERROR_REASON_OUTPUT_SCHEMA_VIOLATION: _ErrorReason.ValueType  # 61
     """ABORTED. The handler's output breaks its own schema, or is not JSON. {"capability": "payments.refund", "path": "/amount"}"""
+    ERROR_REASON_CONNECTOR_UNAVAILABLE: _ErrorReason.ValueType  # 62
+    """UNAVAILABLE; ABORTED if the key keeps it. The connector was not reached, refused, or was lost before the effect began: nothing was
+    done. {"capability": "payments.refund", "failure_code": "not_reached"}
+    """
     ERROR_REASON_CANCELLED_BY_CALLER: _ErrorReason.ValueType  # 70
     """CANCELLED. Somebody asked to stop it, and it is known not to have taken effect. {}"""
     ERROR_REASON_DEADLINE_EXCEEDED: _ErrorReason.ValueType  # 71
@@ -159,6 +163,10 @@ ERROR_REASON_HANDLER_FAILED: ErrorReason.ValueType  # 60
 """ABORTED; UNAVAILABLE if temporary and certainly not done. {"failure_code": "card_declined", "category": "PERMANENT"}"""
 ERROR_REASON_OUTPUT_SCHEMA_VIOLATION: ErrorReason.ValueType  # 61
 """ABORTED. The handler's output breaks its own schema, or is not JSON. {"capability": "payments.refund", "path": "/amount"}"""
+ERROR_REASON_CONNECTOR_UNAVAILABLE: ErrorReason.ValueType  # 62
+"""UNAVAILABLE; ABORTED if the key keeps it. The connector was not reached, refused, or was lost before the effect began: nothing was
+done. {"capability": "payments.refund", "failure_code": "not_reached"}
+"""
 ERROR_REASON_CANCELLED_BY_CALLER: ErrorReason.ValueType  # 70
 """CANCELLED. Somebody asked to stop it, and it is known not to have taken effect. {}"""
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 71

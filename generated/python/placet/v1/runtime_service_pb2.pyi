@@ -990,6 +990,8 @@ class GetServerInfoResponse(_message.Message):
     LEASE_FIELD_NUMBER: _builtins.int
     FEED_LAG_FIELD_NUMBER: _builtins.int
     FEED_EPOCH_FIELD_NUMBER: _builtins.int
+    SIGNING_KEYS_JSON_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Of the server."""
     durability: _action_pb2.DurabilityClass.ValueType
@@ -1004,6 +1006,10 @@ class GetServerInfoResponse(_message.Message):
     """This process; changes at every start."""
     feed_epoch: _builtins.int
     """Grows when the store was restored elsewhere, or a standby took over. Cursors of older epochs stay good."""
+    signing_keys_json: _builtins.str
+    """Public keys of the tokens that connectors get: a JSON Web Key Set."""
+    name: _builtins.str
+    """Issuer of those tokens."""
     @_builtins.property
     def store_time(self) -> _timestamp_pb2.Timestamp:
         """The store's clock, which every time in Placet comes from."""
@@ -1029,10 +1035,12 @@ class GetServerInfoResponse(_message.Message):
         lease: _duration_pb2.Duration | None = ...,
         feed_lag: _duration_pb2.Duration | None = ...,
         feed_epoch: _builtins.int = ...,
+        signing_keys_json: _builtins.str = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["feed_lag", b"feed_lag", "lease", b"lease", "store_time", b"store_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "durability", b"durability", "feed_epoch", b"feed_epoch", "feed_lag", b"feed_lag", "lease", b"lease", "message_bytes_max", b"message_bytes_max", "replication", b"replication", "store_time", b"store_time", "store_version", b"store_version", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "durability", b"durability", "feed_epoch", b"feed_epoch", "feed_lag", b"feed_lag", "lease", b"lease", "message_bytes_max", b"message_bytes_max", "name", b"name", "replication", b"replication", "signing_keys_json", b"signing_keys_json", "store_time", b"store_time", "store_version", b"store_version", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

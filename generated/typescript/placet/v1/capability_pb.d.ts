@@ -83,7 +83,7 @@ export declare type Capability = Message<"placet.v1.Capability"> & {
   manifest: string;
 
   /**
-   * Output only. A handler of this server serves it.
+   * Output only. A handler of this server, or a connector that answers it, serves it.
    *
    * @generated from field: bool served = 11;
    */
@@ -549,6 +549,13 @@ export declare type Manifest = Message<"placet.v1.Manifest"> & {
    * @generated from field: placet.v1.LocalHandlers local = 4;
    */
   local?: LocalHandlers | undefined;
+
+  /**
+   * Handlers in another process, which Placet dials. What this server's own process serves is never sent there.
+   *
+   * @generated from field: placet.v1.ConnectorAddress connector = 5;
+   */
+  connector?: ConnectorAddress | undefined;
 };
 
 /**
@@ -556,6 +563,40 @@ export declare type Manifest = Message<"placet.v1.Manifest"> & {
  * Use `create(ManifestSchema)` to create a new message.
  */
 export declare const ManifestSchema: GenMessage<Manifest>;
+
+/**
+ * Where a ConnectorService is served.
+ *
+ * @generated from message placet.v1.ConnectorAddress
+ */
+export declare type ConnectorAddress = Message<"placet.v1.ConnectorAddress"> & {
+  /**
+   * host:port or [IPv6]:port, among the hosts that this server may dial.
+   *
+   * @generated from field: string target = 1;
+   */
+  target: string;
+
+  /**
+   * The name in its certificate; empty: the host of target.
+   *
+   * @generated from field: string tls_server_name = 2;
+   */
+  tlsServerName: string;
+
+  /**
+   * Without TLS. Off this machine only where the server allows it.
+   *
+   * @generated from field: bool plaintext = 3;
+   */
+  plaintext: boolean;
+};
+
+/**
+ * Describes the message placet.v1.ConnectorAddress.
+ * Use `create(ConnectorAddressSchema)` to create a new message.
+ */
+export declare const ConnectorAddressSchema: GenMessage<ConnectorAddress>;
 
 /**
  * Handlers inside the Placet process.

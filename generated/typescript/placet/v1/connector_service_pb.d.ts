@@ -7,7 +7,7 @@
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Manifest } from "./capability_pb.js";
-import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Duration } from "@bufbuild/protobuf/wkt";
 import type { Caller } from "./action_pb.js";
 import type { EffectState, FailureCategory, Outcome } from "./outcome_pb.js";
 
@@ -844,23 +844,16 @@ export declare type LookupRequest = Message<"placet.v1.LookupRequest"> & {
   invocationToken: string;
 
   /**
-   * When the first attempt began, by the store's clock.
-   *
-   * @generated from field: google.protobuf.Timestamp first_attempt_time = 10;
-   */
-  firstAttemptTime?: Timestamp | undefined;
-
-  /**
    * Who asked.
    *
-   * @generated from field: placet.v1.Caller caller = 11;
+   * @generated from field: placet.v1.Caller caller = 10;
    */
   caller?: Caller | undefined;
 
   /**
    * Opaque.
    *
-   * @generated from field: string credential_handle = 12;
+   * @generated from field: string credential_handle = 11;
    */
   credentialHandle: string;
 };
@@ -884,7 +877,7 @@ export declare type LookupResponse = Message<"placet.v1.LookupResponse"> & {
    */
   finding: {
     /**
-     * It happened; with its output.
+     * It happened; with what the attempt would have answered.
      *
      * @generated from field: placet.v1.InvokeResult committed = 1;
      */
@@ -917,7 +910,7 @@ export declare type LookupResponse = Message<"placet.v1.LookupResponse"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * The attempt does not run in this process, and its table of attempts reaches back to before it.
+   * The attempt was made in this process and has ended.
    *
    * @generated from field: bool not_running = 5;
    */

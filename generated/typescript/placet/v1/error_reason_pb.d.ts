@@ -176,6 +176,14 @@ export enum ErrorReason {
   OUTPUT_SCHEMA_VIOLATION = 61,
 
   /**
+   * UNAVAILABLE; ABORTED if the key keeps it. The connector was not reached, refused, or was lost before the effect began: nothing was
+   * done. {"capability": "payments.refund", "failure_code": "not_reached"}
+   *
+   * @generated from enum value: ERROR_REASON_CONNECTOR_UNAVAILABLE = 62;
+   */
+  CONNECTOR_UNAVAILABLE = 62,
+
+  /**
    * CANCELLED. Somebody asked to stop it, and it is known not to have taken effect. {}
    *
    * @generated from enum value: ERROR_REASON_CANCELLED_BY_CALLER = 70;

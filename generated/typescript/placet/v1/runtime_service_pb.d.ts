@@ -985,6 +985,20 @@ export declare type GetServerInfoResponse = Message<"placet.v1.GetServerInfoResp
    * @generated from field: int32 feed_epoch = 11;
    */
   feedEpoch: number;
+
+  /**
+   * Public keys of the tokens that connectors get: a JSON Web Key Set.
+   *
+   * @generated from field: string signing_keys_json = 12;
+   */
+  signingKeysJson: string;
+
+  /**
+   * Issuer of those tokens.
+   *
+   * @generated from field: string name = 13;
+   */
+  name: string;
 };
 
 /**

@@ -112,7 +112,7 @@ async def _claim_run(kernel: Kernel, wish: Wish, action: Action, patience: Patie
     if kernel.is_draining:
         raise Draining()
     resolved = await kernel.catalog.resolve(action.requester.tenant, action.capability, action.version)
-    tool = engine.handlers.find(action.capability, action.version)
+    tool = engine.handlers.find(action.capability, action.version, action.requester.tenant)
     if tool is None:
         raise HandlerNotFound(capability=action.capability, version=action.version)
     check_credential(resolved.capability, wish.caller)

@@ -15,6 +15,7 @@ from time import monotonic
 
 from placet_server.core.admission.elsewhere import Elsewhere
 from placet_server.core.admission.manifest import Known, check_manifest, is_refused
+from placet_server.core.execution.handlers import HandlerTable
 from placet_server.model.caller import Caller
 from placet_server.model.errors import (
     CapabilityNotFound,
@@ -37,7 +38,7 @@ _ENTRIES_MAX = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogEntry:
-    """A capability as listed. `served`: a handler of this process serves it."""
+    """A capability as listed. `served`: a handler of this process, or behind a connector that answers, serves it."""
 
     stored: StoredCapability
     served: bool
@@ -67,13 +68,19 @@ class _Known:
 
 
 class Catalog:
-    """One per process; belongs to its event loop. `handlers` are those of the loaded app."""
+    """One per process; belongs to its event loop."""
 
     def __init__(
-        self, pool: Pool, *, handlers: Handlers, clock: Clock | None = None, refresh_seconds: float = 1.0
+        self,
+        pool: Pool,
+        *,
+        handlers: HandlerTable,
+        clock: Clock | None = None,
+        refresh_seconds: float = 1.0,
     ) -> None:
         self._pool = pool
-        self._handlers = handlers
+        self._table = handlers
+        self._handlers = handlers.claims()
         self._clock = clock or DatabaseClock()
         self._refresh_seconds = refresh_seconds
         self._known: OrderedDict[str, _Known] = OrderedDict()
@@ -90,8 +97,8 @@ class Catalog:
     ) -> StoredCapability:
         """The version, or the current one. The server's own names come first and are never shadowed.
 
-        Raises CapabilityNotFound, HandlerNotFound (known, but no handler of this process serves it; `anywhere`: nor
-        does any process that takes work from queues), StoreUnavailable."""
+        Raises CapabilityNotFound, HandlerNotFound (known, but neither a handler of this process nor a connector serves
+        it; `anywhere`: nor any process that takes work from queues), StoreUnavailable."""
         asked = (tenant, name, version)
         fresh = self._fresh.get(asked)
         if fresh is not None and monotonic() < fresh[0]:
@@ -106,7 +113,7 @@ class Catalog:
         if (name, found.capability.version) not in self._handlers:
             if anywhere and await self._elsewhere.serves(name, found.capability.version):
                 return found
-            raise HandlerNotFound(capability=name, version=found.capability.version)
+            await self._route(found)
         if len(self._fresh) >= _ENTRIES_MAX:
             self._fresh.clear()
         # Owners whose revision was read at different times: together no older than the interval.
@@ -115,6 +122,15 @@ class Catalog:
         )
         self._fresh[asked] = (checked_at + self._refresh_seconds, found)
         return found
+
+    async def _route(self, found: StoredCapability) -> None:
+        """Raises HandlerNotFound unless a connector is known for it, as surely as the catalogue is."""
+        owner, name, version = found.tenant, found.capability.name, found.capability.version
+        if owner != LOCAL_TENANT and self._table.find(name, version, owner) is None:
+            known = self._known.get(owner)
+            await self._table.connectors.learn(monotonic() if known is None else known.checked_at)
+        if self._table.find(name, version, owner) is None:
+            raise HandlerNotFound(capability=name, version=version)
 
     async def admit(
         self, caller: Caller, manifest: Manifest, *, validate_only: bool = False, expected_digest: str = ""
@@ -164,8 +180,11 @@ class Catalog:
         return [self._entry(stored) for stored in page]
 
     def _entry(self, stored: StoredCapability) -> CatalogEntry:
-        capability = stored.capability
-        return CatalogEntry(stored=stored, served=(capability.name, capability.version) in self._handlers)
+        name, version = stored.capability.name, stored.capability.version
+        served = (name, version) in self._handlers
+        return CatalogEntry(
+            stored=stored, served=served or self._table.connectors.answers(stored.tenant, name, version)
+        )
 
     async def _find(self, owner: str, name: str, version: str | None) -> StoredCapability | None:
         known = self._known.get(owner)
@@ -212,6 +231,11 @@ class Catalog:
         self, owner: str, manifest: Manifest, admitted_by: str, validate_only: bool, expected_digest: str
     ) -> AdmitResult:
         now = self._clock.now()
+        handlers: Handlers | None = self._handlers
+        told: tuple[Problem, ...] = ()
+        if manifest.connector is not None:
+            # Before anything is locked: the connector may take its time.
+            handlers, told = await self._table.connectors.describe(owner, manifest)
         async with self._pool.tx(timeout_seconds=10.0) as connection:
             if not validate_only:
                 await _lock(connection, owner, now)
@@ -219,9 +243,9 @@ class Catalog:
             _check_expected(expected_digest, previous)
             known = await _known_before(connection, owner, manifest, previous)
             # Compiling megabytes of schemas must not hold up the calls of others.
-            checked = await asyncio.to_thread(check_manifest, manifest, known=known, handlers=self._handlers)
-            problems = tuple(checked)
-            refused = is_refused(checked)
+            checked = await asyncio.to_thread(check_manifest, manifest, known=known, handlers=handlers)
+            problems = (*told, *checked)
+            refused = is_refused(problems)
             digest = "" if refused else manifest.digest()
             if validate_only:
                 return AdmitResult(digest=digest, problems=problems, changed=False)
@@ -234,6 +258,8 @@ class Catalog:
                 await rows.raise_revision(connection, owner, now)
         self._known.pop(owner, None)
         self._fresh.clear()
+        if manifest.connector is not None:
+            await self._table.connectors.learn(monotonic())
         return AdmitResult(digest=digest, problems=problems, changed=changed)
 
 

@@ -156,7 +156,7 @@ class Dispatcher:
         self._look_at = time.monotonic() + self.settings.poll_seconds
 
     def _is_here(self, line: Line) -> bool:
-        if self._engine.handlers.find(line.capability, line.version) is None:
+        if self._tool(line) is None or self._room(line) <= 0:
             return False
         full_until = self._full.get(line)
         if full_until is not None:
@@ -169,22 +169,34 @@ class Dispatcher:
     async def _routes(self) -> list[_Route]:
         """What may be claimed of which line, and what it is run with."""
         no_thread = self._free_threads() <= 0
-        lines = [ready for ready in self._lines.values() if not (no_thread and self._is_plain(ready.line))]
+        lines = [
+            ready
+            for ready in self._lines.values()
+            if not (no_thread and self._is_plain(ready.line)) and self._room(ready.line) > 0
+        ]
         shares, self._after_tenant = share_out(lines, self._free(), self._after_tenant, self._slots.by_tenant)
         routes = []
         for share in shares:
             line = share.line
-            tool = self._engine.handlers.find(line.capability, line.version)
+            tool = self._tool(line)
             capability = await self._resolve(line)
             if tool is not None and capability is not None:
                 routes.append(_Route(share, capability, tool))
             else:
                 del self._lines[line]
-        return routes
+        return self._within_rooms(routes)
 
     def _is_plain(self, line: Line) -> bool:
-        tool = self._engine.handlers.find(line.capability, line.version)
+        tool = self._tool(line)
         return tool is not None and not tool.is_async
+
+    def _tool(self, line: Line) -> Tool | None:
+        return self._engine.handlers.find(line.capability, line.version, line.tenant)
+
+    def _room(self, line: Line) -> int:
+        """What a connector can begin now: who waits in a queue must not be claimed to be turned away."""
+        room = self._engine.handlers.room(line.capability, line.version, line.tenant)
+        return self.settings.slots_max if room is None else room
 
     async def _resolve(self, line: Line) -> Capability | None:
         """None: known to no catalogue that this process sees, for now."""
@@ -197,6 +209,14 @@ class Dispatcher:
             self._unroutable[key] = time.monotonic() + UNROUTABLE_SECONDS
             return None
         return found.capability
+
+    def _within_rooms(self, routes: list[_Route]) -> list[_Route]:
+        return [
+            route._replace(
+                share=route.share._replace(count_max=min(route.share.count_max, self._room(route.share.line)))
+            )
+            for route in routes
+        ]
 
     def _within_threads(self, routes: list[_Route]) -> list[_Route]:
         left = self._free_threads()

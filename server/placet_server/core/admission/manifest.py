@@ -1,6 +1,6 @@
 """Everything that is wrong with a manifest, found at once. Nothing is stored here."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from re import compile as pattern
 
@@ -53,7 +53,7 @@ def check_manifest(
 ) -> list[Problem]:
     """Every problem, in the manifest's order; refused if any is no warning.
 
-    `handlers` None: those of another process, which are not checked.
+    `handlers` None: those of another process that could not be asked, which are not checked.
     """
     problems = list(_manifest_problems(manifest))
     seen: set[tuple[str, str]] = set()
@@ -71,7 +71,7 @@ def check_manifest(
     return problems
 
 
-def is_refused(problems: list[Problem]) -> bool:
+def is_refused(problems: Sequence[Problem]) -> bool:
     return any(not problem.warning for problem in problems)
 
 
@@ -261,7 +261,7 @@ def _known_problems(capability: Capability, path: str, known: Known) -> Iterator
 
 def _handler_problems(capability: Capability, path: str, claims: HandlerClaims | None) -> Iterator[Problem]:
     if claims is None:
-        text = f"The loaded app has no handler for {_shown(capability)}."
+        text = f"The app has no handler for {_shown(capability)}."
         yield _error(path, "handler_missing", text)
         return
     contract = capability.contract

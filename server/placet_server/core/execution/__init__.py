@@ -2,6 +2,7 @@
 
 engine      what execution needs, in one place
 handlers    which handler serves which capability
+connectors  handlers in other processes, as the core sees them
 runs        what runs in this process, and who still waits for it
 run         one attempt: invoke, judge, settle
 invoke      entering the handler: inline, or in a thread that cannot be stopped

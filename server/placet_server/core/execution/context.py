@@ -12,7 +12,7 @@ import concurrent.futures
 import json
 import re
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +23,7 @@ from placet_server.core.execution.judgement import StopCause
 from placet_server.core.execution.runs import Run
 from placet_server.core.execution.slot import SlotHolding
 from placet_server.core.publication.lane import Lane
+from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.event import EventType
 from placet_server.model.json_text import canonicalize_value
@@ -56,6 +57,8 @@ class Attempt:
     _no_marks: asyncio.Event | None = None
     _has_acted = False
     _calls: Calls | None = None
+    # Told what is durable of the attempt, by whoever speaks for its handler.
+    on_settled: Callable[[Action], None] | None = None
 
     def __init__(self, engine: Engine, run: Run) -> None:
         assert run.action is not None
@@ -256,6 +259,11 @@ class AsyncStanding(Context):
     def __init__(self, attempt: Attempt) -> None:
         _describe(self, attempt)
         self._attempt = attempt
+
+    @staticmethod
+    def attempt_of(context: AsyncStanding) -> Attempt:
+        """For handlers that are our own: behind a connector."""
+        return context._attempt
 
     @property
     def cancelled(self) -> bool:

@@ -1,21 +1,31 @@
-"""Which handler of this process serves which capability."""
+"""Which handler serves which capability: one of this process, or one behind a connector."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from placet.app import Tool
+from placet_server.core.execution.connectors import Connectors, NoConnectors
 from placet_server.model.manifest import HandlerClaims
 
 
 class HandlerTable:
-    """By capability name and version. Fixed after start."""
+    """By capability name and version. This process's own are fixed after start, and nothing shadows them."""
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    def __init__(self, tools: Iterable[Tool] = (), connectors: Connectors | None = None) -> None:
         self._tools = {(tool.name, tool.version): tool for tool in tools}
+        self.connectors: Connectors = connectors or NoConnectors()
 
-    def find(self, capability: str, version: str) -> Tool | None:
-        return self._tools.get((capability, version))
+    def find(self, capability: str, version: str, tenant: str) -> Tool | None:
+        """Of this process, else behind a connector that the tenant has admitted."""
+        own = self._tools.get((capability, version))
+        return own if own is not None else self.connectors.find(tenant, capability, version)
+
+    def room(self, capability: str, version: str, tenant: str) -> int | None:
+        """How many attempts may begin there now. None: that is not for this capability to say."""
+        if (capability, version) in self._tools:
+            return None
+        return self.connectors.room(tenant, capability, version)
 
     def claims(self) -> dict[tuple[str, str], HandlerClaims]:
         """What each handler can do, for the admission of its contract."""

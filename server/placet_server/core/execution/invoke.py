@@ -8,13 +8,23 @@ import logging
 from typing import Any
 
 from placet.failure import CODE_LENGTH_MAX, CallFailed, Cancelled, Failure
+from placet_server.core.execution.connectors import ConnectorFailure, OutputText
 from placet_server.core.execution.context import UNSTORABLE, AsyncStanding, Attempt, LeaseLost, ThreadStanding
 from placet_server.core.execution.engine import Engine
-from placet_server.core.execution.judgement import Ending, Failed, Raised, Returned, ReturnedBadly, Stopped
+from placet_server.core.execution.judgement import (
+    CONNECTOR_UNAVAILABLE,
+    HANDLER_FAILED,
+    Ending,
+    Failed,
+    Raised,
+    Returned,
+    ReturnedBadly,
+    Stopped,
+)
 from placet_server.core.execution.runs import Run
 from placet_server.model.capability import Capability
 from placet_server.model.errors import JsonNotInteroperable, MalformedJson, PayloadTooLarge
-from placet_server.model.json_text import canonicalize_value
+from placet_server.model.json_text import canonicalize, canonicalize_value
 from placet_server.model.outcome import EffectState, FailureCategory
 
 MESSAGE_LENGTH_MAX = 4096
@@ -39,7 +49,7 @@ async def invoke(engine: Engine, attempt: Attempt) -> Ending:
         value = await (_call_inline(attempt) if run.work.tool.is_async else _call_in_thread(engine, attempt))
         return read_output(run.work.capability, value)
     except Failure as failure:
-        return _declared_or_raised(attempt, failure)
+        return read_failure(attempt, failure)
     except CallFailed as failed:
         return _failed_by_child(attempt, failed)
     except LeaseLost:
@@ -63,7 +73,11 @@ async def invoke(engine: Engine, attempt: Attempt) -> Ending:
 def read_output(capability: Capability, value: Any) -> Returned | ReturnedBadly:
     """The output gate: canonical JSON within its bounds that fits the schema."""
     try:
-        output = canonicalize_value(value, bytes_max=capability.contract.limits.output_bytes_max)
+        bytes_max = capability.contract.limits.output_bytes_max
+        if type(value) is OutputText:
+            output = canonicalize(value.text, bytes_max=bytes_max)
+        else:
+            output = canonicalize_value(value, bytes_max=bytes_max)
     except (JsonNotInteroperable, MalformedJson) as error:
         return _returned_badly(getattr(error, "path", ""), error.text())
     except PayloadTooLarge as error:
@@ -123,7 +137,7 @@ def storable(text: str, length_max: int) -> str:
     return UNSTORABLE.sub("\ufffd", text[:length_max])
 
 
-def _declared_or_raised(attempt: Attempt, failure: Failure) -> Ending:
+def read_failure(attempt: Attempt, failure: Failure) -> Ending:
     """A failure whose members are not what its class promises declares nothing."""
     try:
         return _declared(failure)
@@ -139,6 +153,7 @@ def _declared(failure: Failure) -> Ending:
         category=FailureCategory(failure.category.upper()),
         effect=EffectState(failure.effect.upper()),
         retry_delay_seconds=None if delay is None else max(0.0, min(RETRY_DELAY_SECONDS_MAX, delay)),
+        reason=CONNECTOR_UNAVAILABLE if isinstance(failure, ConnectorFailure) else HANDLER_FAILED,
     )
 
 

@@ -28,6 +28,7 @@ from placet_server.model.outcome import TEMPORARY_CATEGORIES, EffectState, Failu
 EXECUTED_BACKOFF = Backoff(initial_delay_seconds=0.1, delay_seconds_max=5.0)
 SUBMITTED_BACKOFF = Backoff()
 HANDLER_FAILED = "HANDLER_FAILED"
+CONNECTOR_UNAVAILABLE = "CONNECTOR_UNAVAILABLE"
 UNDECLARED_ERROR = "undeclared_error"
 EFFECT_KEY_EXPIRED = "EFFECT_KEY_EXPIRED"
 QUEUE_DELAY = "QUEUE_DELAY"
@@ -48,7 +49,7 @@ class StopCause(StrEnum):
     SHUTDOWN = "SHUTDOWN"
     INSTANCE_LOST = "INSTANCE_LOST"
     NEVER_STARTED = "NEVER_STARTED"
-    """The reply to the admission was lost, so no handler was entered."""
+    """The reply to the admission was lost, or the connector not reached, so no handler was entered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +70,21 @@ class ReturnedBadly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The handler declared a failure. `effect` UNKNOWN if it did not say."""
+    """The handler declared a failure, or by its `reason` somebody on the way to it did. `effect` UNKNOWN if it did not
+    say.
+    """
 
     code: str
     message: str
     category: FailureCategory
     effect: EffectState
     retry_delay_seconds: float | None = None
+    reason: str = HANDLER_FAILED
+
+    @property
+    def is_blameless(self) -> bool:
+        """The work was not begun, so it must not be what spends its attempts."""
+        return self.reason == CONNECTOR_UNAVAILABLE and self.effect is EffectState.NOT_DONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,13 +199,14 @@ def _failed(action: Action, failed: Failed, now_us: int, unwanted: StopCause | N
             if temporary and unwanted is not None:
                 return _cancelled(action, unwanted)
             if temporary and _retries_are_ours(action):
-                return _again_or_exhausted(action, HANDLER_FAILED, now_us, failed=failed)
+                cause = StopCause.NEVER_STARTED.value if failed.is_blameless else failed.reason
+                return _again_or_exhausted(action, cause, now_us, failed=failed)
             released = temporary and not action.is_submitted
             return _failure(action, failed, effect=EffectState.NOT_DONE, key_released=released)
     if unwanted is not None:
-        return _ambiguous(HANDLER_FAILED, failed.message)
+        return _ambiguous(failed.reason, failed.message)
     return _unanswered(
-        action, HANDLER_FAILED, now_us, message=failed.message, delay_seconds=failed.retry_delay_seconds
+        action, failed.reason, now_us, message=failed.message, delay_seconds=failed.retry_delay_seconds
     )
 
 
@@ -240,7 +250,7 @@ def _again_or_exhausted(
     """Nothing has happened: ready again, at no risk, as long as the budget lasts. What failed is told either way."""
     asked = None if failed is None else failed.retry_delay_seconds
     delay = _pause_seconds(action, asked, blameless)
-    if _has_budget(action, now_us, delay, blameless):
+    if _has_budget(action, now_us, delay, blameless or (failed is not None and failed.is_blameless)):
         verdict = Verdict(
             state=ActionState.QUEUED,
             effect=_unless_read(action, EffectState.NOT_DONE),
@@ -310,7 +320,7 @@ def _failure(action: Action, failed: Failed, *, effect: EffectState, key_release
     return Verdict(
         state=ActionState.FAILED,
         effect=_unless_read(action, effect),
-        reason=HANDLER_FAILED,
+        reason=failed.reason,
         message=failed.message,
         failure_code=failed.code,
         failure_category=failed.category,

@@ -82,11 +82,21 @@ async def _attempt(engine: Engine, run: Run, action: Action) -> Action:
         if attempt.end():
             await _drain(attempt)
     except LeaseLost:
-        return await _as_stored(engine, action)
-    if run.stop_cause in UNWANTED and attempt.may_have_children:
-        await cancel_below_for_sure(engine, action)
-    engine.journal.boundary.reached("provider_response_received", action.capability)
-    return await _settle(engine, run, attempt, ending)
+        settled = await _as_stored(engine, action)
+    else:
+        if run.stop_cause in UNWANTED and attempt.may_have_children:
+            await cancel_below_for_sure(engine, action)
+        engine.journal.boundary.reached("provider_response_received", action.capability)
+        settled = await _settle(engine, run, attempt, ending)
+    if attempt.on_settled is not None:
+        attempt.on_settled(settled)
+    return settled
+
+
+async def settle_late(engine: Engine, attempt: Attempt, ending: Ending) -> Action:
+    """The answer of an attempt that was given up without one: it ends what is AMBIGUOUS by its lease, nothing else."""
+    run = attempt.run
+    return await _settle_as_stored(engine, _as_known(run, attempt), attempt, ending, run.stop_cause)
 
 
 async def _drain(attempt: Attempt) -> None:

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from placet_server.model import errors
 from placet_server.model.action import Action
+from placet_server.model.connector_errors import ConnectorUnavailable
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, FailureCategory, Outcome, OutcomeKind, RetryAdvice
 
@@ -111,6 +112,14 @@ def _cancelled(action: Action) -> errors.PlacetError:
 def _failed(action: Action) -> errors.PlacetError:
     if action.reason == "OUTPUT_SCHEMA_VIOLATION":
         return errors.OutputSchemaViolation(capability=action.capability, path=action.cause or "")
+    if action.reason == "CONNECTOR_UNAVAILABLE":
+        return ConnectorUnavailable(
+            code=errors.Code.UNAVAILABLE if action.key_released else errors.Code.ABORTED,
+            capability=action.capability,
+            failure_code=action.failure_code,
+            message=action.message,
+            retry_delay_seconds=action.retry_delay_seconds,
+        )
     return errors.HandlerFailed(
         code=errors.Code.UNAVAILABLE if action.key_released else errors.Code.ABORTED,
         failure_code=action.failure_code,

@@ -24,7 +24,7 @@ from placet_server.model.contract import (
     key_requirement_default,
 )
 from placet_server.model.errors import FieldViolation, MalformedRequest
-from placet_server.model.manifest import LocalApp, Manifest
+from placet_server.model.manifest import ConnectorAddress, LocalApp, Manifest
 from placet_server.rpc.convert.enumeration import members, numbers
 from placet_server.rpc.convert.time import duration, seconds
 
@@ -59,15 +59,33 @@ def manifest_of(message: pb.Manifest) -> Manifest:
         version=message.version,
         capabilities=tuple(_capability_of(capability) for capability in message.capabilities),
         runs=LocalApp(app=message.local.app),
+        connector=_address_of(message.connector) if message.HasField("connector") else None,
     )
 
 
 def manifest_message(manifest: Manifest) -> pb.Manifest:
-    return pb.Manifest(
+    message = pb.Manifest(
         name=manifest.name,
         version=manifest.version,
         capabilities=[capability_message(capability) for capability in manifest.capabilities],
-        local=pb.LocalHandlers(app=manifest.runs.app),
+    )
+    address = manifest.connector
+    if address is None:
+        message.local.CopyFrom(pb.LocalHandlers(app=manifest.runs.app))
+    else:
+        message.connector.CopyFrom(
+            pb.ConnectorAddress(
+                target=address.target,
+                tls_server_name=address.tls_server_name,
+                plaintext=address.plaintext,
+            )
+        )
+    return message
+
+
+def _address_of(message: pb.ConnectorAddress) -> ConnectorAddress:
+    return ConnectorAddress(
+        target=message.target, tls_server_name=message.tls_server_name, plaintext=message.plaintext
     )
 
 

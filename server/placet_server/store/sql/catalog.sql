@@ -34,14 +34,15 @@ where tenant = :tenant and name = :name
 -- name: put_manifest
 -- Store a manifest in place of the one before.
 insert into manifests
-    (tenant, name, version, digest, document, capability_count, create_time, update_time, admitted_by)
-select :tenant, :name, :version, :digest, :document, :capability_count, at, at, :admitted_by
+    (tenant, name, version, digest, document, capability_count, connector, create_time, update_time, admitted_by)
+select :tenant, :name, :version, :digest, :document, :capability_count, :connector, at, at, :admitted_by
 from (select coalesce(:now::timestamptz, statement_timestamp()) as at) as clock
 on conflict on constraint manifests_pkey do update
 set version = excluded.version,
     digest = excluded.digest,
     document = excluded.document,
     capability_count = excluded.capability_count,
+    connector = excluded.connector,
     update_time = excluded.update_time,
     admitted_by = excluded.admitted_by
 
@@ -54,6 +55,19 @@ where m.tenant in ('-', :tenant)
   and (m.tenant = '-' or not exists (select from manifests o where o.tenant = '-' and o.name = m.name))
 order by m.name
 limit :count_max
+
+-- name: list_connectors
+-- Cross-tenant, for whoever dials: every manifest with a connector, without its capabilities.
+select tenant, name, digest, connector
+from manifests
+where connector is not null
+order by tenant, name
+
+-- name: list_versions
+-- Every version that a manifest has, or had, and its contract digest.
+select name, version, contract_digest
+from capabilities
+where tenant = :tenant and manifest = :manifest
 
 -- name: list_named
 -- Owner and contract digest of every version of the given names.

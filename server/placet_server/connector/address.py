@@ -1,0 +1,152 @@
+"""Which hosts may be dialled. A name is looked up here, and what is dialled is the address that was checked: a second
+look, by somebody else, could give another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import NamedTuple
+
+from placet_server.connector.settings import ConnectorSettings
+from placet_server.model.manifest import ConnectorAddress
+
+Address = IPv4Address | IPv6Address
+
+ADDRESSES_MAX = 8
+_TARGET = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})")
+_NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|\*")
+# A machine's link to its surroundings, such as the metadata of its cloud, is no connector.
+_NEVER = "it is reserved, or of the link alone"
+_UNIQUE_LOCAL = IPv6Network("fc00::/7")
+
+
+class HostRefused(Exception):
+    """The text is for whoever admits or operates."""
+
+
+class Place(NamedTuple):
+    """The parts of a target. `host` is in lower case, without brackets."""
+
+    host: str
+    port: int
+
+
+def place_of(target: str) -> Place:
+    """Raises HostRefused."""
+    match = _TARGET.fullmatch(target)
+    if match is None or not 0 < int(match["port"]) < 65536:
+        raise HostRefused("A target is host:port or [IPv6]:port, and no other scheme.")
+    return Place((match["six"] or match["host"]).lower(), int(match["port"]))
+
+
+class HostRules:
+    """What may be dialled: `loopback`, `private`, `public`, networks such as 10.1.0.0/16, names, or names of a domain
+    such as *.svc.cluster.local. A name that is listed may have any address but one of the link alone; any other name
+    only addresses that are allowed.
+    """
+
+    def __init__(self, settings: ConnectorSettings) -> None:
+        """Raises ValueError for a word that is none of these."""
+        self._insecure = settings.is_insecure
+        self._kinds: set[str] = set()
+        self._networks = []
+        self._names: set[str] = set()
+        for word in (word.lower() for word in settings.hosts):
+            if word in ("loopback", "private", "public"):
+                self._kinds.add(word)
+            elif "/" in word or _is_address(word):
+                self._networks.append(ip_network(word))
+            elif _NAME.fullmatch(word):
+                self._names.add(word)
+            else:
+                raise ValueError(f"{word!r} is no host, network, loopback, private or public")
+
+    def check(self, address: ConnectorAddress) -> Place:
+        """What can be said without looking the name up. Raises HostRefused."""
+        place = place_of(address.target)
+        if _is_address(place.host):
+            self._check_address(ip_address(place.host), place.host, is_listed=False)
+        elif not (self._is_listed(place.host) or self._kinds or self._networks):
+            raise _refused(place.host)
+        if address.plaintext and not self._insecure and not _may_be_loopback(place.host):
+            raise HostRefused(
+                f"{place.host} is not on this machine, so plaintext is refused; use TLS, or set "
+                "PLACET_CONNECTOR_INSECURE=true behind a mesh."
+            )
+        return place
+
+    async def resolve(self, address: ConnectorAddress) -> tuple[Address, ...]:
+        """What to dial. Raises HostRefused, OSError."""
+        place = self.check(address)
+        found = await _addresses(place)
+        listed = self._is_listed(place.host)
+        for each in found:
+            self._check_address(each, place.host, is_listed=listed)
+            if address.plaintext and not self._insecure and not each.is_loopback:
+                raise HostRefused(f"{place.host} is {each}, not this machine: plaintext is refused.")
+        return found
+
+    def _is_listed(self, host: str) -> bool:
+        return "*" in self._names or any(
+            host == name or (name.startswith("*.") and host.endswith(name[1:])) for name in self._names
+        )
+
+    def _check_address(self, address: Address, host: str, *, is_listed: bool) -> None:
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        actual: Address = mapped or address
+        if actual.is_link_local or actual.is_multicast or actual.is_unspecified:
+            raise HostRefused(f"{host} may not be dialled: {_NEVER}.")
+        if is_listed or any(
+            actual.version == network.version and actual in network for network in self._networks
+        ):
+            return
+        if _kind_of(actual) not in self._kinds:
+            raise _refused(host)
+
+
+def _refused(host: str) -> HostRefused:
+    return HostRefused(f"{host} is not among the hosts that may be dialled; see PLACET_CONNECTOR_HOSTS.")
+
+
+def _kind_of(address: Address) -> str:
+    if address.is_loopback:
+        return "loopback"
+    if address.is_global:
+        return "public"
+    if isinstance(address, IPv4Address):
+        return "private" if address.is_private and not address.is_reserved else "reserved"
+    return "private" if address in _UNIQUE_LOCAL else "reserved"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _may_be_loopback(host: str) -> bool:
+    """A name may be, and is looked up before it is dialled."""
+    return not _is_address(host) or ip_address(host).is_loopback
+
+
+async def _addresses(place: Place) -> tuple[Address, ...]:
+    """Raises OSError."""
+    if _is_address(place.host):
+        return (ip_address(place.host),)
+    found = await asyncio.get_running_loop().getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    addresses = dict.fromkeys(ip_address(str(each[4][0]).partition("%")[0]) for each in found)
+    return tuple(addresses)[:ADDRESSES_MAX]
+
+
+def dialled(addresses: tuple[Address, ...], port: int) -> str:
+    """As grpc is told, of one family: the first address's."""
+    version = addresses[0].version
+    same = [each for each in addresses if each.version == version]
+    if version == 4:
+        return "ipv4:" + ",".join(f"{each}:{port}" for each in same)
+    return "ipv6:" + ",".join(f"[{each}]:{port}" for each in same)
