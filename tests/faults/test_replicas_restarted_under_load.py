@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from placet.aio import AsyncClient
 from tests.faults.caller import Caller, check_chain, state_of
+from tests.faults.family import Family
 from tests.faults.processes import POLL_SECONDS, WAIT_SECONDS, Provider, Server, Servers
 from tests.postgres import Database
 
@@ -21,14 +23,14 @@ ELSEWHERE = {"DRAINING", "STORE_UNAVAILABLE", "ATTEMPT_LOST", "WAIT_EXPIRED", "u
 class Load:
     """Calls and submissions without a pause, each with a key of its own, sent again elsewhere until it is answered."""
 
-    def __init__(self, call: Callable[[Server], Caller], servers: list[Server]) -> None:
+    def __init__(self, call: Callable[[Any], Caller], servers: Sequence[Server | Family]) -> None:
         self._call = call
         self._callers = [call(server) for server in servers]
         self.going = True
         self.keys: list[tuple[str, str]] = []
         self.seen: set[str] = set()
 
-    def replace(self, place: int, server: Server) -> None:
+    def replace(self, place: int, server: Server | Family) -> None:
         self._callers[place] = self._call(server)
 
     async def run(self, number: int) -> None:
@@ -51,6 +53,22 @@ class Load:
                 assert answer.word in ELSEWHERE, answer
                 place += 1
                 await asyncio.sleep(POLL_SECONDS)
+
+
+async def check_effects(load: Load, client: AsyncClient, provider: Provider, refunds: int) -> None:
+    """One for each key, and for so many refunds besides; and nothing is open or in doubt."""
+    counts = {
+        name: sum(capability == f"till.{name}" for capability, _ in load.keys)
+        for name in ("refund", "send", "charge")
+    }
+    assert min(counts.values()) > 0
+    assert {
+        "refunds": counts["refund"] + refunds,
+        "charges": counts["charge"],
+        "messages": counts["send"],
+    } == provider.counts()
+    unsettled = client.list(states=["AMBIGUOUS", "QUEUED", "RUNNING"])
+    assert [] == [action.action_id async for action in unsettled]
 
 
 async def test_every_key_has_one_effect_and_nothing_is_in_doubt(
@@ -83,18 +101,7 @@ async def test_every_key_has_one_effect_and_nothing_is_in_doubt(
     client = AsyncClient.connect(running[0].target, token=running[0].token)
     ended = [await client.wait(each.action_id) for each in submitted]
     assert {"SUCCEEDED"} == {state_of(action) for action in ended}
-    counts = {
-        name: sum(capability == f"till.{name}" for capability, _ in load.keys)
-        for name in ("refund", "send", "charge")
-    }
-    assert min(counts.values()) > 0
-    assert {
-        "refunds": counts["refund"] + len(submitted),
-        "charges": counts["charge"],
-        "messages": counts["send"],
-    } == provider.counts()
-    unsettled = client.list(states=["AMBIGUOUS", "QUEUED", "RUNNING"])
-    assert [] == [action.action_id async for action in unsettled]
+    await check_effects(load, client, provider, len(submitted))
     await check_chain(database.dsn, await client.get(ended[-1].action_id))
     await client.close()
 
@@ -126,3 +133,48 @@ async def test_who_watches_goes_on_at_another_server_and_misses_nothing(
     assert whole == seen
     for client in (worker, watcher):
         await client.close()
+
+
+async def test_a_family_gives_way_to_the_next_and_every_key_has_one_effect(
+    database: Database,
+    servers: Servers,
+    provider: Provider,
+    open_folder: Path,
+    call: Callable[[Any], Caller],
+) -> None:
+    families: list[Family] = []
+
+    def family() -> Family:
+        number = len(families)
+        token_file = open_folder / f"family-token-{number}"
+        fields: dict[str, Any] = {"dsn": database.dsn, "dsn_durability": "ephemeral", "drain_seconds": 20}
+        environment = servers.variables(token_file, fields)
+        families.append(Family(environment, open_folder / f"family-log-{number}", token_file, 2))
+        return families[-1].until_ready()
+
+    try:
+        old = await asyncio.to_thread(family)
+        load = Load(call, [old])
+        tasks = [asyncio.create_task(load.run(number)) for number in range(CALLERS)]
+        submitting = AsyncClient.connect(old.target, token=old.token)
+        submitted = [
+            await submitting.submit(
+                "till.refund", {"order": f"S-{number}"}, key=f"s-{number}", delay=0.1 * number
+            )
+            for number in range(20)
+        ]
+        await submitting.close()
+        new = await asyncio.to_thread(family)
+        old.signal(signal.SIGTERM)
+        load.replace(0, new)
+        assert 0 == await asyncio.to_thread(old.ended)
+        await asyncio.sleep(0.3)
+        load.going = False
+        await asyncio.gather(*tasks)
+        client = AsyncClient.connect(new.target, token=new.token)
+        assert {"SUCCEEDED"} == {state_of(await client.wait(each.action_id)) for each in submitted}
+        await check_effects(load, client, provider, len(submitted))
+        await client.close()
+    finally:
+        for each in families:
+            each.close()
