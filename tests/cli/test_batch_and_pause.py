@@ -84,8 +84,19 @@ def test_options_say_what_lines_do_not(cli: CommandLine, lines: Lines) -> None:
     assert [("given", {"a": "b"}), ("own", {"a": "b"})] == [(each["queue"], each["labels"]) for each in shown]
     assert "2035-01-31T02:00:00Z" == shown[1]["ready_time"]
     assert shown[0]["ready_time"] > shown[0]["create_time"]
-    for each in shown:
-        cli("cancel", each["action_id"])
+    which = ("cancel", "--all", "--label", "a=b", "--capability", "orders.lookup")
+    assert "2 actions would be asked to stop: nothing was changed" in cli(*which, "--look").out
+    assert {"matched": 2, "marked": 2, "ended": 2} == cli(*which, "--json").document
+    assert "0 actions matched, 0 asked to stop" in cli(*which).out
+
+
+@pytest.mark.parametrize(
+    "which", [(), ("--all",), ("--all", "0199"), ("0199", "--queue", "q"), ("--all", "--state", "resting")]
+)
+def test_a_cancel_that_says_not_which_or_too_much_changes_nothing(
+    cli: CommandLine, which: tuple[str, ...]
+) -> None:
+    assert 2 == cli("cancel", *which).code
 
 
 def test_more_lines_than_travel_at_once_come_in_order_from_stdin(

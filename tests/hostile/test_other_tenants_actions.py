@@ -76,6 +76,9 @@ async def test_a_running_action_of_another_tenant_is_not_cancelled(
     action_id = (await running.read()).event.action_id
     refused = await refusal(stranger.call("CancelAction", by_id(action_id)["CancelAction"]))
     assert "NOT_FOUND" == refused.reason
+    all_of_it = pb.ActionFilter(capabilities=["hostile.wait"])
+    none = await stranger.call("CancelActions", pb.CancelActionsRequest(filter=all_of_it))
+    assert (0, 0, 0) == (none.matched, none.marked, none.ended)
     seen = (await client.call("GetAction", pb.GetActionRequest(action_id=action_id))).action
     assert (action_pb2.ACTION_STATE_RUNNING, False) == (seen.state, seen.HasField("cancel_requested_time"))
     await client.call("CancelAction", pb.CancelActionRequest(action_id=action_id))

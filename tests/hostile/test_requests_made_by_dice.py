@@ -55,6 +55,7 @@ GOOD: dict[str, Message] = {
     "ResumeActionStream": pb.ResumeActionStreamRequest(action_id=ACTION_ID),
     "WatchEvents": pb.WatchEventsRequest(filter=pb.EventFilter(capabilities=["hostile.echo"])),
     "CancelAction": pb.CancelActionRequest(action_id=ACTION_ID, reason="r"),
+    "CancelActions": pb.CancelActionsRequest(filter=pb.ActionFilter(requester="dora"), reason="r"),
     "AdmitManifest": catalog.AdmitManifestRequest(
         manifest=capability_pb2.Manifest(name="dice", version="1", capabilities=[CAPABILITY]),
         validate_only=True,

@@ -37,6 +37,7 @@ REQUESTS: dict[str, bytes] = {
     "ResumeActionStream": pb.ResumeActionStreamRequest(action_id=ACTION_ID).SerializeToString(),
     "WatchAction": pb.WatchActionRequest(action_id=ACTION_ID).SerializeToString(),
     "CancelAction": pb.CancelActionRequest(action_id=ACTION_ID).SerializeToString(),
+    "CancelActions": pb.CancelActionsRequest(filter=pb.ActionFilter(queue="q")).SerializeToString(),
     "Redrive": recovery_service_pb2.RedriveRequest(
         selection=recovery_service_pb2.EndedSelection(action_ids=[ACTION_ID])
     ).SerializeToString(),

@@ -108,6 +108,12 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
         pb.ListActionsRequest(page_size=-1).SerializeToString(),
         "page_size",
     ),
+    "cancelled without a filter": ("/placet.v1.RuntimeService/CancelActions", b"", "filter"),
+    "too many cancelled": (
+        "/placet.v1.RuntimeService/CancelActions",
+        pb.CancelActionsRequest(filter=pb.ActionFilter(queue="q"), page_size=1001).SerializeToString(),
+        "page_size",
+    ),
     "no manifest": ("/placet.v1.CatalogService/AdmitManifest", b"", "manifest"),
     "wait too long": (
         "/placet.v1.RuntimeService/WaitAction",
@@ -189,6 +195,13 @@ BROKEN |= {
     "nothing selected": (REDRIVE, b"", "selection"),
     "neither ids nor filter": (REDRIVE, b"\x0a\x00", "selection"),
     "ids and filter": (REDRIVE, redrive(BOTH), "selection"),
+    "a filter that would select anew": (
+        REDRIVE,
+        recovery.RedriveRequest(
+            selection=recovery.EndedSelection(filter=recovery.DeadLetterFilter()), idempotency_key="k"
+        ).SerializeToString(),
+        "",
+    ),
     "the same id twice": (
         REDRIVE,
         redrive(recovery.EndedSelection(action_ids=[ACTION_ID] * 2)),

@@ -216,6 +216,9 @@ class Script(RuntimeServiceServicer, OperationsServiceServicer, RecoveryServiceS
     async def CancelAction(self, request: Any, context: Context) -> Any:
         return await self._answer("CancelAction", request, context)
 
+    async def CancelActions(self, request: Any, context: Context) -> Any:
+        return await self._answer("CancelActions", request, context)
+
     async def GetCaller(self, request: Any, context: Context) -> Any:
         return await self._answer("GetCaller", request, context)
 

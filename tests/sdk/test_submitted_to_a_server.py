@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from placet import Submission, errors
+from placet import CancelCount, Submission, errors
 from placet.result import Submitted
 from placet.status import error_of_action
 from placet.testing import Server, server
@@ -176,6 +176,13 @@ async def test_more_than_travel_at_once_are_all_stored_in_order(both: Both) -> N
     assert ("default", 0, 1100) == (queue.name, queue.ready, queue.delayed)
     last = await both.ask("get", answers[1099].action_id)
     assert '{"a":1099,"b":0}' == last.input_json
+    with pytest.raises(ValueError, match="say which"):
+        await both.ask("cancel_all")
+    look = await both.ask("cancel_all", queue="default", validate_only=True)
+    done = await both.ask("cancel_all", queue="default", states=["queued"], reason="enough")
+    assert (CancelCount(matched=1100, marked=0, ended=0), 1100, 1100) == (look, done.marked, done.ended)
+    assert "CANCELLED" == _state((await both.ask("get", answers[0].action_id)).state)
+    assert [] == list(await both.ask("queues"))
 
 
 async def test_a_paused_queue_stores_and_begins_nothing(both: Both, tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ HOT: dict[str, tuple[str, ...]] = {
         "get_by_keys",
         "claim",
         "request_cancel",
+        "request_cancel_many",
+        "close_many",
         "close_queued",
     ),
     "event": ("read", "insert_lane_items", "list_receipts"),

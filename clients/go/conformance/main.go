@@ -137,6 +137,7 @@ func methods(connection *grpc.ClientConn) map[string]method {
 		"ResumeActionStream": stream(runtime.ResumeActionStream),
 		"WatchEvents":        stream(runtime.WatchEvents),
 		"CancelAction":       unary(runtime.CancelAction),
+		"CancelActions":      unary(runtime.CancelActions),
 		"GetCaller":          unary(runtime.GetCaller),
 		"AdmitManifest":      unary(catalog.AdmitManifest),
 		"GetCapability":      unary(catalog.GetCapability),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from placet.errors import PlacetError
     from placet.failure import CallFailed, CallOutcome, Cancelled, DeclarationError, Failure
     from placet.lookup import Committed, LookupContext, NotCommitted, NotKnown
-    from placet.result import Result, Submitted
+    from placet.result import CancelCount, Result, Submitted
 
 # Imported on first use: whoever only calls needs no pydantic, whoever only declares needs no gRPC.
 _HOMES = {
@@ -30,6 +30,7 @@ _HOMES = {
     "CallFailed": "failure",
     "CallOutcome": "failure",
     "CallerInfo": "context",
+    "CancelCount": "result",
     "Cancelled": "failure",
     "Client": "client",
     "Committed": "lookup",
@@ -57,6 +58,7 @@ __all__ = [
     "CallFailed",
     "CallOutcome",
     "CallerInfo",
+    "CancelCount",
     "Cancelled",
     "Client",
     "Committed",

@@ -19,11 +19,11 @@ from placet.batch import Answer, Submission
 from placet.connection import Address, AsyncToken, Tls, find_address
 from placet.feed import AsyncFeedStream, FeedFollower
 from placet.follow import Follower
-from placet.requests import CallArguments, CallOptions, Place, Seconds, SubmitArguments, VerdictWord
-from placet.result import Result, Submitted
+from placet.requests import CallArguments, CallOptions, Place, Seconds, SubmitArguments, VerdictWord, Which
+from placet.result import CancelCount, Result, Submitted
 from placet.resume import ResumeFollower, resume
 from placet.retry import Deadline, RetryPolicy
-from placet.steps import call, redrive, submit, wait
+from placet.steps import call, cancel_all, redrive, submit, wait
 from placet.stream import CALL_SECONDS, READ_SECONDS, AsyncEventStream
 from placet.v1 import (
     action_pb2,
@@ -194,6 +194,7 @@ class AsyncClient(AsyncSender):
         action_id_prefix: str = "",
         parent_id: str = "",
         root_id: str = "",
+        queue: str = "",
         page_size: int = 0,
         timeout: float = READ_SECONDS,
     ) -> AsyncIterator[action_pb2.Action]:
@@ -211,6 +212,7 @@ class AsyncClient(AsyncSender):
             action_id_prefix=action_id_prefix,
             parent_id=parent_id,
             root_id=root_id,
+            queue=queue,
             page_size=page_size,
         )
         return self._pages("ListActions", request, "actions", timeout)
@@ -226,6 +228,20 @@ class AsyncClient(AsyncSender):
         request = runtime_service_pb2.CancelActionRequest(action_id=action_id, reason=reason)
         action: action_pb2.Action = (await self._ask("CancelAction", request, timeout)).action
         return action
+
+    async def cancel_all(
+        self,
+        *,
+        reason: str = "",
+        validate_only: bool = False,
+        timeout: float = CALL_SECONDS,
+        **which: Unpack[Which],
+    ) -> CancelCount:
+        """Asks all open actions that match to stop, newest first, as `cancel` does one: none of them begins an attempt
+        any more. At least one argument says which. `validate_only` counts, and changes nothing.
+        """
+        request = requests.cancel_all_request(which, reason, validate_only=validate_only)
+        return await self._run(cancel_all(request, Deadline(timeout), self._policy))
 
     async def queues(
         self, tenant: str = "", *, timeout: float = READ_SECONDS

@@ -14,12 +14,12 @@ from placet.batch import Answer, Submission
 from placet.connection import Address, Tls, Token, find_address
 from placet.feed import FeedFollower, FeedStream
 from placet.follow import Follower
-from placet.requests import CallArguments, CallOptions, Place, Seconds, SubmitArguments, VerdictWord
-from placet.result import Result, Submitted
+from placet.requests import CallArguments, CallOptions, Place, Seconds, SubmitArguments, VerdictWord, Which
+from placet.result import CancelCount, Result, Submitted
 from placet.resume import ResumeFollower, resume
 from placet.retry import Deadline, RetryPolicy
 from placet.sender import Sender
-from placet.steps import call, redrive, submit, wait
+from placet.steps import call, cancel_all, redrive, submit, wait
 from placet.stream import CALL_SECONDS, READ_SECONDS, EventStream
 from placet.v1 import (
     action_pb2,
@@ -184,6 +184,7 @@ class Client(Sender):
         action_id_prefix: str = "",
         parent_id: str = "",
         root_id: str = "",
+        queue: str = "",
         page_size: int = 0,
         timeout: float = READ_SECONDS,
     ) -> Iterator[action_pb2.Action]:
@@ -201,6 +202,7 @@ class Client(Sender):
             action_id_prefix=action_id_prefix,
             parent_id=parent_id,
             root_id=root_id,
+            queue=queue,
             page_size=page_size,
         )
         return self._pages("ListActions", request, "actions", timeout)
@@ -214,6 +216,20 @@ class Client(Sender):
         request = runtime_service_pb2.CancelActionRequest(action_id=action_id, reason=reason)
         action: action_pb2.Action = self._ask("CancelAction", request, timeout).action
         return action
+
+    def cancel_all(
+        self,
+        *,
+        reason: str = "",
+        validate_only: bool = False,
+        timeout: float = CALL_SECONDS,
+        **which: Unpack[Which],
+    ) -> CancelCount:
+        """Asks all open actions that match to stop, newest first, as `cancel` does one: none of them begins an attempt
+        any more. At least one argument says which. `validate_only` counts, and changes nothing.
+        """
+        request = requests.cancel_all_request(which, reason, validate_only=validate_only)
+        return self._run(cancel_all(request, Deadline(timeout), self._policy))
 
     def queues(
         self, tenant: str = "", *, timeout: float = READ_SECONDS

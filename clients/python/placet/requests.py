@@ -174,22 +174,23 @@ def list_request(
     action_id_prefix: str,
     parent_id: str,
     root_id: str,
+    queue: str,
     page_size: int,
 ) -> runtime_service_pb2.ListActionsRequest:
     """`states` are words such as "running", in either case. Raises ValueError for one that does not exist."""
-    known = action_pb2.ActionState
     return runtime_service_pb2.ListActionsRequest(
         page_size=page_size,
-        filter=runtime_service_pb2.ActionFilter(
-            capabilities=list(capabilities),
-            states=[known.Value("ACTION_STATE_" + state.upper()) for state in states],
+        filter=_actions(
+            capabilities=capabilities,
+            states=states,
             requester=requester,
-            labels=labels or {},
-            create_time_min=_timestamp(create_time_min),
-            create_time_max=_timestamp(create_time_max),
+            labels=labels,
+            create_time_min=create_time_min,
+            create_time_max=create_time_max,
             action_id_prefix=action_id_prefix,
             parent_id=parent_id,
             root_id=root_id,
+            queue=queue,
         ),
     )
 
@@ -211,6 +212,60 @@ def events_request(
             types=[TYPE_PREFIX + name.removeprefix(TYPE_PREFIX) for name in types],
             labels=labels or {},
         ),
+    )
+
+
+class Which(TypedDict, total=False):
+    """Which actions `cancel_all` means, as keyword arguments; members are joined by and. `states` as of `list`."""
+
+    capabilities: Iterable[str]
+    states: Iterable[str]
+    requester: str
+    labels: Mapping[str, str] | None
+    create_time_min: datetime | None
+    create_time_max: datetime | None
+    parent_id: str
+    root_id: str
+    queue: str
+
+
+def cancel_all_request(
+    which: Which, reason: str, *, validate_only: bool
+) -> runtime_service_pb2.CancelActionsRequest:
+    """Raises ValueError as `list_request` does, and if nothing says which."""
+    found = _actions(**which)
+    if not found.ByteSize():
+        raise ValueError(
+            "say which: some of capabilities, states, requester, labels, create_time_… and queue"
+        )
+    return runtime_service_pb2.CancelActionsRequest(filter=found, reason=reason, validate_only=validate_only)
+
+
+def _actions(
+    *,
+    capabilities: Iterable[str] = (),
+    states: Iterable[str] = (),
+    requester: str = "",
+    labels: Mapping[str, str] | None = None,
+    create_time_min: datetime | None = None,
+    create_time_max: datetime | None = None,
+    action_id_prefix: str = "",
+    parent_id: str = "",
+    root_id: str = "",
+    queue: str = "",
+) -> runtime_service_pb2.ActionFilter:
+    known = action_pb2.ActionState
+    return runtime_service_pb2.ActionFilter(
+        capabilities=list(capabilities),
+        states=[known.Value("ACTION_STATE_" + state.upper()) for state in states],
+        requester=requester,
+        labels=labels or {},
+        create_time_min=_timestamp(create_time_min),
+        create_time_max=_timestamp(create_time_max),
+        action_id_prefix=action_id_prefix,
+        parent_id=parent_id,
+        root_id=root_id,
+        queue=queue,
     )
 
 

@@ -40,3 +40,12 @@ class Submitted:
     @classmethod
     def of(cls, action: action_pb2.Action, *, attached: bool) -> Submitted:
         return cls(action_id=action.action_id, attached=attached, action=action)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelCount:
+    """What `cancel_all` found open, what of these it asked to stop, and what of these ended at once."""
+
+    matched: int
+    marked: int
+    ended: int

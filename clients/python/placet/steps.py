@@ -15,10 +15,10 @@ from google.protobuf.message import Message
 
 from placet.errors import ConflictError, InvalidRequestError, NotFoundError, PlacetError, TransportError
 from placet.requests import Place, PreparedCall, wait_request
-from placet.result import Result, Submitted
+from placet.result import CancelCount, Result, Submitted
 from placet.retry import Deadline, RetryPolicy
 from placet.status import error_of_action
-from placet.v1 import action_pb2, recovery_service_pb2
+from placet.v1 import action_pb2, recovery_service_pb2, runtime_service_pb2
 
 ResultT = TypeVar("ResultT")
 
@@ -168,6 +168,19 @@ def redrive(
         request.selection.CopyFrom(selection)
     response = yield from ask("Redrive", request, deadline, policy)
     return list(response.results)
+
+
+def cancel_all(
+    request: runtime_service_pb2.CancelActionsRequest, deadline: Deadline, policy: RetryPolicy
+) -> Steps[CancelCount]:
+    """Page after page. After a lost reply a page is sent again; what it marked then counts as matched alone."""
+    matched = marked = ended = 0
+    while True:
+        page = yield from ask("CancelActions", request, deadline, policy)
+        matched, marked, ended = matched + page.matched, marked + page.marked, ended + page.ended
+        if not page.next_page_token:
+            return CancelCount(matched=matched, marked=marked, ended=ended)
+        request.page_token = page.next_page_token
 
 
 def wait(action_id: str, deadline: Deadline, policy: RetryPolicy) -> Steps[action_pb2.Action]:

@@ -1,4 +1,4 @@
-"""`placet ls`, `show` and `cancel`: actions that exist."""
+"""`placet ls` and `show`: actions that exist."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def ls(
         list[str] | None, typer.Option(help="Only of this capability; may be given again.")
     ] = None,
     requester: Annotated[str, typer.Option(help="Only asked for by this subject.")] = "",
+    queue: Annotated[str, typer.Option(help="Only submitted to this queue.")] = "",
     label: Labels = None,
     parent: Annotated[
         str, typer.Option(metavar="ACTION", help="Only what this one called, in no order of time.")
@@ -52,9 +53,10 @@ def ls(
     with connect(target) as client:
         actions = client.list(
             parent_id=find_action(client, parent) if parent else "",
-            states=_states(state or []),
+            states=states_of(state or []),
             capabilities=capability or (),
             requester=requester,
+            queue=queue,
             labels=labels_of(label),
             create_time_min=moment_of(since, "--since") if since else None,
             page_size=min(limit, PAGE_SIZE_MAX),
@@ -103,32 +105,6 @@ def show(
             say(f"  {line_of(event)}")
 
 
-def cancel(
-    action_id: ActionId,
-    reason: Annotated[str, typer.Option(help="Kept with the event.")] = "",
-    target: Target = None,
-    is_json: Json = False,
-) -> None:
-    """Ask an action to stop.
-
-    It is CANCELLED only once its handler has stopped; `placet watch` shows when.
-
-    \b
-    Examples:
-      placet cancel 01996f0a-3c4d
-      placet cancel 01996f0a-3c4d --reason "wrong order"
-    """
-    from placet_server.cli.document import document_of
-    from placet_server.cli.session import connect, find_action
-
-    with connect(target) as client:
-        found = document_of(client.cancel(find_action(client, action_id), reason))
-    if is_json:
-        print_document(found)
-        return
-    print_action(found)
-
-
 def print_action(found: dict[str, Any]) -> None:
     """An action's document, for people."""
     outcome = found["outcome"] or {}
@@ -163,7 +139,8 @@ def print_action(found: dict[str, Any]) -> None:
             say(f"{what}  {pretty_json(found[what])}")
 
 
-def _states(words: list[str]) -> list[str]:
+def states_of(words: list[str]) -> list[str]:
+    """Raises Complaint for what is no state."""
     from placet.v1.action_pb2 import ActionState
     from placet_server.cli.document import word
 

@@ -24,6 +24,7 @@ class ActionQuery:
     action_id_prefix: str = ""
     parent_id: str = ""
     root_id: str = ""
+    queue: str = ""
     page_size: int = PAGE_SIZE_DEFAULT
     after_action_id: str = ""
 

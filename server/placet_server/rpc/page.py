@@ -23,6 +23,7 @@ from placet_server.model.errors import FieldViolation, MalformedRequest
 
 ListRequest = (
     runtime_service_pb2.ListActionsRequest
+    | runtime_service_pb2.CancelActionsRequest
     | catalog_service_pb2.ListManifestsRequest
     | catalog_service_pb2.ListCapabilitiesRequest
     | recovery_service_pb2.ListDeadLettersRequest
@@ -32,6 +33,7 @@ ListRequest = (
 # Their pages continue after an id.
 _OF_IDS = (
     runtime_service_pb2.ListActionsRequest,
+    runtime_service_pb2.CancelActionsRequest,
     recovery_service_pb2.ListDeadLettersRequest,
     recovery_service_pb2.ListAmbiguousRequest,
     operations_service_pb2.ListServersRequest,

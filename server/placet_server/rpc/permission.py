@@ -26,6 +26,7 @@ SCOPES: dict[str, str | None] = {
     "/placet.v1.RuntimeService/WatchAction": "actions.read",
     "/placet.v1.RuntimeService/WatchEvents": "actions.read",
     "/placet.v1.RuntimeService/CancelAction": "actions.cancel",
+    "/placet.v1.RuntimeService/CancelActions": "actions.cancel",
     "/placet.v1.RuntimeService/GetCaller": None,
     "/placet.v1.RuntimeService/GetServerInfo": None,
     "/placet.v1.CatalogService/AdmitManifest": "catalog.admit",

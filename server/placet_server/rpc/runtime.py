@@ -17,6 +17,7 @@ from placet_server.core.admission.resume import resume, resume_stream
 from placet_server.core.admission.submit import Submitted, submit
 from placet_server.core.admission.submit_batch import CHECKS_AT_A_TIME, submit_batch
 from placet_server.core.execution.cancel import cancel_action
+from placet_server.core.execution.cancel_many import cancel_many
 from placet_server.core.execution.watched import watch_attached
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication import read
@@ -25,8 +26,9 @@ from placet_server.core.publication.feed import feed_lag, watch_events
 from placet_server.core.publication.outcome import outcome_of
 from placet_server.model.action import Action, Submission
 from placet_server.model.caller import Caller
-from placet_server.model.errors import DeadlineExceeded, PlacetError
+from placet_server.model.errors import DeadlineExceeded, FieldViolation, MalformedRequest, PlacetError
 from placet_server.model.outcome import OutcomeKind
+from placet_server.model.query import PAGE_SIZE_MAX
 from placet_server.rpc.announcement import Announcer
 from placet_server.rpc.call import Rpc, closing
 from placet_server.rpc.convert.action import action_message, fill_succeeded, query_of
@@ -199,6 +201,24 @@ class RuntimeServicer:
         rpc.action_id = request.action_id
         action = await cancel_action(self._kernel.engine, rpc.caller, request.action_id, request.reason)
         return pb.CancelActionResponse(action=action_message(action))
+
+    async def cancel_actions(self, rpc: Rpc[pb.CancelActionsRequest]) -> pb.CancelActionsResponse:
+        request, tenant = rpc.request, rpc.caller.tenant
+        if not request.filter.ByteSize():
+            violation = FieldViolation(
+                field="filter", rule="required", description="say which: without members it would match all"
+            )
+            raise MalformedRequest(violations=(violation,))
+        query = query_of(request, page_position(request, tenant), PAGE_SIZE_MAX)
+        done = await cancel_many(
+            self._kernel.engine, rpc.caller, query, request.reason, validate_only=request.validate_only
+        )
+        return pb.CancelActionsResponse(
+            matched=done.matched,
+            marked=done.marked,
+            ended=done.ended,
+            next_page_token=page_token(request, tenant, done.next_after_action_id),
+        )
 
     async def get_caller(self, rpc: Rpc[pb.GetCallerRequest]) -> pb.GetCallerResponse:
         return pb.GetCallerResponse(

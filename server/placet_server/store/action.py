@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict
 
 from asyncpg import Record
 
@@ -47,6 +47,28 @@ class Claimed:
     receipt: str
     provider_operation: str
     provider_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marked:
+    """As a mark to cancel it has left it."""
+
+    sequence: int
+    state: ActionState
+    time_us: int
+
+
+class Closing(TypedDict):
+    """A ready action that is to end, as it was read, with its event."""
+
+    action_id: str
+    sequence: int
+    lease_id: str
+    state: str
+    reason: str | None
+    cause: str | None
+    event_type: str
+    event_body: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +126,7 @@ async def list_page(
             capabilities=list(query.capabilities),
             states=[s.value for s in query.states],
             requester=query.requester or None,
+            queue=query.queue or None,
             labels=json.dumps(query.labels),
             create_time_min_us=query.create_time_min_us,
             create_time_max_us=query.create_time_max_us,
@@ -163,6 +186,34 @@ async def request_cancel(
     query = SQL["request_cancel"]
     arguments = query.arguments(tenant=tenant, action_id=action_id, event_body=event_body, now=now)
     return _changed(await connection.execute(query.sql, *arguments))
+
+
+async def request_cancel_many(
+    connection: Connection,
+    *,
+    tenant: str,
+    action_ids: Sequence[str],
+    event_body: str,
+    now: datetime | None,
+) -> dict[str, Marked]:
+    """Those that were open, not asked for before and held by nobody right now, by id."""
+    query = SQL["request_cancel_many"]
+    arguments = query.arguments(tenant=tenant, action_ids=list(action_ids), event_body=event_body, now=now)
+    return {
+        str(r["action_id"]): Marked(
+            sequence=r["sequence"], state=ActionState(r["state"]), time_us=r["time_us"]
+        )
+        for r in await connection.fetch(query.sql, *arguments)
+    }
+
+
+async def close_many(
+    connection: Connection, *, tenant: str, items: Sequence[Closing], now: datetime | None
+) -> set[str]:
+    """The ids of those that were as they had been read and held by nobody right now: they have ended."""
+    query = SQL["close_many"]
+    arguments = query.arguments(tenant=tenant, items=json.dumps(items), now=now)
+    return {str(r["action_id"]) for r in await connection.fetch(query.sql, *arguments)}
 
 
 async def close_queued(

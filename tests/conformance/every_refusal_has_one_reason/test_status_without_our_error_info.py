@@ -88,6 +88,7 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     ),
     "somebody's page": ("ListActions", {"page_token": "AAAA"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
     "somebody's feed": ("WatchEvents", {"after_cursor": "AAAA"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+    "all cancelled, without a filter": ("CancelActions", {}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
     "manifest with problems": ("AdmitManifest", ADMIT, "INVALID_ARGUMENT", "MANIFEST_REFUSED"),
     "unknown capability, read": (
         "GetCapability",

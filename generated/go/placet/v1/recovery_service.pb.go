@@ -345,7 +345,8 @@ type RedriveRequest struct {
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Only look.
 	ValidateOnly bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
-	// Ties resends of this request together: what it redrove before is returned as it is.
+	// Ties resends of this request together: what it redrove before is returned as it is. Not with a filter, which could select others when it is sent
+	// again, unless it only looks: make it ids first.
 	IdempotencyKey string `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

@@ -921,7 +921,9 @@ type ActionFilter struct {
 	// Children of this action; those of one parent are in no order of time.
 	ParentId string `protobuf:"bytes,11,opt,name=parent_id,json=parentId,proto3" json:"parent_id,omitempty"`
 	// All descendants of this action, which no other one called; in no order of time.
-	RootId        string `protobuf:"bytes,12,opt,name=root_id,json=rootId,proto3" json:"root_id,omitempty"`
+	RootId string `protobuf:"bytes,12,opt,name=root_id,json=rootId,proto3" json:"root_id,omitempty"`
+	// Submitted to this queue.
+	Queue         string `protobuf:"bytes,13,opt,name=queue,proto3" json:"queue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1015,6 +1017,13 @@ func (x *ActionFilter) GetParentId() string {
 func (x *ActionFilter) GetRootId() string {
 	if x != nil {
 		return x.RootId
+	}
+	return ""
+}
+
+func (x *ActionFilter) GetQueue() string {
+	if x != nil {
+		return x.Queue
 	}
 	return ""
 }
@@ -1745,6 +1754,161 @@ func (x *CancelActionResponse) GetAction() *Action {
 	return nil
 }
 
+// Request of CancelActions. Sent again it marks nothing twice. Until the last page has been asked for, more may match.
+type CancelActionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which; at least one member must be given. Ended ones are left out, whatever `states` says.
+	Filter *ActionFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Kept with each event.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// At most so many in this call; 0: 1000.
+	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// From the answer before, with the same filter, reason and validate_only.
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only look.
+	ValidateOnly  bool `protobuf:"varint,5,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelActionsRequest) Reset() {
+	*x = CancelActionsRequest{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelActionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelActionsRequest) ProtoMessage() {}
+
+func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelActionsRequest.ProtoReflect.Descriptor instead.
+func (*CancelActionsRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *CancelActionsRequest) GetFilter() *ActionFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *CancelActionsRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CancelActionsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *CancelActionsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *CancelActionsRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
+// Response of CancelActions.
+type CancelActionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Open ones of this page that match.
+	Matched int32 `protobuf:"varint,1,opt,name=matched,proto3" json:"matched,omitempty"`
+	// Of these, those that this call has asked to stop; others had been asked before, or have ended meanwhile.
+	Marked int32 `protobuf:"varint,2,opt,name=marked,proto3" json:"marked,omitempty"`
+	// Of these, those that have ended at once, as nothing of them ran.
+	Ended int32 `protobuf:"varint,3,opt,name=ended,proto3" json:"ended,omitempty"`
+	// Empty on the last page. A page may be short, even empty, and have a next one.
+	NextPageToken string `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelActionsResponse) Reset() {
+	*x = CancelActionsResponse{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelActionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelActionsResponse) ProtoMessage() {}
+
+func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelActionsResponse.ProtoReflect.Descriptor instead.
+func (*CancelActionsResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *CancelActionsResponse) GetMatched() int32 {
+	if x != nil {
+		return x.Matched
+	}
+	return 0
+}
+
+func (x *CancelActionsResponse) GetMarked() int32 {
+	if x != nil {
+		return x.Marked
+	}
+	return 0
+}
+
+func (x *CancelActionsResponse) GetEnded() int32 {
+	if x != nil {
+		return x.Ended
+	}
+	return 0
+}
+
+func (x *CancelActionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 // Request of GetCaller.
 type GetCallerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1754,7 +1918,7 @@ type GetCallerRequest struct {
 
 func (x *GetCallerRequest) Reset() {
 	*x = GetCallerRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[29]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +1930,7 @@ func (x *GetCallerRequest) String() string {
 func (*GetCallerRequest) ProtoMessage() {}
 
 func (x *GetCallerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[29]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +1943,7 @@ func (x *GetCallerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallerRequest.ProtoReflect.Descriptor instead.
 func (*GetCallerRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{29}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{31}
 }
 
 // Response of GetCaller.
@@ -1797,7 +1961,7 @@ type GetCallerResponse struct {
 
 func (x *GetCallerResponse) Reset() {
 	*x = GetCallerResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[30]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +1973,7 @@ func (x *GetCallerResponse) String() string {
 func (*GetCallerResponse) ProtoMessage() {}
 
 func (x *GetCallerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[30]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +1986,7 @@ func (x *GetCallerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallerResponse.ProtoReflect.Descriptor instead.
 func (*GetCallerResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{30}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetCallerResponse) GetCaller() *Caller {
@@ -1855,7 +2019,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[31]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1867,7 +2031,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[31]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1880,7 +2044,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{31}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{33}
 }
 
 // Response of GetServerInfo.
@@ -1916,7 +2080,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[32]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1928,7 +2092,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[32]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1941,7 +2105,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{32}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -2089,7 +2253,7 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x12/\n" +
-	"\x06filter\x18\x03 \x01(\v2\x17.placet.v1.ActionFilterR\x06filter\"\xe0\x03\n" +
+	"\x06filter\x18\x03 \x01(\v2\x17.placet.v1.ActionFilterR\x06filter\"\xf6\x03\n" +
 	"\fActionFilter\x12\"\n" +
 	"\fcapabilities\x18\x01 \x03(\tR\fcapabilities\x12.\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x16.placet.v1.ActionStateR\x06states\x12\x1c\n" +
@@ -2100,7 +2264,8 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\x10action_id_prefix\x18\n" +
 	" \x01(\tR\x0eactionIdPrefix\x12\x1b\n" +
 	"\tparent_id\x18\v \x01(\tR\bparentId\x12\x17\n" +
-	"\aroot_id\x18\f \x01(\tR\x06rootId\x1a9\n" +
+	"\aroot_id\x18\f \x01(\tR\x06rootId\x12\x14\n" +
+	"\x05queue\x18\r \x01(\tR\x05queue\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"j\n" +
@@ -2143,7 +2308,19 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"A\n" +
 	"\x14CancelActionResponse\x12)\n" +
-	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action\"\x12\n" +
+	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action\"\xc0\x01\n" +
+	"\x14CancelActionsRequest\x12/\n" +
+	"\x06filter\x18\x01 \x01(\v2\x17.placet.v1.ActionFilterR\x06filter\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12#\n" +
+	"\rvalidate_only\x18\x05 \x01(\bR\fvalidateOnly\"\x87\x01\n" +
+	"\x15CancelActionsResponse\x12\x18\n" +
+	"\amatched\x18\x01 \x01(\x05R\amatched\x12\x16\n" +
+	"\x06marked\x18\x02 \x01(\x05R\x06marked\x12\x14\n" +
+	"\x05ended\x18\x03 \x01(\x05R\x05ended\x12&\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\x12\n" +
 	"\x10GetCallerRequest\"\x8e\x01\n" +
 	"\x11GetCallerResponse\x12)\n" +
 	"\x06caller\x18\x01 \x01(\v2\x11.placet.v1.CallerR\x06caller\x12%\n" +
@@ -2167,7 +2344,7 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\n" +
 	"feed_epoch\x18\v \x01(\x05R\tfeedEpoch\x12*\n" +
 	"\x11signing_keys_json\x18\f \x01(\tR\x0fsigningKeysJson\x12\x12\n" +
-	"\x04name\x18\r \x01(\tR\x04name2\xd9\b\n" +
+	"\x04name\x18\r \x01(\tR\x04name2\xad\t\n" +
 	"\x0eRuntimeService\x12@\n" +
 	"\aExecute\x12\x19.placet.v1.ExecuteRequest\x1a\x1a.placet.v1.ExecuteResponse\x12T\n" +
 	"\rExecuteStream\x12\x1f.placet.v1.ExecuteStreamRequest\x1a .placet.v1.ExecuteStreamResponse0\x01\x12=\n" +
@@ -2181,7 +2358,8 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\fResumeAction\x12\x1e.placet.v1.ResumeActionRequest\x1a\x1f.placet.v1.ResumeActionResponse\x12c\n" +
 	"\x12ResumeActionStream\x12$.placet.v1.ResumeActionStreamRequest\x1a%.placet.v1.ResumeActionStreamResponse0\x01\x12N\n" +
 	"\vWatchEvents\x12\x1d.placet.v1.WatchEventsRequest\x1a\x1e.placet.v1.WatchEventsResponse0\x01\x12O\n" +
-	"\fCancelAction\x12\x1e.placet.v1.CancelActionRequest\x1a\x1f.placet.v1.CancelActionResponse\x12F\n" +
+	"\fCancelAction\x12\x1e.placet.v1.CancelActionRequest\x1a\x1f.placet.v1.CancelActionResponse\x12R\n" +
+	"\rCancelActions\x12\x1f.placet.v1.CancelActionsRequest\x1a .placet.v1.CancelActionsResponse\x12F\n" +
 	"\tGetCaller\x12\x1b.placet.v1.GetCallerRequest\x1a\x1c.placet.v1.GetCallerResponse\x12R\n" +
 	"\rGetServerInfo\x12\x1f.placet.v1.GetServerInfoRequest\x1a .placet.v1.GetServerInfoResponseB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
@@ -2198,7 +2376,7 @@ func file_placet_v1_runtime_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_runtime_service_proto_rawDescData
 }
 
-var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*ExecuteRequest)(nil),             // 0: placet.v1.ExecuteRequest
 	(*ExecuteResponse)(nil),            // 1: placet.v1.ExecuteResponse
@@ -2229,93 +2407,98 @@ var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*WatchEventsResponse)(nil),        // 26: placet.v1.WatchEventsResponse
 	(*CancelActionRequest)(nil),        // 27: placet.v1.CancelActionRequest
 	(*CancelActionResponse)(nil),       // 28: placet.v1.CancelActionResponse
-	(*GetCallerRequest)(nil),           // 29: placet.v1.GetCallerRequest
-	(*GetCallerResponse)(nil),          // 30: placet.v1.GetCallerResponse
-	(*GetServerInfoRequest)(nil),       // 31: placet.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),      // 32: placet.v1.GetServerInfoResponse
-	nil,                                // 33: placet.v1.ActionFilter.LabelsEntry
-	nil,                                // 34: placet.v1.EventFilter.LabelsEntry
-	(*Invocation)(nil),                 // 35: placet.v1.Invocation
-	(*Action)(nil),                     // 36: placet.v1.Action
-	(*ActionEvent)(nil),                // 37: placet.v1.ActionEvent
-	(*timestamppb.Timestamp)(nil),      // 38: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 39: google.protobuf.Duration
-	(*status.Status)(nil),              // 40: google.rpc.Status
-	(ActionState)(0),                   // 41: placet.v1.ActionState
-	(ActionView)(0),                    // 42: placet.v1.ActionView
-	(*Caller)(nil),                     // 43: placet.v1.Caller
-	(DurabilityClass)(0),               // 44: placet.v1.DurabilityClass
+	(*CancelActionsRequest)(nil),       // 29: placet.v1.CancelActionsRequest
+	(*CancelActionsResponse)(nil),      // 30: placet.v1.CancelActionsResponse
+	(*GetCallerRequest)(nil),           // 31: placet.v1.GetCallerRequest
+	(*GetCallerResponse)(nil),          // 32: placet.v1.GetCallerResponse
+	(*GetServerInfoRequest)(nil),       // 33: placet.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),      // 34: placet.v1.GetServerInfoResponse
+	nil,                                // 35: placet.v1.ActionFilter.LabelsEntry
+	nil,                                // 36: placet.v1.EventFilter.LabelsEntry
+	(*Invocation)(nil),                 // 37: placet.v1.Invocation
+	(*Action)(nil),                     // 38: placet.v1.Action
+	(*ActionEvent)(nil),                // 39: placet.v1.ActionEvent
+	(*timestamppb.Timestamp)(nil),      // 40: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 41: google.protobuf.Duration
+	(*status.Status)(nil),              // 42: google.rpc.Status
+	(ActionState)(0),                   // 43: placet.v1.ActionState
+	(ActionView)(0),                    // 44: placet.v1.ActionView
+	(*Caller)(nil),                     // 45: placet.v1.Caller
+	(DurabilityClass)(0),               // 46: placet.v1.DurabilityClass
 }
 var file_placet_v1_runtime_service_proto_depIdxs = []int32{
-	35, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
-	36, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
-	35, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
-	37, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
-	35, // 4: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
-	38, // 5: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
-	39, // 6: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
-	36, // 7: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
+	37, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
+	38, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
+	37, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
+	39, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
+	37, // 4: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
+	40, // 5: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
+	41, // 6: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
+	38, // 7: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
 	4,  // 8: placet.v1.SubmitBatchRequest.items:type_name -> placet.v1.SubmitRequest
 	8,  // 9: placet.v1.SubmitBatchResponse.results:type_name -> placet.v1.SubmitBatchResult
 	9,  // 10: placet.v1.SubmitBatchResult.submitted:type_name -> placet.v1.SubmittedAction
-	40, // 11: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
-	41, // 12: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
+	42, // 11: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
+	43, // 12: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
 	11, // 13: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
-	42, // 14: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
-	36, // 15: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
+	44, // 14: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
+	38, // 15: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
 	14, // 16: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	41, // 17: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
-	33, // 18: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
-	38, // 19: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
-	38, // 20: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
-	36, // 21: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
-	39, // 22: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
-	36, // 23: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
-	37, // 24: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
-	36, // 25: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
-	37, // 26: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
+	43, // 17: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
+	35, // 18: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
+	40, // 19: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
+	40, // 20: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
+	38, // 21: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
+	41, // 22: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
+	38, // 23: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
+	39, // 24: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
+	38, // 25: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
+	39, // 26: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
 	25, // 27: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
-	34, // 28: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
-	37, // 29: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
-	36, // 30: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
-	43, // 31: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
-	44, // 32: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
-	38, // 33: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
-	39, // 34: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
-	39, // 35: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
-	0,  // 36: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
-	2,  // 37: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
-	4,  // 38: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
-	6,  // 39: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
-	10, // 40: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
-	13, // 41: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
-	16, // 42: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
-	18, // 43: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
-	20, // 44: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
-	22, // 45: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
-	24, // 46: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
-	27, // 47: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
-	29, // 48: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
-	31, // 49: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
-	1,  // 50: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
-	3,  // 51: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
-	5,  // 52: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
-	7,  // 53: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
-	12, // 54: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
-	15, // 55: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
-	17, // 56: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
-	19, // 57: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
-	21, // 58: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
-	23, // 59: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
-	26, // 60: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
-	28, // 61: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
-	30, // 62: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
-	32, // 63: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
-	50, // [50:64] is the sub-list for method output_type
-	36, // [36:50] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	36, // 28: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
+	39, // 29: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
+	38, // 30: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
+	14, // 31: placet.v1.CancelActionsRequest.filter:type_name -> placet.v1.ActionFilter
+	45, // 32: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
+	46, // 33: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
+	40, // 34: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
+	41, // 35: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
+	41, // 36: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
+	0,  // 37: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
+	2,  // 38: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
+	4,  // 39: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
+	6,  // 40: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
+	10, // 41: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
+	13, // 42: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
+	16, // 43: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
+	18, // 44: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
+	20, // 45: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
+	22, // 46: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
+	24, // 47: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
+	27, // 48: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
+	29, // 49: placet.v1.RuntimeService.CancelActions:input_type -> placet.v1.CancelActionsRequest
+	31, // 50: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
+	33, // 51: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
+	1,  // 52: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
+	3,  // 53: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
+	5,  // 54: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
+	7,  // 55: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
+	12, // 56: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
+	15, // 57: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
+	17, // 58: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
+	19, // 59: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
+	21, // 60: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
+	23, // 61: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
+	26, // 62: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
+	28, // 63: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
+	30, // 64: placet.v1.RuntimeService.CancelActions:output_type -> placet.v1.CancelActionsResponse
+	32, // 65: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
+	34, // 66: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
+	52, // [52:67] is the sub-list for method output_type
+	37, // [37:52] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_runtime_service_proto_init() }
@@ -2343,7 +2526,7 @@ func file_placet_v1_runtime_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_runtime_service_proto_rawDesc), len(file_placet_v1_runtime_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,7 @@ const (
 	RuntimeService_ResumeActionStream_FullMethodName = "/placet.v1.RuntimeService/ResumeActionStream"
 	RuntimeService_WatchEvents_FullMethodName        = "/placet.v1.RuntimeService/WatchEvents"
 	RuntimeService_CancelAction_FullMethodName       = "/placet.v1.RuntimeService/CancelAction"
+	RuntimeService_CancelActions_FullMethodName      = "/placet.v1.RuntimeService/CancelActions"
 	RuntimeService_GetCaller_FullMethodName          = "/placet.v1.RuntimeService/GetCaller"
 	RuntimeService_GetServerInfo_FullMethodName      = "/placet.v1.RuntimeService/GetServerInfo"
 )
@@ -71,6 +72,8 @@ type RuntimeServiceClient interface {
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
 	// Returns at once; the state is CANCELLED only when the handler has stopped.
 	CancelAction(ctx context.Context, in *CancelActionRequest, opts ...grpc.CallOption) (*CancelActionResponse, error)
+	// The same for all open ones that match, page by page, newest first. What is marked begins no attempt any more; what waits has ended by then.
+	CancelActions(ctx context.Context, in *CancelActionsRequest, opts ...grpc.CallOption) (*CancelActionsResponse, error)
 	// Who the server thinks I am and what I may call.
 	GetCaller(ctx context.Context, in *GetCallerRequest, opts ...grpc.CallOption) (*GetCallerResponse, error)
 	// What this server is and keeps.
@@ -241,6 +244,16 @@ func (c *runtimeServiceClient) CancelAction(ctx context.Context, in *CancelActio
 	return out, nil
 }
 
+func (c *runtimeServiceClient) CancelActions(ctx context.Context, in *CancelActionsRequest, opts ...grpc.CallOption) (*CancelActionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CancelActionsResponse)
+	err := c.cc.Invoke(ctx, RuntimeService_CancelActions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *runtimeServiceClient) GetCaller(ctx context.Context, in *GetCallerRequest, opts ...grpc.CallOption) (*GetCallerResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetCallerResponse)
@@ -295,6 +308,8 @@ type RuntimeServiceServer interface {
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
 	// Returns at once; the state is CANCELLED only when the handler has stopped.
 	CancelAction(context.Context, *CancelActionRequest) (*CancelActionResponse, error)
+	// The same for all open ones that match, page by page, newest first. What is marked begins no attempt any more; what waits has ended by then.
+	CancelActions(context.Context, *CancelActionsRequest) (*CancelActionsResponse, error)
 	// Who the server thinks I am and what I may call.
 	GetCaller(context.Context, *GetCallerRequest) (*GetCallerResponse, error)
 	// What this server is and keeps.
@@ -344,6 +359,9 @@ func (UnimplementedRuntimeServiceServer) WatchEvents(*WatchEventsRequest, grpc.S
 }
 func (UnimplementedRuntimeServiceServer) CancelAction(context.Context, *CancelActionRequest) (*CancelActionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelAction not implemented")
+}
+func (UnimplementedRuntimeServiceServer) CancelActions(context.Context, *CancelActionsRequest) (*CancelActionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CancelActions not implemented")
 }
 func (UnimplementedRuntimeServiceServer) GetCaller(context.Context, *GetCallerRequest) (*GetCallerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetCaller not implemented")
@@ -560,6 +578,24 @@ func _RuntimeService_CancelAction_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RuntimeService_CancelActions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelActionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RuntimeServiceServer).CancelActions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RuntimeService_CancelActions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RuntimeServiceServer).CancelActions(ctx, req.(*CancelActionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RuntimeService_GetCaller_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetCallerRequest)
 	if err := dec(in); err != nil {
@@ -634,6 +670,10 @@ var RuntimeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CancelAction",
 			Handler:    _RuntimeService_CancelAction_Handler,
+		},
+		{
+			MethodName: "CancelActions",
+			Handler:    _RuntimeService_CancelActions_Handler,
 		},
 		{
 			MethodName: "GetCaller",

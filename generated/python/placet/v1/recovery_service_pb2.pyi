@@ -197,7 +197,9 @@ class RedriveRequest(_message.Message):
     validate_only: _builtins.bool
     """Only look."""
     idempotency_key: _builtins.str
-    """Ties resends of this request together: what it redrove before is returned as it is."""
+    """Ties resends of this request together: what it redrove before is returned as it is. Not with a filter, which could select others when it is sent
+    again, unless it only looks: make it ids first.
+    """
     @_builtins.property
     def selection(self) -> Global___EndedSelection:
         """Which."""

@@ -467,6 +467,7 @@ class ActionFilter(_message.Message):
     ACTION_ID_PREFIX_FIELD_NUMBER: _builtins.int
     PARENT_ID_FIELD_NUMBER: _builtins.int
     ROOT_ID_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
     requester: _builtins.str
     """Subject of the requester."""
     action_id_prefix: _builtins.str
@@ -475,6 +476,8 @@ class ActionFilter(_message.Message):
     """Children of this action; those of one parent are in no order of time."""
     root_id: _builtins.str
     """All descendants of this action, which no other one called; in no order of time."""
+    queue: _builtins.str
+    """Submitted to this queue."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Capability names."""
@@ -507,10 +510,11 @@ class ActionFilter(_message.Message):
         action_id_prefix: _builtins.str = ...,
         parent_id: _builtins.str = ...,
         root_id: _builtins.str = ...,
+        queue: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time_max", b"create_time_max", "create_time_min", b"create_time_min"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id_prefix", b"action_id_prefix", "capabilities", b"capabilities", "create_time_max", b"create_time_max", "create_time_min", b"create_time_min", "labels", b"labels", "parent_id", b"parent_id", "requester", b"requester", "root_id", b"root_id", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id_prefix", b"action_id_prefix", "capabilities", b"capabilities", "create_time_max", b"create_time_max", "create_time_min", b"create_time_min", "labels", b"labels", "parent_id", b"parent_id", "queue", b"queue", "requester", b"requester", "root_id", b"root_id", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -905,6 +909,80 @@ class CancelActionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelActionResponse: _TypeAlias = CancelActionResponse  # noqa: Y015
+
+@_typing.final
+class CancelActionsRequest(_message.Message):
+    """Request of CancelActions. Sent again it marks nothing twice. Until the last page has been asked for, more may match."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """Kept with each event."""
+    page_size: _builtins.int
+    """At most so many in this call; 0: 1000."""
+    page_token: _builtins.str
+    """From the answer before, with the same filter, reason and validate_only."""
+    validate_only: _builtins.bool
+    """Only look."""
+    @_builtins.property
+    def filter(self) -> Global___ActionFilter:
+        """Which; at least one member must be given. Ended ones are left out, whatever `states` says."""
+
+    def __init__(
+        self,
+        *,
+        filter: Global___ActionFilter | None = ...,
+        reason: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "reason", b"reason", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelActionsRequest: _TypeAlias = CancelActionsRequest  # noqa: Y015
+
+@_typing.final
+class CancelActionsResponse(_message.Message):
+    """Response of CancelActions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MATCHED_FIELD_NUMBER: _builtins.int
+    MARKED_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    matched: _builtins.int
+    """Open ones of this page that match."""
+    marked: _builtins.int
+    """Of these, those that this call has asked to stop; others had been asked before, or have ended meanwhile."""
+    ended: _builtins.int
+    """Of these, those that have ended at once, as nothing of them ran."""
+    next_page_token: _builtins.str
+    """Empty on the last page. A page may be short, even empty, and have a next one."""
+    def __init__(
+        self,
+        *,
+        matched: _builtins.int = ...,
+        marked: _builtins.int = ...,
+        ended: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "marked", b"marked", "matched", b"matched", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelActionsResponse: _TypeAlias = CancelActionsResponse  # noqa: Y015
 
 @_typing.final
 class GetCallerRequest(_message.Message):

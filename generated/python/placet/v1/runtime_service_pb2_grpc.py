@@ -97,6 +97,11 @@ class RuntimeServiceStub:
                 request_serializer=placet_dot_v1_dot_runtime__service__pb2.CancelActionRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_runtime__service__pb2.CancelActionResponse.FromString,
                 _registered_method=True)
+        self.CancelActions = channel.unary_unary(
+                '/placet.v1.RuntimeService/CancelActions',
+                request_serializer=placet_dot_v1_dot_runtime__service__pb2.CancelActionsRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_runtime__service__pb2.CancelActionsResponse.FromString,
+                _registered_method=True)
         self.GetCaller = channel.unary_unary(
                 '/placet.v1.RuntimeService/GetCaller',
                 request_serializer=placet_dot_v1_dot_runtime__service__pb2.GetCallerRequest.SerializeToString,
@@ -201,6 +206,13 @@ class RuntimeServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelActions(self, request, context):
+        """The same for all open ones that match, page by page, newest first. What is marked begins no attempt any more; what waits has ended by then.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetCaller(self, request, context):
         """Who the server thinks I am and what I may call.
         """
@@ -277,6 +289,11 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     servicer.CancelAction,
                     request_deserializer=placet_dot_v1_dot_runtime__service__pb2.CancelActionRequest.FromString,
                     response_serializer=placet_dot_v1_dot_runtime__service__pb2.CancelActionResponse.SerializeToString,
+            ),
+            'CancelActions': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelActions,
+                    request_deserializer=placet_dot_v1_dot_runtime__service__pb2.CancelActionsRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_runtime__service__pb2.CancelActionsResponse.SerializeToString,
             ),
             'GetCaller': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCaller,
@@ -616,6 +633,33 @@ class RuntimeService:
             '/placet.v1.RuntimeService/CancelAction',
             placet_dot_v1_dot_runtime__service__pb2.CancelActionRequest.SerializeToString,
             placet_dot_v1_dot_runtime__service__pb2.CancelActionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelActions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.RuntimeService/CancelActions',
+            placet_dot_v1_dot_runtime__service__pb2.CancelActionsRequest.SerializeToString,
+            placet_dot_v1_dot_runtime__service__pb2.CancelActionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

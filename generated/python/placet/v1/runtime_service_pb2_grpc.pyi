@@ -64,6 +64,8 @@ class RuntimeServiceStub:
     """
     CancelAction: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.CancelActionRequest, _runtime_service_pb2.CancelActionResponse]
     """Returns at once; the state is CANCELLED only when the handler has stopped."""
+    CancelActions: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.CancelActionsRequest, _runtime_service_pb2.CancelActionsResponse]
+    """The same for all open ones that match, page by page, newest first. What is marked begins no attempt any more; what waits has ended by then."""
     GetCaller: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.GetCallerRequest, _runtime_service_pb2.GetCallerResponse]
     """Who the server thinks I am and what I may call."""
     GetServerInfo: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.GetServerInfoRequest, _runtime_service_pb2.GetServerInfoResponse]
@@ -105,6 +107,8 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """
     CancelAction: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.CancelActionRequest, _runtime_service_pb2.CancelActionResponse]  # type: ignore[assignment]
     """Returns at once; the state is CANCELLED only when the handler has stopped."""
+    CancelActions: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.CancelActionsRequest, _runtime_service_pb2.CancelActionsResponse]  # type: ignore[assignment]
+    """The same for all open ones that match, page by page, newest first. What is marked begins no attempt any more; what waits has ended by then."""
     GetCaller: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.GetCallerRequest, _runtime_service_pb2.GetCallerResponse]  # type: ignore[assignment]
     """Who the server thinks I am and what I may call."""
     GetServerInfo: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.GetServerInfoRequest, _runtime_service_pb2.GetServerInfoResponse]  # type: ignore[assignment]
@@ -215,6 +219,14 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_runtime_service_pb2.CancelActionResponse, _abc.Awaitable[_runtime_service_pb2.CancelActionResponse]]:
         """Returns at once; the state is CANCELLED only when the handler has stopped."""
+
+    @_abc_1.abstractmethod
+    def CancelActions(
+        self,
+        request: _runtime_service_pb2.CancelActionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_runtime_service_pb2.CancelActionsResponse, _abc.Awaitable[_runtime_service_pb2.CancelActionsResponse]]:
+        """The same for all open ones that match, page by page, newest first. What is marked begins no attempt any more; what waits has ended by then."""
 
     @_abc_1.abstractmethod
     def GetCaller(

@@ -185,7 +185,8 @@ export declare type RedriveRequest = Message<"placet.v1.RedriveRequest"> & {
   validateOnly: boolean;
 
   /**
-   * Ties resends of this request together: what it redrove before is returned as it is.
+   * Ties resends of this request together: what it redrove before is returned as it is. Not with a filter, which could select others when it is sent
+   * again, unless it only looks: make it ids first.
    *
    * @generated from field: string idempotency_key = 5;
    */

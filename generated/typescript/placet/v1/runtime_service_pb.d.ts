@@ -496,6 +496,13 @@ export declare type ActionFilter = Message<"placet.v1.ActionFilter"> & {
    * @generated from field: string root_id = 12;
    */
   rootId: string;
+
+  /**
+   * Submitted to this queue.
+   *
+   * @generated from field: string queue = 13;
+   */
+  queue: string;
 };
 
 /**
@@ -849,6 +856,95 @@ export declare type CancelActionResponse = Message<"placet.v1.CancelActionRespon
 export declare const CancelActionResponseSchema: GenMessage<CancelActionResponse>;
 
 /**
+ * Request of CancelActions. Sent again it marks nothing twice. Until the last page has been asked for, more may match.
+ *
+ * @generated from message placet.v1.CancelActionsRequest
+ */
+export declare type CancelActionsRequest = Message<"placet.v1.CancelActionsRequest"> & {
+  /**
+   * Which; at least one member must be given. Ended ones are left out, whatever `states` says.
+   *
+   * @generated from field: placet.v1.ActionFilter filter = 1;
+   */
+  filter?: ActionFilter | undefined;
+
+  /**
+   * Kept with each event.
+   *
+   * @generated from field: string reason = 2;
+   */
+  reason: string;
+
+  /**
+   * At most so many in this call; 0: 1000.
+   *
+   * @generated from field: int32 page_size = 3;
+   */
+  pageSize: number;
+
+  /**
+   * From the answer before, with the same filter, reason and validate_only.
+   *
+   * @generated from field: string page_token = 4;
+   */
+  pageToken: string;
+
+  /**
+   * Only look.
+   *
+   * @generated from field: bool validate_only = 5;
+   */
+  validateOnly: boolean;
+};
+
+/**
+ * Describes the message placet.v1.CancelActionsRequest.
+ * Use `create(CancelActionsRequestSchema)` to create a new message.
+ */
+export declare const CancelActionsRequestSchema: GenMessage<CancelActionsRequest>;
+
+/**
+ * Response of CancelActions.
+ *
+ * @generated from message placet.v1.CancelActionsResponse
+ */
+export declare type CancelActionsResponse = Message<"placet.v1.CancelActionsResponse"> & {
+  /**
+   * Open ones of this page that match.
+   *
+   * @generated from field: int32 matched = 1;
+   */
+  matched: number;
+
+  /**
+   * Of these, those that this call has asked to stop; others had been asked before, or have ended meanwhile.
+   *
+   * @generated from field: int32 marked = 2;
+   */
+  marked: number;
+
+  /**
+   * Of these, those that have ended at once, as nothing of them ran.
+   *
+   * @generated from field: int32 ended = 3;
+   */
+  ended: number;
+
+  /**
+   * Empty on the last page. A page may be short, even empty, and have a next one.
+   *
+   * @generated from field: string next_page_token = 4;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message placet.v1.CancelActionsResponse.
+ * Use `create(CancelActionsResponseSchema)` to create a new message.
+ */
+export declare const CancelActionsResponseSchema: GenMessage<CancelActionsResponse>;
+
+/**
  * Request of GetCaller.
  *
  * @generated from message placet.v1.GetCallerRequest
@@ -1136,6 +1232,16 @@ export declare const RuntimeService: GenService<{
     methodKind: "unary";
     input: typeof CancelActionRequestSchema;
     output: typeof CancelActionResponseSchema;
+  },
+  /**
+   * The same for all open ones that match, page by page, newest first. What is marked begins no attempt any more; what waits has ended by then.
+   *
+   * @generated from rpc placet.v1.RuntimeService.CancelActions
+   */
+  cancelActions: {
+    methodKind: "unary";
+    input: typeof CancelActionsRequestSchema;
+    output: typeof CancelActionsResponseSchema;
   },
   /**
    * Who the server thinks I am and what I may call.

@@ -84,8 +84,13 @@ async def _cancel_one(
     journal.hub.publish(action_id)
 
 
+def cancel_body(requester: str, reason: str) -> str:
+    """Of the event."""
+    return json.dumps({"reason": reason, "requester": requester}, ensure_ascii=False, sort_keys=True)
+
+
 async def _mark(journal: Journal, tenant: str, action_id: str, requester: str, reason: str) -> None:
-    body = json.dumps({"reason": reason, "requester": requester}, ensure_ascii=False, sort_keys=True)
+    body = cancel_body(requester, reason)
     async with journal.pool.connection() as connection:
         await actions.request_cancel(
             connection, tenant=tenant, action_id=action_id, event_body=body, now=journal.clock.now()

@@ -42,7 +42,7 @@ async def list_actions(journal: Journal, caller: Caller, query: ActionQuery) -> 
     A page costs a bounded scan, so it may be short, even empty, and still have a next one. Raises
     MalformedRequest for text that no action can have.
     """
-    check_text(query.requester, *query.capabilities, *query.labels, *query.labels.values())
+    check_text(query.requester, query.queue, *query.capabilities, *query.labels, *query.labels.values())
     floor, ceiling = _bounds(query.action_id_prefix)
     bounded = replace(query, page_size=min(query.page_size, PAGE_SIZE_MAX))
     async with journal.pool.connection() as connection:

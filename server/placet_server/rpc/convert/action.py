@@ -137,7 +137,11 @@ def _set_times(message: action_pb2.Action, action: Action) -> None:
         set_timestamp(message.cancel_requested_time, action.cancel_requested_time_us)
 
 
-def query_of(request: runtime_service_pb2.ListActionsRequest, after_action_id: str) -> ActionQuery:
+def query_of(
+    request: runtime_service_pb2.ListActionsRequest | runtime_service_pb2.CancelActionsRequest,
+    after_action_id: str,
+    page_size_default: int = PAGE_SIZE_DEFAULT,
+) -> ActionQuery:
     wanted = request.filter
     earliest = microseconds(wanted.create_time_min) if wanted.HasField("create_time_min") else None
     latest = microseconds(wanted.create_time_max) if wanted.HasField("create_time_max") else None
@@ -151,6 +155,7 @@ def query_of(request: runtime_service_pb2.ListActionsRequest, after_action_id: s
         action_id_prefix=wanted.action_id_prefix,
         parent_id=wanted.parent_id,
         root_id=wanted.root_id,
-        page_size=request.page_size or PAGE_SIZE_DEFAULT,
+        queue=wanted.queue,
+        page_size=request.page_size or page_size_default,
         after_action_id=after_action_id,
     )

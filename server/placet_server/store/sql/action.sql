@@ -272,6 +272,7 @@ select * from action_records where key_digest = any (:key_digests::bytea[])
 where (cardinality(:capabilities::text[]) = 0 or capability = any (:capabilities::text[]))
   and (cardinality(:states::text[]) = 0 or state = any (:states::text[]))
   and (:requester::text is null or subject = :requester)
+  and (:queue::text is null or queue = :queue)
   and labels::jsonb @> :labels::jsonb
   and (:create_time_min_us::bigint is null or create_time_us >= :create_time_min_us)
   and (:create_time_max_us::bigint is null or create_time_us < :create_time_max_us)
@@ -413,6 +414,129 @@ marked as (
 )
 insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
 select tenant, action_id, sequence, 'cancel_requested', at, :event_body, receipt_digest from marked
+
+-- part: places
+-- Places in line of the actions in `item`, locked; those that somebody holds are passed over.
+ready_place as materialized (
+    select q.tenant, q.action_id
+    from item as r
+    join queue_ready as q on q.tenant = r.tenant and q.action_id = r.action_id
+    where num_nonnulls(r.tenant, r.action_id) = 2
+    order by q.action_id
+    for update of q skip locked
+),
+later_place as materialized (
+    select q.tenant, q.action_id
+    from item as r
+    join queue_delayed as q on q.tenant = r.tenant and q.action_id = r.action_id
+    where num_nonnulls(r.tenant, r.action_id) = 2
+    order by q.action_id
+    for update of q skip locked
+)
+
+-- name: request_cancel_many
+-- Mark of a tenant's actions these, if they are open, as to be cancelled, once each, with their events, and let their places in line expire. What
+-- somebody holds right now is passed over.
+with clock as materialized (
+    select coalesce(:now::timestamptz, statement_timestamp()) as at
+),
+item as materialized (
+    select :tenant::text as tenant, r.action_id from unnest(:action_ids::uuid[]) as r(action_id) where num_nonnulls(r.action_id) = 1
+),
+{places},
+target as materialized (
+    select a.tenant, a.action_id
+    from item as r
+    join actions as a on a.tenant = r.tenant and a.action_id = r.action_id
+    where (select count(*) from ready_place) + (select count(*) from later_place) >= 0
+      and num_nonnulls(r.tenant, r.action_id) = 2
+      and a.cancel_requested_time is null
+      and (a.state || '') in ('QUEUED', 'RUNNING', 'AMBIGUOUS')
+    order by a.action_id
+    for update of a skip locked
+),
+noted as (
+    update queue_ready as q
+    set expire_time = c.at
+    from target as t join ready_place as p using (tenant, action_id) cross join clock as c
+    where num_nonnulls(t.tenant, t.action_id) = 2 and q.tenant = t.tenant and q.action_id = t.action_id
+),
+noted_later as (
+    update queue_delayed as q
+    set expire_time = c.at
+    from target as t join later_place as p using (tenant, action_id) cross join clock as c
+    where num_nonnulls(t.tenant, t.action_id) = 2 and q.tenant = t.tenant and q.action_id = t.action_id
+),
+marked as (
+    update actions as a
+    set cancel_requested_time = c.at,
+        sequence = a.sequence + 1,
+        receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'cancel_requested', c.at, :event_body)
+    from target as t cross join clock as c
+    where num_nonnulls(t.tenant, t.action_id) = 2 and a.tenant = t.tenant and a.action_id = t.action_id
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, a.state, c.at
+),
+marked_event as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select tenant, action_id, sequence, 'cancel_requested', at, :event_body, receipt_digest from marked
+)
+select action_id, sequence, state, (extract(epoch from at) * 1000000)::bigint as time_us from marked
+
+-- name: close_many
+-- End of a tenant's ready actions these, as they were read, each with its event, because a cancel was asked for. What somebody holds right now is
+-- passed over.
+with clock as materialized (
+    select coalesce(:now::timestamptz, statement_timestamp()) as at
+),
+item as materialized (
+    select :tenant::text as tenant, r.*
+    from json_to_recordset(:items::json) as r(
+        action_id uuid, sequence bigint, lease_id uuid, state text, reason text, cause text, event_type text, event_body text)
+    where num_nonnulls(r.action_id, r.sequence) = 2
+),
+{places},
+target as materialized (
+    select a.tenant, a.action_id
+    from item as r
+    join actions as a on a.tenant = r.tenant and a.action_id = r.action_id
+    where (select count(*) from ready_place) + (select count(*) from later_place) >= 0
+      and num_nonnulls(r.tenant, r.action_id) = 2
+      and (a.state || '') = 'QUEUED'
+      and a.sequence = r.sequence
+    order by a.action_id
+    for update of a skip locked
+),
+closed as (
+    update actions as a
+    set state = r.state,
+        lease_id = r.lease_id,
+        reason = r.reason,
+        cause = r.cause,
+        message = null,
+        failure_code = null,
+        failure_category = null,
+        settle_time = case when r.state <> 'AMBIGUOUS' then c.at end,
+        sequence = a.sequence + 1,
+        receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, r.event_type, c.at, r.event_body)
+    from target as t join item as r using (tenant, action_id) cross join clock as c
+    where num_nonnulls(t.tenant, t.action_id) = 2 and a.tenant = t.tenant and a.action_id = t.action_id
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, r.event_type, r.event_body
+),
+gone as (
+    delete from queue_ready as q
+    using closed as x join ready_place as p using (tenant, action_id)
+    where num_nonnulls(x.tenant, x.action_id) = 2 and q.tenant = x.tenant and q.action_id = x.action_id
+),
+gone_later as (
+    delete from queue_delayed as q
+    using closed as x join later_place as p using (tenant, action_id)
+    where num_nonnulls(x.tenant, x.action_id) = 2 and q.tenant = x.tenant and q.action_id = x.action_id
+),
+closed_event as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select tenant, action_id, sequence, event_type, at, event_body, receipt_digest from closed
+)
+select action_id from closed
 
 -- name: close_queued
 -- End a ready action that nobody may run any more, with its event: a cancel was asked for, repeating is not safe any longer, or nobody began it.
