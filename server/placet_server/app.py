@@ -160,6 +160,7 @@ class PlacetServer:
             limiter=self._limiter,
             identity=await open_identity(self._config, token),
             validation=Validation(),
+            reader_stall_seconds=self._config.reader_stall_seconds,
         )
         announcer = Announcer(is_settling=self.kernel.is_settling)
         self._rpc = self._open_port(parts, announcer, release)

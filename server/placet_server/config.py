@@ -181,6 +181,9 @@ class Config(BaseSettings):
     watches_max: int = Field(
         1024, ge=1, le=100_000, description="Watching and waiting calls in flight, counted apart."
     )
+    reader_stall_seconds: float = Field(
+        60.0, gt=0, le=3600, description="A reader of a stream that takes nothing for so long is let go."
+    )
     tenant_share: float = Field(0.8, gt=0, le=1, description="Part of each limit that one tenant may have.")
     receive_bytes_max: int = Field(20 * MIB, ge=4 * MIB, le=64 * MIB, description="Largest message, bytes.")
     metadata_bytes_max: int = Field(

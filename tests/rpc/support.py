@@ -98,6 +98,7 @@ class Setup:
     metrics: Metrics = field(default_factory=Metrics)
     tracing: Tracing | None = None
     announcer: Announcer | None = None
+    reader_stall_seconds: float = 60.0
     servicer: object | None = None
     transport: dict[str, Any] = field(default_factory=dict)
     channel_credentials: grpc.ChannelCredentials | None = None
@@ -138,6 +139,7 @@ async def serving(setup: Setup | None = None) -> AsyncIterator[Running]:
         limiter=setup.limiter,
         identity=setup.identity or Identity(setup.tokens),
         validation=Validation(),
+        reader_stall_seconds=setup.reader_stall_seconds,
     )
     servicer = setup.servicer or Chosen(setup.behaviour)
     interceptor = Interceptor(chosen_methods(servicer), parts)

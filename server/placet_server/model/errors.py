@@ -431,6 +431,9 @@ class StateConflict(PlacetError):
         return f"This may not be done to an action that is {self.state} ({self.rule})."
 
 
+READER_STALLED = "reader_stalled"
+
+
 @dataclass(kw_only=True, eq=False)
 class Overloaded(PlacetError):
     reason: ClassVar[str] = "OVERLOADED"
@@ -440,9 +443,10 @@ class Overloaded(PlacetError):
     retry_delay_seconds: float | None = 1.0
 
     def text(self) -> str:
+        if self.limit == READER_STALLED:
+            return f"The stream was not read for {self.limit_max} s; go on after its last cursor."
         return (
-            f"The server is at its limit of {self.limit_max} {self.limit}; nothing was "
-            "stored, send the same request again."
+            f"The server is at its limit of {self.limit_max} {self.limit}; nothing was stored, send it again."
         )
 
 

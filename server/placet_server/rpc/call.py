@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import grpc
 from google.protobuf.message import Message
 
 from placet_server.model.caller import Caller
+from placet_server.model.errors import READER_STALLED, Overloaded
 from placet_server.telemetry.tracing import incoming_trace
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -132,12 +134,16 @@ def closing(items: AsyncIterator[Item]) -> AbstractAsyncContextManager[AsyncIter
     return aclosing(cast("AsyncGenerator[Item, None]", items))
 
 
-async def stream(rpc: Rpc[Any]) -> None:
-    """Writes what the handler of a streaming method yields. Raises CallerGone."""
+async def stream(rpc: Rpc[Any], stall_seconds: float) -> None:
+    """Writes what the handler of a streaming method yields: the next once the reader took the last, so that a slow one
+    holds up nobody but itself. Raises CallerGone; Overloaded, if it takes nothing for so long."""
     made: AsyncIterator[Message] = rpc.method.handler(rpc)
     async with closing(made) as responses:
         async for response in responses:
             try:
-                await rpc.context.write(response.SerializeToString())
+                async with asyncio.timeout(stall_seconds):
+                    await rpc.context.write(response.SerializeToString())
+            except TimeoutError:
+                raise Overloaded(limit=READER_STALLED, limit_max=math.ceil(stall_seconds)) from None
             except grpc.aio.InternalError as error:
                 raise CallerGone from error

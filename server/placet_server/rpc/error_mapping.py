@@ -16,6 +16,7 @@ from placet_server.rpc.status import wire_status
 
 log = logging.getLogger("placet.rpc")
 
+STATUS_SECONDS = 10.0
 _STORE_LOG_SECONDS = 5.0
 # The transport's clock of deadlines and the one that tells the time left are not the same.
 _DEADLINE_SECONDS = 0.01
@@ -65,7 +66,12 @@ async def abort(rpc: Rpc[Any], failure: PlacetError) -> None:
     rpc.reason = failure.reason
     if rpc.announcement is not None:
         await rpc.announcement
-    await rpc.context.abort(status.code, status.message, status.trailers)
+    try:
+        async with asyncio.timeout(STATUS_SECONDS):
+            await rpc.context.abort(status.code, status.message, status.trailers)
+    except TimeoutError:
+        # Who takes no messages takes no status either.
+        raise asyncio.CancelledError from None
 
 
 def _code_of_leaving(rpc: Rpc[Any]) -> grpc.StatusCode:

@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the layers need."""
+    """What the layers need. `reader_stall_seconds`: a reader of a stream that takes nothing for so long is let go."""
 
     telemetry: Callable[[Method], Observed]
     limiter: Limiter
     identity: Identity
     validation: Validation
+    reader_stall_seconds: float = 60.0
 
 
 class Interceptor(grpc.GenericRpcHandler):
@@ -92,7 +93,7 @@ def _answering(method: Method, parts: Parts) -> _Served:
                     tenant = gauge.enter_tenant(caller.tenant)
                     check(rpc, raw)
                     if streaming:
-                        await stream(rpc)
+                        await stream(rpc, parts.reader_stall_seconds)
                         response = None
                     else:
                         response = (await handler(rpc)).SerializeToString()

@@ -13,6 +13,7 @@ close     the same for a ready row, which has no lease
 outcome   what a row means to its caller
 lane      chunks and progress, in the handler's order
 cursor    where a watcher stands
+share     what many read at the same moment, read once
 watch     an action's events from a cursor: history, then live
 feed      the events of a tenant; feed_cursor: where a reader of it stands; feed_tail: its newest rows
 read      get, list, wait

@@ -12,6 +12,7 @@ from placet_server.core.publication.feed_tail import FeedTail
 from placet_server.core.publication.hub import Hub
 from placet_server.core.publication.lane_writer import LaneWriter
 from placet_server.core.publication.relay import Relay
+from placet_server.core.publication.share import SharedReads
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.line import Line
 from placet_server.store.batch import BatchWriter
@@ -29,6 +30,7 @@ class Journal:
     `relay`: what is told to other processes; `hub` and `doorbell` tell through it. `alarm`: wakes the sweep here.
     `reattach_grace_seconds`: how long an executed action that is ready again is left to its caller.
     `note_dead`: told of each dead letter, its queue and its reason.
+    `shared`: what the watchers of an action read together.
     `feed_tail`: when its index last learned of the newest rows."""
 
     pool: Pool
@@ -43,6 +45,7 @@ class Journal:
     alarm: Alarm = field(default_factory=Alarm)
     boundary: Boundary = field(default_factory=Boundary)
     note_dead: Callable[[str, str], None] = field(default=_unnoted)
+    shared: SharedReads = field(default_factory=SharedReads)
     feed_tail: FeedTail = field(default_factory=FeedTail)
     poll_seconds: float = 0.25
     reattach_grace_seconds: float = 10.0

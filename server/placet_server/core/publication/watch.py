@@ -8,6 +8,7 @@ read to its end."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -44,18 +45,20 @@ async def watch_action(
     Raises NotFound, MalformedRequest, CursorExpired.
     """
     position = decode(action_id, after_cursor)
-    action = await get_action(journal, caller, action_id, full=False)
+    action = await _action(journal, caller, action_id, full=False)
     if position.sequence > action.sequence or position.attempt > action.attempt:
         raise CursorExpired(oldest_cursor=encode(action_id, Position()))
     known_sequence, loop = action.sequence, asyncio.get_running_loop()
     was_settled = action.state in TERMINAL
     spoke = loop.time()
-    replaying = True
+    replaying, polls = True, False
     while True:
         last_round = until is not None and until.done()
         subscription = journal.hub.subscribe(action_id)
         try:
-            batch, more = await _read(journal, caller.tenant, action_id, position)
+            batch, more = await _read(
+                journal, caller.tenant, action_id, position, polls=polls and not last_round
+            )
             for stored in batch:
                 position = _after(position, stored)
                 replayed = replaying and (
@@ -77,28 +80,39 @@ async def watch_action(
             if loop.time() - spoke >= journal.idle_checkpoint_seconds:
                 spoke = loop.time()
                 yield IdleCheckpoint(action_id=action_id, cursor=encode(action_id, position))
-            await _wait(journal, action_id, subscription, until)
+            polls = await _wait(journal, action_id, subscription, until)
         finally:
             journal.hub.unsubscribe(action_id, subscription)
 
 
 async def _read(
-    journal: Journal, tenant: str, action_id: str, position: Position
+    journal: Journal, tenant: str, action_id: str, position: Position, *, polls: bool
 ) -> tuple[list[StoredEvent], bool]:
-    """What follows the position, in the order in which it is told, and whether there is more to read at
-    once.
+    """What follows the position, in the order in which it is told, and whether there is more to read at once. Read
+    together with whoever else stands there; `polls`: no news were heard of.
     """
-    async with journal.pool.connection() as connection:
-        stored = await events.read(
-            connection,
-            tenant=tenant,
-            action_id=action_id,
-            after_sequence=position.sequence,
-            after_attempt=position.attempt,
-            after_number=position.number,
-            count_max=PAGE_MAX,
-            bytes_max=PAGE_BYTES_MAX,
-        )
+    key = (tenant, action_id, position)
+    if polls and journal.shared.was_quiet(key, journal.poll_seconds / 2):
+        return [], False
+
+    async def ask() -> list[StoredEvent]:
+        began = time.monotonic()
+        async with journal.pool.connection() as connection:
+            stored = await events.read(
+                connection,
+                tenant=tenant,
+                action_id=action_id,
+                after_sequence=position.sequence,
+                after_attempt=position.attempt,
+                after_number=position.number,
+                count_max=PAGE_MAX,
+                bytes_max=PAGE_BYTES_MAX,
+            )
+        if not stored:
+            journal.shared.note_quiet(key, began)
+        return stored
+
+    stored = await journal.shared.read(key, ask)
     life = [s for s in stored if s.sequence]
     lane = [s for s in stored if not s.sequence]
     lane_is_whole = len(lane) < PAGE_MAX and sum(_bytes(s.body) for s in lane) < PAGE_BYTES_MAX
@@ -114,7 +128,7 @@ async def _is_newest(
         return False
     if orjson.loads(settled.body)["kind"] == "SUCCEEDED":
         return True
-    action = await get_action(journal, caller, action_id, full=False)
+    action = await _action(journal, caller, action_id, full=False)
     return action.sequence == settled.sequence
 
 
@@ -154,7 +168,7 @@ async def _event(
 ) -> Event:
     body = body_of(stored.type, stored.create_time_us, stored.body)
     if stored.type == EventType.SETTLED.value and body["kind"] == "SUCCEEDED":
-        action: Action = await get_action(journal, caller, action_id, full=True)
+        action = await _action(journal, caller, action_id, full=True)
         body["output_json"] = action.output_json
     return Event(
         action_id=action_id,
@@ -169,6 +183,12 @@ async def _event(
     )
 
 
+async def _action(journal: Journal, caller: Caller, action_id: str, *, full: bool) -> Action:
+    """Read together with whoever else asks."""
+    key = (caller.tenant, action_id, full)
+    return await journal.shared.read(key, lambda: get_action(journal, caller, action_id, full=full))
+
+
 def body_of(type_: str, create_time_us: int, text: str) -> dict[str, Any]:
     """As told: with what follows from what is stored."""
     body: dict[str, Any] = orjson.loads(text)
@@ -179,10 +199,12 @@ def body_of(type_: str, create_time_us: int, text: str) -> dict[str, Any]:
 
 async def _wait(
     journal: Journal, action_id: str, subscription: asyncio.Future[None], until: asyncio.Future[Any] | None
-) -> None:
+) -> bool:
+    """Whether nothing was heard of in that time."""
     if until is None:
         await journal.hub.wait(action_id, subscription, journal.poll_seconds)
-        return
+        return not subscription.done()
     await asyncio.wait(
         (subscription, until), timeout=journal.poll_seconds, return_when=asyncio.FIRST_COMPLETED
     )
+    return not subscription.done()
