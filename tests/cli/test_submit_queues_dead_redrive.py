@@ -92,6 +92,8 @@ def test_queues_show_what_waits_until_nothing_does(cli: CommandLine) -> None:
         "paused": False,
         "paused_reason": "",
         "pause_time": None,
+        "claims_per_second": 0.0,
+        "settles_per_second": 0.0,
     } == found
     assert "nightly  0      1" in cli("queues").out
     assert "in queue nightly, not before 2035-01-31T02:00:00" in cli("show", action_id, "--events").out

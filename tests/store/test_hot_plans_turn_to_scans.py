@@ -78,6 +78,7 @@ LOOP_INDEXES = KEYS | {
     "actions_ambiguous",
     "actions_running",
     "instances_pkey",
+    "queue_counts_pkey",
     "queue_ready_expire",
     "queue_delayed_expire",
     "queue_delayed_order",

@@ -25,8 +25,9 @@ def queues(
     """Queues: what waits, and how long; pause and resume.
 
     A queue is listed while something waits in it, or while it is paused. READY is due and waits for a server, DELAYED
-    waits for its time. UNROUTABLE, shown where there is any, is what of READY no living server takes: see
-    `placet servers`.
+    waits for its time. BEGIN/S and END/S, shown where there are any, are attempts that began and actions that ended
+    in a second, in the last whole minute. UNROUTABLE, shown where there is any, is what of READY no living server
+    takes: see `placet servers`.
 
     \b
     Examples:
@@ -49,6 +50,8 @@ def queues(
         print_document({"queues": found})
         return
     shown = ["QUEUE", "READY", "DELAYED", "OLDEST"]
+    if any(queue["claims_per_second"] or queue["settles_per_second"] for queue in found):
+        shown += ["BEGIN/S", "END/S"]
     if any(queue["unroutable"] for queue in found):
         shown += ["UNROUTABLE"]
     if any(queue["paused"] for queue in found):
@@ -134,10 +137,16 @@ def _row(queue: dict[str, Any]) -> dict[str, str]:
         "READY": _count(queue["ready"]),
         "DELAYED": _count(queue["delayed"]),
         "OLDEST": "" if oldest is None else span_text(oldest),
+        "BEGIN/S": _rate(queue["claims_per_second"]),
+        "END/S": _rate(queue["settles_per_second"]),
         "UNROUTABLE": _count(queue["unroutable"]),
         "PAUSED": (queue["pause_time"] or "paused")[:19].replace("T", " ") if queue["paused"] else "",
         "REASON": queue["paused_reason"],
     }
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.1f}" if rate else ""
 
 
 def _count(count: int) -> str:

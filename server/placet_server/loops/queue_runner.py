@@ -20,6 +20,8 @@ class QueueRunner:
         await repeat("queue_runner", self.step, self._dispatcher.settings.poll_seconds, self._pause)
 
     async def step(self) -> bool:
+        if self._dispatcher.counts.is_due():
+            await self._dispatcher.write_counts()
         return await self._dispatcher.run_once(self._rung)
 
     async def _pause(self, seconds: float) -> None:

@@ -55,6 +55,7 @@ class QueueDepth:
     """`oldest_seconds`: how long the longest-waiting head of a line has been due; None when nothing is.
 
     `unroutable`: of what is ready, as much as no living server takes.
+    Rates are of the last whole minute, over all servers.
     `pause_time_us`: since when it is paused, for the tenant or for all; None if it is not.
     """
 
@@ -65,6 +66,8 @@ class QueueDepth:
     oldest_seconds: float | None
     pause_time_us: int | None = None
     paused_reason: str = ""
+    claims_per_second: float = 0.0
+    settles_per_second: float = 0.0
 
 
 async def list_lines(
@@ -213,6 +216,8 @@ async def summarize(
             oldest_seconds=None if r["oldest_seconds"] is None else max(0.0, r["oldest_seconds"]),
             pause_time_us=r["pause_time_us"],
             paused_reason=r["paused_reason"] or "",
+            claims_per_second=r["claims_per_second"],
+            settles_per_second=r["settles_per_second"],
         )
         for r in await connection.fetch(query.sql, *arguments)
     ]

@@ -404,6 +404,16 @@ CREATE TABLE public.manifests (
     CONSTRAINT manifests_version_check CHECK ((length(version) <= 32))
 );
 
+CREATE TABLE public.queue_counts (
+    minute timestamp with time zone NOT NULL,
+    queue text NOT NULL,
+    tenant text NOT NULL,
+    boot_id uuid NOT NULL,
+    claimed bigint NOT NULL,
+    settled bigint NOT NULL
+)
+WITH (fillfactor='80');
+
 CREATE TABLE public.queue_delayed (
     tenant text NOT NULL,
     action_id uuid NOT NULL,
@@ -532,6 +542,9 @@ ALTER TABLE ONLY public.lineage
 
 ALTER TABLE ONLY public.manifests
     ADD CONSTRAINT manifests_pkey PRIMARY KEY (tenant, name);
+
+ALTER TABLE ONLY public.queue_counts
+    ADD CONSTRAINT queue_counts_pkey PRIMARY KEY (minute, queue, tenant, boot_id);
 
 ALTER TABLE ONLY public.queue_delayed
     ADD CONSTRAINT queue_delayed_pkey PRIMARY KEY (tenant, action_id);

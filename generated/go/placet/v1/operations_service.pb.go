@@ -346,9 +346,13 @@ type Queue struct {
 	// As given with the pause; if there are two, with that of all tenants.
 	PausedReason string `protobuf:"bytes,7,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
 	// Since when; unset unless paused.
-	PauseTime     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=pause_time,json=pauseTime,proto3" json:"pause_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PauseTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=pause_time,json=pauseTime,proto3" json:"pause_time,omitempty"`
+	// Attempts that began in it, on all servers: the mean of the last whole minute, to some seconds.
+	ClaimsPerSecond float64 `protobuf:"fixed64,9,opt,name=claims_per_second,json=claimsPerSecond,proto3" json:"claims_per_second,omitempty"`
+	// Actions that ended after an attempt from it, likewise.
+	SettlesPerSecond float64 `protobuf:"fixed64,10,opt,name=settles_per_second,json=settlesPerSecond,proto3" json:"settles_per_second,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Queue) Reset() {
@@ -435,6 +439,20 @@ func (x *Queue) GetPauseTime() *timestamppb.Timestamp {
 		return x.PauseTime
 	}
 	return nil
+}
+
+func (x *Queue) GetClaimsPerSecond() float64 {
+	if x != nil {
+		return x.ClaimsPerSecond
+	}
+	return 0
+}
+
+func (x *Queue) GetSettlesPerSecond() float64 {
+	if x != nil {
+		return x.SettlesPerSecond
+	}
+	return 0
 }
 
 // Request of ListServers.
@@ -711,7 +729,7 @@ const file_placet_v1_operations_service_proto_rawDesc = "" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\"=\n" +
 	"\x13ResumeQueueResponse\x12&\n" +
-	"\x05queue\x18\x01 \x01(\v2\x10.placet.v1.QueueR\x05queue\"\x96\x02\n" +
+	"\x05queue\x18\x01 \x01(\v2\x10.placet.v1.QueueR\x05queue\"\xf0\x02\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\x03R\x05ready\x12\x18\n" +
@@ -723,7 +741,10 @@ const file_placet_v1_operations_service_proto_rawDesc = "" +
 	"\x06paused\x18\x06 \x01(\bR\x06paused\x12#\n" +
 	"\rpaused_reason\x18\a \x01(\tR\fpausedReason\x129\n" +
 	"\n" +
-	"pause_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tpauseTime\"P\n" +
+	"pause_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tpauseTime\x12*\n" +
+	"\x11claims_per_second\x18\t \x01(\x01R\x0fclaimsPerSecond\x12,\n" +
+	"\x12settles_per_second\x18\n" +
+	" \x01(\x01R\x10settlesPerSecond\"P\n" +
 	"\x12ListServersRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +

@@ -184,6 +184,8 @@ class Queue(_message.Message):
     PAUSED_FIELD_NUMBER: _builtins.int
     PAUSED_REASON_FIELD_NUMBER: _builtins.int
     PAUSE_TIME_FIELD_NUMBER: _builtins.int
+    CLAIMS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    SETTLES_PER_SECOND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Lower-case name."""
     ready: _builtins.int
@@ -196,6 +198,10 @@ class Queue(_message.Message):
     """Nothing of it begins, for the tenant that was asked for or for all; what pauses one tenant is not seen by who asks for all."""
     paused_reason: _builtins.str
     """As given with the pause; if there are two, with that of all tenants."""
+    claims_per_second: _builtins.float
+    """Attempts that began in it, on all servers: the mean of the last whole minute, to some seconds."""
+    settles_per_second: _builtins.float
+    """Actions that ended after an attempt from it, likewise."""
     @_builtins.property
     def oldest(self) -> _duration_pb2.Duration:
         """How long the longest-waiting head of a line has been due; unset when nothing is."""
@@ -215,10 +221,12 @@ class Queue(_message.Message):
         paused: _builtins.bool = ...,
         paused_reason: _builtins.str = ...,
         pause_time: _timestamp_pb2.Timestamp | None = ...,
+        claims_per_second: _builtins.float = ...,
+        settles_per_second: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["oldest", b"oldest", "pause_time", b"pause_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delayed", b"delayed", "name", b"name", "oldest", b"oldest", "pause_time", b"pause_time", "paused", b"paused", "paused_reason", b"paused_reason", "ready", b"ready", "unroutable", b"unroutable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims_per_second", b"claims_per_second", "delayed", b"delayed", "name", b"name", "oldest", b"oldest", "pause_time", b"pause_time", "paused", b"paused", "paused_reason", b"paused_reason", "ready", b"ready", "settles_per_second", b"settles_per_second", "unroutable", b"unroutable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -215,6 +215,20 @@ export declare type Queue = Message<"placet.v1.Queue"> & {
    * @generated from field: google.protobuf.Timestamp pause_time = 8;
    */
   pauseTime?: Timestamp | undefined;
+
+  /**
+   * Attempts that began in it, on all servers: the mean of the last whole minute, to some seconds.
+   *
+   * @generated from field: double claims_per_second = 9;
+   */
+  claimsPerSecond: number;
+
+  /**
+   * Actions that ended after an attempt from it, likewise.
+   *
+   * @generated from field: double settles_per_second = 10;
+   */
+  settlesPerSecond: number;
 };
 
 /**

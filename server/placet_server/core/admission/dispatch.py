@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from placet.app import Tool
 from placet_server.core.admission.dispatch_slot import Slots
+from placet_server.core.admission.queue_counts import QueueCounts
 from placet_server.core.admission.slot import Granted, claim_in_slots
 from placet_server.core.admission.take import Taken, take
 from placet_server.core.execution.fairness import share_out
@@ -81,6 +82,7 @@ class Dispatcher:
     def __init__(self, kernel: Kernel, *, pool: Pool, settings: QueueSettings) -> None:
         self.settings = settings
         self.is_claiming = False
+        self.counts = QueueCounts()
         self._kernel = kernel
         self._engine = kernel.engine
         self._pool = pool
@@ -116,6 +118,10 @@ class Dispatcher:
     def is_busy(self) -> bool:
         """Something is claimed, or about to be, that has not ended here."""
         return self.is_claiming or self._slots.running + self._slots.lent > 0
+
+    async def write_counts(self) -> None:
+        """Raises StoreUnavailable."""
+        await self.counts.write(self._engine.journal)
 
     def look_seconds(self) -> float:
         """Until lines are looked for again, whether the doorbell rings or not."""
@@ -331,7 +337,16 @@ class Dispatcher:
             _log.exception("a claimed action cannot be started", extra={"action_id": action.action_id})
             slot.end()
             return
-        task.add_done_callback(lambda _: slot.end())
+        queue_name, tenant = action.queue or QUEUE_DEFAULT, action.requester.tenant
+        self.counts.claimed(queue_name, tenant)
+        run = self._engine.runs.get(action.action_id)
+
+        def ended(task: asyncio.Task[object]) -> None:
+            slot.end()
+            if run is not None and run.task is task and run.has_ended_its_action:
+                self.counts.settled(queue_name, tenant)
+
+        task.add_done_callback(ended)
         if held is not None:
             engine = self._engine
             engine.slots.give_back_after(engine.supervisor, engine.journal, task, held)

@@ -14,6 +14,7 @@ from placet_server.core.execution.timers import Timer, TimerWheel
 from placet_server.model.action import Action, OnCallerGone
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
+from placet_server.model.lifecycle import TERMINAL
 
 
 class Work(NamedTuple):
@@ -88,6 +89,12 @@ class Run:
     def is_finished(self) -> bool:
         """Its verdict is durable, or nothing more will be known of it here."""
         return self._answer is not None
+
+    @property
+    def has_ended_its_action(self) -> bool:
+        """Its verdict is durable, and no further attempt follows."""
+        action = None if self._answer is None else self._answer[0]
+        return action is not None and action.state in TERMINAL
 
     @property
     def cancelled(self) -> asyncio.Event:

@@ -15,6 +15,8 @@ def queue_message(depth: QueueDepth) -> pb.Queue:
         delayed=depth.delayed,
         unroutable=depth.unroutable,
         oldest=oldest,
+        claims_per_second=depth.claims_per_second,
+        settles_per_second=depth.settles_per_second,
         paused=depth.pause_time_us is not None,
         paused_reason=depth.paused_reason,
         pause_time=None if depth.pause_time_us is None else timestamp(depth.pause_time_us),

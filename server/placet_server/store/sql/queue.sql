@@ -306,7 +306,7 @@ moved as (
 select count(*) from moved
 
 -- name: summarize
--- How deep queues are, counted to a bound, how much of that no server takes, since when the longest-waiting head of a line is due, and whether they
+-- How deep queues are, counted to a bound, how fast they are worked off, how much of that no server takes, since when the longest-waiting head of a line is due, and whether they
 -- are paused; tenant NULL is every tenant's, the operator's, and queue NULL all queues.
 with recursive {lines},
 served as materialized (
@@ -353,15 +353,25 @@ pause as (
     from queue_pauses
     where tenant = '-' or tenant = :owner
     order by queue, tenant <> '-'
+),
+-- Of the last whole minute.
+flow as (
+    select queue, sum(claimed) / 60.0 as claims, sum(settled) / 60.0 as settles
+    from queue_counts
+    where minute = date_trunc('minute', coalesce(:now::timestamptz, statement_timestamp())) - interval '1 minute'
+      and (:owner::text is null or tenant = :owner)
+    group by queue
 )
 select
     queue, least(coalesce(r.count, 0), :count_max)::bigint as ready, least(coalesce(d.count, 0), :count_max)::bigint as delayed,
     least(coalesce(r.unroutable, 0), :count_max)::bigint as unroutable,
     extract(epoch from coalesce(:now::timestamptz, statement_timestamp()) - r.ready_time)::double precision as oldest_seconds,
-    p.reason as paused_reason, (extract(epoch from p.pause_time) * 1000000)::bigint as pause_time_us
+    p.reason as paused_reason, (extract(epoch from p.pause_time) * 1000000)::bigint as pause_time_us,
+    coalesce(f.claims, 0)::double precision as claims_per_second, coalesce(f.settles, 0)::double precision as settles_per_second
 from ready as r
 full join delayed as d using (queue)
 full join pause as p using (queue)
+left join flow as f using (queue)
 where :name::text is null or queue = :name
 order by queue
 limit :queues_max
