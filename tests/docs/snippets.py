@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ COMMAND_SECONDS = 60
 
 _BLOCK = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _SERVER = re.compile(r"\s*(\w+=\S+ )*placet (dev|serve)\b")
+_CONNECTOR = re.compile(r"\s*placet connect\b.* --port (\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +75,23 @@ def local_links(document: str) -> list[str]:
     ]
 
 
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
 class Desk:
-    """A folder where a document is followed: its files are written, its commands run, one server at a time."""
+    """A folder where a document is followed: its files are written, its commands run, one server at a time, and as many
+    connectors as it begins, on free ports in the place of those that it names.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._server: subprocess.Popen[str] | None = None
+        self._connectors: list[subprocess.Popen[str]] = []
+        self._ports: dict[str, str] = {}
         self._log: IO[str] | None = None
         self._code = 0
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PLACET_")}
@@ -101,6 +114,16 @@ class Desk:
                     self._type(command)
 
     def _type(self, command: Command) -> None:
+        found = _CONNECTOR.match(command.line)
+        if found is not None:
+            self._ports[found[1]] = str(_free_port())
+        for written, actual in self._ports.items():
+            command = Command(
+                line=command.line.replace(written, actual), output=command.output.replace(written, actual)
+            )
+        if found is not None:
+            self._connect(command)
+            return
         if _SERVER.match(command.line):
             self._serve(command)
             return
@@ -137,6 +160,25 @@ class Desk:
         assert self._server.poll() is None, f"it has ended{self._server_said()}"
         assert self._is_ready(), f"it is not ready{self._server_said()}"
 
+    def _connect(self, command: Command) -> None:
+        """What it says is one line."""
+        log = (self.folder / f"connector-{len(self._connectors)}.log").open("w", encoding="utf-8")
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {command.line}"],
+            cwd=self.folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        log.close()
+        self._connectors.append(process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        said = f"$ {command.line}\n{line}{Path(log.name).read_text(encoding='utf-8')}"
+        assert matches(command.output, line), f"{said}\nThe document says:\n{command.output}"
+
     def _is_ready(self) -> bool:
         asked = subprocess.run(
             ["placet", "health", "--wait", "5s"],
@@ -155,7 +197,14 @@ class Desk:
         )
 
     def close(self) -> None:
-        """End the server, if one runs."""
+        """End what runs."""
+        for process in self._connectors:
+            process.terminate()
+        for process in self._connectors:
+            process.wait(60)
+            if process.stdout is not None:
+                process.stdout.close()
+        self._connectors.clear()
         if self._server is not None:
             self._server.terminate()
             self._server.wait(60)

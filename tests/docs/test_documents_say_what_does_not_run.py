@@ -34,6 +34,13 @@ def test_every_command_prints_what_the_document_says(desk: Desk, document: str) 
     desk.follow(document)
 
 
+def test_two_services_work_together_as_their_guide_says(desk: Desk) -> None:
+    folder = "examples/two_services"
+    for name in ("payments.py", "warehouse.py"):
+        shutil.copy(ROOT / folder / name, desk.folder)
+    desk.follow(f"{folder}/README.md")
+
+
 def test_the_go_program_compiles(tmp_path: Path) -> None:
     need("go version")
     program = next(block for block in blocks("docs/first-tool.md") if block.file == "main.go")

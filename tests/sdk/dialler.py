@@ -117,7 +117,7 @@ class Dialler:
         self, capability: str, value: Any = None, *, seconds: float = 30.0, **said: Any
     ) -> pb.InvokeStart:
         whole = duration_pb2.Duration()
-        whole.FromNanoseconds(int(seconds * 1e9))
+        whole.seconds, whole.nanos = int(seconds), int(seconds % 1 * 1e9)
         action_id = said.pop("action_id", None) or str(uuid.uuid4())
         fields: dict[str, Any] = {
             "attempt": 1,

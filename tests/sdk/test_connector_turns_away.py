@@ -43,6 +43,8 @@ async def test_what_cannot_be_begun_is_not_accepted() -> None:
         # What was compared with another boot's contract was not compared with this one's.
         ({"boot_id": str(uuid.uuid4())}, grpc.StatusCode.FAILED_PRECONDITION),
         ({"seconds": 0}, grpc.StatusCode.DEADLINE_EXCEEDED),
+        ({"seconds": 1e12}, grpc.StatusCode.INVALID_ARGUMENT),
+        ({"seconds": -1}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"action_id": "me"}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"attempt": 0}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"provider_cursor_json": "{"}, grpc.StatusCode.INVALID_ARGUMENT),
@@ -207,6 +209,7 @@ async def test_keys_are_read_again_for_a_new_one_but_not_for_everyone_who_makes_
         ("0.0.0.0", {"unchecked": True, "plaintext": True}, "anybody"),
         ("0.0.0.0", {"unchecked": True, "tls": Tls(certificate=b"", key=b"")}, "anybody"),
         ("127.0.0.1", {"unchecked": True, "jwks": "keys.json"}, "exclude"),
+        ("127.0.0.1", {"placet": "localhost:1", "jwks": "keys.json"}, "exclude"),
         ("127.0.0.1", {"jwks": "keys.json"}, "keys.json"),
         ("127.0.0.1", {}, "whose tokens count"),
         ("127.0.0.1", {"unchecked": True, "concurrency_max": 0}, "concurrency_max"),
@@ -216,6 +219,8 @@ def test_who_would_serve_anybody_does_not_serve(
     host: str, options: ServeOptions, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for name in ("PLACET_TARGET", "PLACET_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
     with pytest.raises(ServeError, match=said):
         settings_of(Errands().app, host, 0, options)
 

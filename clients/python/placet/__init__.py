@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from placet.errors import PlacetError
     from placet.failure import CallFailed, CallOutcome, Cancelled, DeclarationError, Failure
     from placet.lookup import Committed, LookupContext, NotCommitted, NotKnown
+    from placet.requests import Connector
     from placet.result import CancelCount, Result, Submitted
 
 # Imported on first use: whoever only calls needs no pydantic, whoever only declares needs no gRPC.
@@ -34,6 +35,7 @@ _HOMES = {
     "Cancelled": "failure",
     "Client": "client",
     "Committed": "lookup",
+    "Connector": "requests",
     "Context": "context",
     "Credentials": "contract",
     "DeclarationError": "failure",
@@ -62,6 +64,7 @@ __all__ = [
     "Cancelled",
     "Client",
     "Committed",
+    "Connector",
     "Context",
     "Credentials",
     "DeclarationError",

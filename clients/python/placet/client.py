@@ -14,7 +14,16 @@ from placet.batch import Answer, Submission
 from placet.connection import Address, Tls, Token, find_address
 from placet.feed import FeedFollower, FeedStream
 from placet.follow import Follower
-from placet.requests import CallArguments, CallOptions, Place, Seconds, SubmitArguments, VerdictWord, Which
+from placet.requests import (
+    CallArguments,
+    CallOptions,
+    Connector,
+    Place,
+    Seconds,
+    SubmitArguments,
+    VerdictWord,
+    Which,
+)
 from placet.result import CancelCount, Result, Submitted
 from placet.resume import ResumeFollower, resume
 from placet.retry import Deadline, RetryPolicy
@@ -397,13 +406,17 @@ class Client(Sender):
         self,
         subject: App | capability_pb2.Manifest,
         *,
+        connector: Connector | str | None = None,
         validate_only: bool = False,
         expected_digest: str = "",
         timeout: float = READ_SECONDS,
     ) -> catalog_service_pb2.AdmitManifestResponse:
-        """Admit an app or manifest whole, or not at all; `validate_only` changes nothing and reports every problem."""
+        """Admit an app or manifest whole, or not at all; `validate_only` changes nothing and reports every problem.
+
+        `connector`: the process that serves it, host:port; without, it is this server's own process.
+        """
         request = requests.admit_request(
-            subject, validate_only=validate_only, expected_digest=expected_digest
+            subject, connector=connector, validate_only=validate_only, expected_digest=expected_digest
         )
         response: catalog_service_pb2.AdmitManifestResponse = self._ask("AdmitManifest", request, timeout)
         return response

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
+from placet.connection import is_local
 from placet.v1 import (
     action_pb2,
     capability_pb2,
@@ -35,6 +36,18 @@ _DURABILITY = {
     "shared": action_pb2.DURABILITY_CLASS_SHARED,
 }
 _VERDICT = {"done": recovery_service_pb2.VERDICT_DONE, "not_done": recovery_service_pb2.VERDICT_NOT_DONE}
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """Where Placet finds who serves a manifest: host:port. `tls_server_name`: the name in its certificate, if that is
+    not the host. `plaintext` None: on loopback.
+    """
+
+    target: str
+    _: KW_ONLY
+    tls_server_name: str = ""
+    plaintext: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,12 +381,24 @@ def _dead_letters(
 
 
 def admit_request(
-    subject: Any, *, validate_only: bool, expected_digest: str
+    subject: Any, *, connector: Connector | str | None, validate_only: bool, expected_digest: str
 ) -> catalog_service_pb2.AdmitManifestRequest:
     """`subject` is a manifest or has one (an App)."""
-    manifest = subject if isinstance(subject, capability_pb2.Manifest) else subject.manifest()
+    manifest = capability_pb2.Manifest()
+    manifest.CopyFrom(subject if isinstance(subject, capability_pb2.Manifest) else subject.manifest())
+    if connector is not None:
+        manifest.ClearField("local")
+        manifest.connector.CopyFrom(_connector_address(connector))
     return catalog_service_pb2.AdmitManifestRequest(
         manifest=manifest, validate_only=validate_only, expected_digest=expected_digest
+    )
+
+
+def _connector_address(connector: Connector | str) -> capability_pb2.ConnectorAddress:
+    where = Connector(connector) if isinstance(connector, str) else connector
+    plaintext = is_local(where.target) if where.plaintext is None else where.plaintext
+    return capability_pb2.ConnectorAddress(
+        target=where.target, tls_server_name=where.tls_server_name, plaintext=plaintext
     )
 
 

@@ -61,6 +61,20 @@ def admit(
     validate_only: Annotated[
         bool, typer.Option("--validate-only", help="Report every problem and change nothing.")
     ] = False,
+    connector: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where `placet connect` serves it. Default: in the server.",
+            show_default=False,
+        ),
+    ] = None,
+    connector_name: Annotated[
+        str, typer.Option(help="The name in its certificate, if that is not the host.", show_default=False)
+    ] = "",
+    connector_plaintext: Annotated[
+        bool, typer.Option("--connector-plaintext", help="Without TLS beyond loopback, for a mesh.")
+    ] = False,
     expected_digest: Annotated[
         str, typer.Option(metavar="HEX", help="Only if this manifest is the one that is replaced.")
     ] = "",
@@ -73,14 +87,23 @@ def admit(
     Examples:
       placet app admit --app shop:app --validate-only
       placet app admit --app shop:app
+      placet app admit --app shop:app --connector 127.0.0.1:7435
       placet app admit --app shop:app --expected-digest "$DIGEST" --json
     """
+    from placet import Connector
     from placet_server.cli.document import document_of
     from placet_server.cli.session import connect
 
     loaded = load(app)
+    where = None
+    if connector is not None:
+        where = Connector(
+            connector, tls_server_name=connector_name, plaintext=True if connector_plaintext else None
+        )
     with connect(target) as client:
-        answer = client.admit(loaded, validate_only=validate_only, expected_digest=expected_digest)
+        answer = client.admit(
+            loaded, connector=where, validate_only=validate_only, expected_digest=expected_digest
+        )
     document = document_of(answer)
     refused = any(not problem["warning"] for problem in document["problems"])
     more = {"digest": document["digest"], "changed": document["changed"], "ok": not refused}

@@ -19,48 +19,59 @@ if TYPE_CHECKING:
     from placet.connector.server import Connector
 
 CONNECTOR_PORT = 7435
+Placet = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="The server whose tokens count. Default: $PLACET_TARGET, else the token file of `placet dev`.",
+        show_default=False,
+    ),
+]
+Jwks = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Instead: its public keys, as a JSON Web Key Set.", show_default=False),
+]
+Issuer = Annotated[
+    str, typer.Option(help="The name that tokens must carry. Default: any.", show_default=False)
+]
+Tenants = Annotated[
+    list[str] | None,
+    typer.Option(help="For whom it works; may be given again. Default: all.", show_default=False),
+]
+Unchecked = Annotated[
+    bool, typer.Option("--unchecked", help="Ask for no token; on loopback, or with --tls-client-ca.")
+]
+Certificate = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Its certificate, PEM.", show_default=False)
+]
+PrivateKey = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Its private key, PEM.", show_default=False)
+]
+ClientAuthority = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Only who has a certificate of this CA may dial, PEM.", show_default=False
+    ),
+]
+Plaintext = Annotated[bool, typer.Option("--plaintext", help="Without TLS beyond loopback, for a mesh.")]
+Drain = Annotated[float, typer.Option(min=0, help="For what still runs when it is told to end.")]
 
 
 def connect(
     app: AppReference,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = CONNECTOR_PORT,
-    jwks: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Public keys whose tokens count, as a JSON Web Key Set.", show_default=False
-        ),
-    ] = None,
-    issuer: Annotated[
-        str, typer.Option(help="The name that tokens must carry. Default: any.", show_default=False)
-    ] = "",
-    tenant: Annotated[
-        list[str] | None,
-        typer.Option(help="For whom it works; may be given again. Default: all.", show_default=False),
-    ] = None,
-    unchecked: Annotated[
-        bool,
-        typer.Option("--unchecked", help="Ask for no token; on loopback, or with --tls-client-ca."),
-    ] = False,
-    tls_certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its certificate, PEM.", show_default=False)
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its private key, PEM.", show_default=False)
-    ] = None,
-    tls_client_ca: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Only who has a certificate of this CA may dial, PEM.", show_default=False
-        ),
-    ] = None,
-    plaintext: Annotated[
-        bool, typer.Option("--plaintext", help="Without TLS beyond loopback, for a mesh.")
-    ] = False,
+    placet: Placet = None,
+    jwks: Jwks = None,
+    issuer: Issuer = "",
+    tenant: Tenants = None,
+    unchecked: Unchecked = False,
+    tls_certificate: Certificate = None,
+    tls_key: PrivateKey = None,
+    tls_client_ca: ClientAuthority = None,
+    plaintext: Plaintext = False,
     concurrency_max: Annotated[int, typer.Option(min=1, max=10_000, help="Attempts at once.")] = 64,
-    drain_seconds: Annotated[
-        float, typer.Option(min=0, help="For what still runs when it is told to end.")
-    ] = 30.0,
+    drain_seconds: Drain = 30.0,
     is_json: Json = False,
 ) -> int:
     """Serve an app's tools as a connector, which Placet dials.
@@ -70,7 +81,8 @@ def connect(
 
     \b
     Examples:
-      placet connect --app shop:app --jwks keys.json
+      placet connect --app shop:app
+      placet connect --app shop:app --placet placet.internal:7433 --tenant acme
       placet connect --app shop:app --unchecked --port 0 --json
       placet connect --app shop:app --jwks keys.json --host 0.0.0.0 --tls-certificate tls.crt --tls-key tls.key
     """
@@ -82,6 +94,8 @@ def connect(
         "concurrency_max": concurrency_max,
         "drain_seconds": drain_seconds,
     }
+    if placet is not None:
+        options["placet"] = placet
     if jwks is not None:
         options["jwks"] = jwks
     if tls_certificate or tls_key or tls_client_ca:

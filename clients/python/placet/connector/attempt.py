@@ -294,7 +294,7 @@ class Attempt:
 
 
 def caller_info(caller: action_pb2.Caller) -> CallerInfo:
-    kind = action_pb2.CallerKind.Name(caller.kind).removeprefix("CALLER_KIND_").lower()
+    kind = frame.word(action_pb2.CallerKind, caller.kind, "CALLER_KIND_").lower()
     return CallerInfo(
         tenant=caller.tenant,
         subject=caller.subject,

@@ -170,6 +170,11 @@ def json_text(value: Any) -> str:
     return text
 
 
+def word(enum: Any, number: int, prefix: str) -> str:
+    """A value's name, without its prefix; the number itself for one that is younger than this process."""
+    return enum.Name(number).removeprefix(prefix) if number in enum.values() else str(number)
+
+
 def storable(text: str, length_max: int) -> str:
     return _UNSTORABLE.sub("\ufffd", text[:length_max])
 

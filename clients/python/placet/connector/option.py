@@ -22,13 +22,15 @@ CONCURRENCY_LIMIT = 10_000
 class ServeOptions(TypedDict, total=False):
     """What `App.serve` may be told.
 
-    `jwks`: a file with the keys whose invocation tokens count. `issuer`: the name that tokens must carry besides.
+    `placet`, `jwks`: whose invocation tokens count: those of the server there, host:port, or by the keys in a file.
+    Without both it is the server that `Client.connect()` would find. `issuer`: the name that tokens must carry besides.
     `tenants`: for whom it works, all unless said: on a server that several share, any of them may admit this address.
     `unchecked`: no token is asked for, where nobody else can dial: on loopback, or with client certificates.
     `tls`: this process's certificate and key; its `ca` is whose client certificates may dial. `plaintext`: without TLS
     beyond loopback. `concurrency_max`: attempts at once. `drain_seconds`: for what runs, once it is asked to end.
     """
 
+    placet: str
     jwks: str | Path
     issuer: str
     tenants: Collection[str]
@@ -58,8 +60,8 @@ def settings_of(app: App, host: str, port: int, options: ServeOptions) -> Settin
 
 def _tokens(app: App, host: str, port: int, options: ServeOptions) -> TokenCheck:
     if options.get("unchecked"):
-        if "jwks" in options:
-            raise ServeError("unchecked and jwks exclude each other")
+        if "placet" in options or "jwks" in options:
+            raise ServeError("unchecked, placet and jwks exclude each other")
         tls = options.get("tls")
         if not is_local(f"{host}:{port}") and (tls is None or tls.ca is None):
             raise ServeError("unchecked needs loopback, or a ca of clients: anybody could have the tools run")
@@ -72,13 +74,29 @@ def _tokens(app: App, host: str, port: int, options: ServeOptions) -> TokenCheck
 
 
 def _source(options: ServeOptions) -> Read:
+    if "jwks" not in options:
+        return _server(options.get("placet"))
     from placet.connector.signing_key import KeysUnavailable, from_file, parsed
 
-    if "jwks" not in options:
-        raise ServeError("whose tokens count? Give jwks, or unchecked")
+    if "placet" in options:
+        raise ServeError("placet and jwks exclude each other")
     read = from_file(Path(options["jwks"]))
     try:
         parsed(asyncio.run(read()))
     except KeysUnavailable as error:
         raise ServeError(f"jwks: {error}") from None
     return read
+
+
+def _server(target: str | None) -> Read:
+    """It need not be there yet."""
+    from placet.aio import AsyncClient
+    from placet.connection import find_address
+    from placet.connector.signing_key import from_server
+    from placet.errors import TargetError
+
+    try:
+        find_address(target)
+    except TargetError as error:
+        raise ServeError(f"whose tokens count? Give placet, jwks or unchecked; {error}") from None
+    return from_server(lambda: AsyncClient.connect(target))

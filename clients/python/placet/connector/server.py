@@ -97,6 +97,7 @@ class Connector:
         return _address(self._settings.host, self.port)
 
     async def start(self) -> None:
+        await self._settings.tokens.prepare()
         await self._server.start()
         await self._set_serving(True)
 

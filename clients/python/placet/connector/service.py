@@ -27,6 +27,7 @@ START_SECONDS = 10.0
 SETTLE_SECONDS = 60.0
 LOOKUP_SECONDS = 30.0
 LOOKUPS_MAX = 32
+TIME_LEFT_SECONDS_MAX = 86_400
 
 log = logging.getLogger("placet.connector")
 
@@ -203,7 +204,9 @@ async def _first(context: Context) -> pb.InvokeStart:
     if request is grpc.aio.EOF or request.WhichOneof("frame") != "start":
         raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "start comes first")
     start: pb.InvokeStart = request.start
-    if start.time_left.ToTimedelta().total_seconds() <= 0:
+    if not 0 <= start.time_left.seconds <= TIME_LEFT_SECONDS_MAX:
+        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"time_left is at most {TIME_LEFT_SECONDS_MAX} s")
+    if not start.time_left.seconds and start.time_left.nanos <= 0:
         raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, "no time is left")
     return start
 

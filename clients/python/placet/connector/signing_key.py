@@ -1,4 +1,6 @@
-"""Placet's public keys: from a file; kept, and read again when a token names one that is not there."""
+"""Placet's public keys: from a file, or asked of a server; kept, and read again when a token names one that is not
+there.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,19 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jwt
 
+if TYPE_CHECKING:
+    from placet.aio import AsyncClient
+
 JWKS_BYTES_MAX = 256 * 1024
 KEYS_MAX = 64
+READ_SECONDS = 5.0
 # So that tokens with made-up keys cannot make us ask all the time.
 PAUSE_SECONDS = 10.0
 PAUSE_AFTER_FAULT_SECONDS = 1.0
@@ -42,6 +49,10 @@ class SigningKeys:
         self._keys = parsed(await self._read())
         self._next_read = monotonic() + PAUSE_SECONDS
 
+    async def warm(self) -> None:
+        """Reads them; if they cannot be read, that is logged, and they are read when a token comes."""
+        await self._refresh()
+
     async def key(self, key_id: str) -> jwt.PyJWK | None:
         """None: there is no such key. Raises KeysUnavailable if there is none at all."""
         if key_id not in self._keys:
@@ -66,6 +77,22 @@ def from_file(path: Path) -> Read:
             return await asyncio.to_thread(_read_file, path)
         except OSError as error:
             raise KeysUnavailable(f"{path}: {error.strerror or error}") from error
+
+    return read
+
+
+def from_server(connect: Callable[[], AbstractAsyncContextManager[AsyncClient]]) -> Read:
+    """Asked with GetServerInfo, as whoever the environment or the token file says that we are."""
+
+    async def read() -> bytes:
+        from placet.errors import PlacetError
+
+        try:
+            async with connect() as client:
+                info = await client.server_info(timeout=READ_SECONDS)
+        except PlacetError as error:
+            raise KeysUnavailable(str(error)) from error
+        return info.signing_keys_json.encode()
 
     return read
 

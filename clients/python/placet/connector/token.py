@@ -35,17 +35,24 @@ class Said(Protocol):
 
 
 class TokenCheck(Protocol):
-    """Raises Refused unless Placet itself says what is said."""
+    async def prepare(self) -> None:
+        """Once, at start: what would be wrong later is logged now."""
 
-    async def check(self, said: Said) -> None: ...
+    async def check(self, said: Said) -> None:
+        """Raises Refused unless Placet itself says what is said."""
 
 
 class Keys(Protocol):
+    async def warm(self) -> None: ...
+
     async def key(self, key_id: str) -> Any: ...
 
 
 class Unchecked:
     """For who lets nobody else dial: by client certificates, or on loopback in development."""
+
+    async def prepare(self) -> None:
+        return
 
     async def check(self, said: Said) -> None:
         return
@@ -59,6 +66,9 @@ class SignedTokens:
         self._audience = f"{AUDIENCE_PREFIX}{app}"
         self._keys = keys
         self._issuer = issuer
+
+    async def prepare(self) -> None:
+        await self._keys.warm()
 
     async def check(self, said: Said) -> None:
         claims = await self._verified(said.invocation_token)

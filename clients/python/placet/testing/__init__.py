@@ -4,10 +4,11 @@
         result = await server.client().call("orders.lookup", {"order": "A-1001"})
 
 `server` runs in this process and loop, and its clock can be moved. `process` runs in one of its own, which can be
-killed: at any time, or at a crash boundary that the server names. `FakeContext` and `FakeSyncContext` are for handlers
-alone, without any server.
+killed: at any time, or at a crash boundary that the server names. `connector` serves an app to a server from outside
+it. `FakeContext` and `FakeSyncContext` are for handlers alone, without any server.
 """
 
+from placet.testing.connectors import connector
 from placet.testing.contexts import FakeContext, FakeSyncContext
 from placet.testing.in_process import MovedClock, Server, server
 from placet.testing.own_process import Process, process
@@ -19,6 +20,7 @@ __all__ = [
     "MovedClock",
     "Process",
     "Server",
+    "connector",
     "database",
     "process",
     "server",
