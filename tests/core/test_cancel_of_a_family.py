@@ -8,14 +8,18 @@ import pytest
 
 import placet
 from placet.app import App
-from placet.context import Context
+from placet.context import Context, SyncContext
+from placet_server.core.admission.child import is_superseded
+from placet_server.core.admission.reserve import BLANK
 from placet_server.core.execution.cancel import cancel_action, cancel_below
 from placet_server.core.execution.judgement import StopCause
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import child_id
 from placet_server.core.recovery.rescue import rescue
 from placet_server.model.lifecycle import ActionState
+from placet_server.model.outcome import EffectState
 from placet_server.store import action as actions
+from placet_server.store.lineage import Tried
 from tests.core.family import family
 from tests.core.kernels import (
     ALICE,
@@ -207,3 +211,46 @@ async def test_a_child_is_cancelled_alone(database: Database) -> None:
         await cancel_action(kernel.engine, ALICE, child_id(parent.action_id, "charge"), "no")
         await calling
         assert ["cancelled"] == seen
+
+
+async def test_a_plain_handler_that_waits_for_a_child_is_stopped(database: Database) -> None:
+    """Its thread cannot be, so the call ends instead."""
+    hold = asyncio.Event()
+    app = tree(hold)
+    ended: list[str] = []
+
+    @app.tool("tree.plain", "read")
+    def plain(context: SyncContext) -> Any:
+        try:
+            return context.call("leaf", "tree.leaf", {})
+        except placet.Cancelled:
+            ended.append("cancelled")
+            raise
+
+    async with open_kernel(database.dsn, app, queue=QUEUE) as kernel:
+        parent = (await put(kernel, "tree.plain", {})).action
+        await dispatch(kernel)
+        await called(kernel, parent.action_id, 1)
+        await cancel_action(kernel.engine, ALICE, parent.action_id, "no")
+        await until(lambda: 0 == len(kernel.engine.runs))
+        assert ["cancelled"] == ended
+        assert {"root": "CANCELLED", "leaf": "CANCELLED"} == await family_states(kernel)
+        assert kernel.engine.threads.share(1.0) == kernel.engine.threads.free()
+
+
+def test_what_never_began_is_tried_anew_by_a_later_attempt_and_what_began_is_an_answer() -> None:
+    parent = BLANK.changed(attempt=2, generation=2)
+
+    def again(state: ActionState, *, tries: int, generation: int, attempt: int, effect: Any = None) -> bool:
+        child = BLANK.changed(state=state, attempt=tries, effect=effect)
+        return is_superseded(parent, Tried(child, 1, generation, attempt))
+
+    exhausted, failed = ActionState.EXHAUSTED, ActionState.FAILED
+    assert again(exhausted, tries=0, generation=2, attempt=1)
+    assert not again(exhausted, tries=0, generation=2, attempt=2)
+    assert not again(exhausted, tries=1, generation=2, attempt=1)
+    assert again(exhausted, tries=1, generation=1, attempt=1)
+    assert again(failed, tries=1, generation=1, attempt=1, effect=EffectState.NOT_DONE)
+    assert not again(failed, tries=1, generation=1, attempt=1, effect=EffectState.DONE)
+    for state in (ActionState.SUCCEEDED, ActionState.AMBIGUOUS, ActionState.RUNNING, ActionState.QUEUED):
+        assert not again(state, tries=1, generation=1, attempt=1)

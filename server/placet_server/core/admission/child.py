@@ -95,7 +95,7 @@ class Children:
         # The first attempt finds no child but its own, which its statement meets.
         tried = await self._find(step) if attempt.action.attempt > 1 else None
         while True:
-            if tried is None or _is_superseded(attempt.action, tried):
+            if tried is None or is_superseded(attempt.action, tried):
                 child = await self._admit(step, 1 if tried is None else tried.number + 1)
                 return await self._end(attempt, child)
             _check_same(step, tried.action)
@@ -103,7 +103,7 @@ class Children:
                 await attempt.effect_of_child()
             end = await self._end(attempt, tried.action)
             tried = tried._replace(action=end)
-            if not _is_superseded(attempt.action, tried):
+            if not is_superseded(attempt.action, tried):
                 return end
 
     async def _find(self, step: _Step) -> Tried | None:
@@ -219,7 +219,7 @@ def _has_ended(child: Action) -> bool:
     return child.state in TERMINAL or child.state is ActionState.AMBIGUOUS
 
 
-def _is_superseded(parent: Action, tried: Tried) -> bool:
+def is_superseded(parent: Action, tried: Tried) -> bool:
     """It has ended without an effect, for an earlier will; or for an earlier attempt, before it began."""
     child = tried.action
     failed = child.state in TERMINAL and child.state is not ActionState.SUCCEEDED

@@ -2,7 +2,7 @@
 
 The mark is set top down, and no child is admitted under a parent that has it. So whoever finds no open descendant
 without a mark has told them all. It is looked for by whoever asks, by the process that runs the action when it stops,
-and by whoever closes or rescues it: one of them lives to the end.
+and by whoever closes or rescues it; always before the action itself ends, so that somebody is left to do it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ async def cancel_action(engine: Engine, caller: Caller, action_id: str, reason: 
     journal = engine.journal
     await _mark(journal, caller.tenant, action_id, caller.subject, reason)
     action = await get_action(journal, caller, action_id, full=True)
-    if await _close(journal, action):
-        action = await get_action(journal, caller, action_id, full=True)
     if action.cancel_requested_time_us is not None:
         _tell(journal, action, engine)
         await cancel_below(journal, action, requester=caller.subject, reason=reason, engine=engine)
+    if await _close(journal, action):
+        action = await get_action(journal, caller, action_id, full=True)
     journal.hub.publish(action_id)
     return action
 

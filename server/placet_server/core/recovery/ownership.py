@@ -6,6 +6,7 @@ was entered, the attempt counts as lost with all that this may mean."""
 
 from __future__ import annotations
 
+from placet_server.core.execution.cancel import cancel_below
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.judgement import StopCause, Stopped, judge
 from placet_server.core.publication.read import now_us
@@ -39,6 +40,8 @@ async def release_forgotten(engine: Engine) -> int:
     now = await now_us(journal)
     released = 0
     for action in forgotten:
+        if action.cancel_requested_time_us is not None:
+            await cancel_below(journal, action, engine=engine)
         verdict = judge(action, _ending(engine, action), now_us=now)
         settled = await settle(journal, action, verdict, as_read=True)
         if settled is not None:

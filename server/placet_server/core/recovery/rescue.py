@@ -84,6 +84,10 @@ async def _settle(journal: Journal, lost: Sequence[Action]) -> Rescued:
     if not lost:
         return Rescued()
     now = await now_us(journal)
+    for action in lost:
+        # Whoever asked for that, or was about to pass it on, may be gone with the boot.
+        if action.cancel_requested_time_us is not None:
+            await cancel_below(journal, action)
     verdicts = [judge(action, Stopped(cause=StopCause.INSTANCE_LOST), now_us=now) for action in lost]
     settled = await asyncio.gather(
         *(
@@ -91,10 +95,6 @@ async def _settle(journal: Journal, lost: Sequence[Action]) -> Rescued:
             for action, verdict in zip(lost, verdicts, strict=True)
         )
     )
-    for action in lost:
-        # Whoever asked for that, or was about to pass it on, may be gone with the boot.
-        if action.cancel_requested_time_us is not None:
-            await cancel_below(journal, action)
     return _count([action.state for action in settled if action is not None])
 
 
@@ -111,10 +111,10 @@ async def close_unwanted(journal: Journal) -> int:
     for action in expired:
         verdict = close_verdict(action, now) if action.state is ActionState.QUEUED else None
         if verdict is not None:
-            closed += await close_queued(journal, action, verdict)
             asked = action.cancel_requested_time_us is not None
             if action.attempt > 0 and (asked or verdict.state is ActionState.CANCELLED):
                 await cancel_below(journal, action)
+            closed += await close_queued(journal, action, verdict)
         else:
             await _correct(journal, action)
     return closed
