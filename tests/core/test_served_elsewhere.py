@@ -72,6 +72,17 @@ async def test_who_is_dead_takes_nothing_or_does_not_know_it_serves_nobody(datab
             ]
 
 
+async def test_what_is_behind_a_connector_is_taken_by_whoever_takes_anything(database: Database) -> None:
+    async with open_kernel(database.dsn, FRONT) as front:
+        async with open_kernel(database.dsn, Workshop().app) as idle:
+            await put(idle, "work.read", {})
+            async with idle.journal.pool.connection() as connection:
+                await connection.execute("update manifests set connector = '{}' where name = 'workshop'")
+        assert [1] == [each.unroutable for each in await list_queues(front.journal, tenant="acme")]
+        async with open_kernel(database.dsn, FRONT, queue=QUEUE):
+            assert [0] == [each.unroutable for each in await list_queues(front.journal, tenant="acme")]
+
+
 async def test_servers_are_told_by_what_they_serve_and_whether_they_stay(database: Database) -> None:
     async with (
         open_kernel(database.dsn, FRONT) as front,
@@ -87,7 +98,7 @@ async def test_servers_are_told_by_what_they_serve_and_whether_they_stay(databas
             found[front.boot_id].boot.queue_slots,
             found[front.boot_id].is_draining,
         )
-        assert (64, True, False) == (
+        assert (QUEUE.slots_max, True, False) == (
             found[there.boot_id].boot.queue_slots,
             found[there.boot_id].is_draining,
             found[there.boot_id].is_silent,

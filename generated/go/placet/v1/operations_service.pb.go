@@ -339,7 +339,7 @@ type Queue struct {
 	Delayed int64 `protobuf:"varint,3,opt,name=delayed,proto3" json:"delayed,omitempty"`
 	// How long the longest-waiting head of a line has been due; unset when nothing is.
 	Oldest *durationpb.Duration `protobuf:"bytes,4,opt,name=oldest,proto3" json:"oldest,omitempty"`
-	// Of `ready`, what no living server takes: its capability and version have no handler, or none at a server with queue slots.
+	// Of `ready`, what no living server takes: its capability and version have no handler at a server with queue slots, nor a connector.
 	Unroutable int64 `protobuf:"varint,5,opt,name=unroutable,proto3" json:"unroutable,omitempty"`
 	// Nothing of it begins, for the tenant that was asked for or for all; what pauses one tenant is not seen by who asks for all.
 	Paused bool `protobuf:"varint,6,opt,name=paused,proto3" json:"paused,omitempty"`
@@ -582,7 +582,7 @@ type Server struct {
 	HeartbeatTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=heartbeat_time,json=heartbeatTime,proto3" json:"heartbeat_time,omitempty"`
 	// Silent for so long, it may be declared dead, and what it runs goes to others.
 	Lease *durationpb.Duration `protobuf:"bytes,7,opt,name=lease,proto3" json:"lease,omitempty"`
-	// What it has handlers for, as capability@version, in order.
+	// What it has handlers for by itself, as capability@version, in order; what is behind connectors all servers reach.
 	Serves []string `protobuf:"bytes,8,rep,name=serves,proto3" json:"serves,omitempty"`
 	// How many submitted actions it runs at once; 0: none.
 	QueueSlots int32 `protobuf:"varint,9,opt,name=queue_slots,json=queueSlots,proto3" json:"queue_slots,omitempty"`

@@ -193,7 +193,7 @@ class Queue(_message.Message):
     delayed: _builtins.int
     """Waiting for their time; 100001 says more than 100000."""
     unroutable: _builtins.int
-    """Of `ready`, what no living server takes: its capability and version have no handler, or none at a server with queue slots."""
+    """Of `ready`, what no living server takes: its capability and version have no handler at a server with queue slots, nor a connector."""
     paused: _builtins.bool
     """Nothing of it begins, for the tenant that was asked for or for all; what pauses one tenant is not seen by who asks for all."""
     paused_reason: _builtins.str
@@ -334,7 +334,7 @@ class Server(_message.Message):
 
     @_builtins.property
     def serves(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What it has handlers for, as capability@version, in order."""
+        """What it has handlers for by itself, as capability@version, in order; what is behind connectors all servers reach."""
 
     def __init__(
         self,

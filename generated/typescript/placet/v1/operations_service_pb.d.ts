@@ -189,7 +189,7 @@ export declare type Queue = Message<"placet.v1.Queue"> & {
   oldest?: Duration | undefined;
 
   /**
-   * Of `ready`, what no living server takes: its capability and version have no handler, or none at a server with queue slots.
+   * Of `ready`, what no living server takes: its capability and version have no handler at a server with queue slots, nor a connector.
    *
    * @generated from field: int64 unroutable = 5;
    */
@@ -347,7 +347,7 @@ export declare type Server = Message<"placet.v1.Server"> & {
   lease?: Duration | undefined;
 
   /**
-   * What it has handlers for, as capability@version, in order.
+   * What it has handlers for by itself, as capability@version, in order; what is behind connectors all servers reach.
    *
    * @generated from field: repeated string serves = 8;
    */

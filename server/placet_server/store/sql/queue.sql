@@ -306,8 +306,9 @@ moved as (
 select count(*) from moved
 
 -- name: summarize
--- How deep queues are, counted to a bound, how fast they are worked off, how much of that no server takes, since when the longest-waiting head of a line is due, and whether they
--- are paused; tenant NULL is every tenant's, the operator's, and queue NULL all queues.
+-- How deep queues are, counted to a bound, how fast they are worked off, how much of that no server takes, since when the longest-waiting head of a
+-- line is due, and whether they are paused; tenant NULL is every tenant's, the operator's, and queue NULL all queues. What is behind a connector is
+-- taken by every server that takes anything.
 with recursive {lines},
 served as materialized (
     select distinct unnest(serves) as name from instances where state = 'ALIVE' and queue_slots > 0
@@ -324,7 +325,19 @@ delayed_line as (
 ready as (
     select
         l.queue, sum(c.count) as count, min(l.ready_time) as ready_time,
-        sum(c.count) filter (where not exists (select from served as s where s.name = l.capability || '@' || l.version)) as unroutable
+        sum(c.count) filter (where not (
+            exists (select from served as s where s.name = l.capability || '@' || l.version)
+            or exists (select from instances where state = 'ALIVE' and queue_slots > 0)
+            and exists (
+                select
+                from capabilities as k
+                join manifests as m on m.tenant = k.tenant and m.name = k.manifest
+                where k.tenant in (l.tenant collate "C", '-')
+                  and k.name = l.capability collate "C"
+                  and k.version = l.version collate "C"
+                  and m.connector is not null
+            )
+        )) as unroutable
     from line as l
     cross join lateral (
         select count(*)
