@@ -56,9 +56,9 @@ def shop() -> Workshop:
 
 
 def feed(
-    kernel: Kernel, after: str = "", wanted: FeedFilter = ALL, caller: Caller = ALICE, **options: bool
+    kernel: Kernel, after: str = "", wanted: FeedFilter = ALL, caller: Caller = ALICE, from_now: bool = False
 ) -> AsyncGenerator[Item, None]:
-    return watch_events(kernel.journal, caller, after, wanted, **options)
+    return watch_events(kernel.journal, caller, after, wanted, from_now=from_now)
 
 
 async def past(

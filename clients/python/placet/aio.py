@@ -157,6 +157,15 @@ class AsyncClient(AsyncSender):
         follower = Follower(Deadline(timeout), self._policy, action_id=action_id, cursor=after)
         return AsyncEventStream(follower, self._events(follower))
 
+    def watch_descendants(
+        self, action_id: str, *, after: str = "", timeout: float | None = None
+    ) -> AsyncFeedStream:
+        """The lives of an action and of all that it has called, in the order in which they were stored, until its own
+        end; without chunks, progress and outputs. Only of an action without a parent."""
+        request = requests.descendants_request(action_id, after)
+        follower = FeedFollower(Deadline(timeout), self._policy, request)
+        return AsyncFeedStream(follower, self._events(follower))
+
     def watch_events(
         self,
         *,

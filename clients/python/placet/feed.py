@@ -18,24 +18,30 @@ from placet.v1 import event_pb2, runtime_service_pb2
 
 
 class FeedFollower:
-    """One use, as `placet.follow.Follower`. The feed has no end: the caller leaves, or the deadline comes."""
+    """One use, as `placet.follow.Follower`. The feed of a tenant has no end: the caller leaves, or the deadline comes.
+    That of a family ends with its root."""
 
     enough = False
 
     def __init__(
-        self, deadline: Deadline, policy: RetryPolicy, request: runtime_service_pb2.WatchEventsRequest
+        self,
+        deadline: Deadline,
+        policy: RetryPolicy,
+        request: runtime_service_pb2.WatchEventsRequest | runtime_service_pb2.WatchActionRequest,
     ) -> None:
         self.cursor = request.after_cursor
         self._deadline = deadline
         self._policy = policy
         self._request = request
+        self._has_end = isinstance(request, runtime_service_pb2.WatchActionRequest)
         self._failures = 0
 
     def opening(self) -> Send:
         """The stream to open next."""
         self._request.after_cursor = self.cursor
         seconds = max(self._deadline.seconds_left(), SEND_SECONDS_MIN)
-        return Send("WatchEvents", self._request, min(seconds, WATCH_SECONDS_MAX))
+        method = "WatchAction" if self._has_end else "WatchEvents"
+        return Send(method, self._request, min(seconds, WATCH_SECONDS_MAX))
 
     def take(self, event: event_pb2.ActionEvent) -> event_pb2.ActionEvent | None:
         """The event, or None for a checkpoint."""
@@ -46,6 +52,8 @@ class FeedFollower:
     def ended(self, error: PlacetError | None) -> Steps[bool]:
         """After a stream: True once the deadline is over, False when another is to be opened. Raises what asking again
         does not change."""
+        if error is None and self._has_end:
+            return True
         left = self._deadline.seconds_left()
         renewed = error is None or isinstance(error, PendingError) or _is_late(error)
         if renewed and left <= SEND_SECONDS_MIN:

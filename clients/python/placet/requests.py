@@ -208,6 +208,10 @@ def list_request(
     )
 
 
+def descendants_request(action_id: str, after: str) -> runtime_service_pb2.WatchActionRequest:
+    return runtime_service_pb2.WatchActionRequest(action_id=action_id, after_cursor=after, descendants=True)
+
+
 def events_request(
     capabilities: Iterable[str],
     types: Iterable[str],

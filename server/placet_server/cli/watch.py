@@ -24,6 +24,9 @@ def watch(
     ] = "",
     after: Annotated[str, typer.Option(metavar="CURSOR", help="Only what came after this cursor.")] = "",
     follow: Annotated[bool, typer.Option("--follow", help="All actions of the tenant, without end.")] = False,
+    descendants: Annotated[
+        bool, typer.Option("--descendants", help="And of all that it has called; without chunks and outputs.")
+    ] = False,
     from_now: Annotated[bool, typer.Option("--from-now", help="With --follow: without the past.")] = False,
     capability: Annotated[
         list[str] | None,
@@ -50,9 +53,12 @@ def watch(
       placet watch 01996f0a-3c4d
       placet watch 01996f0a-3c4d --json | jq -r .type
       placet watch 01996f0a-3c4d --after "$CURSOR"
+      placet watch 01996f0a-3c4d --descendants
       placet watch --follow --from-now --type settled
       placet watch --follow --label shop=berlin --json --after "$CURSOR"
     """
+    if follow and descendants:
+        raise Complaint("--descendants is of one action, --follow of all")
     if follow:
         _follow(
             target,
@@ -69,7 +75,7 @@ def watch(
         raise Complaint("say which action, or --follow for all of them")
     if from_now or capability or type_ or label:
         raise Complaint("--from-now, --capability, --type and --label go with --follow")
-    return _watch_one(target, action_id, after, is_json=is_json)
+    return _watch_one(target, action_id, after, descendants, is_json=is_json)
 
 
 def _follow(
@@ -98,19 +104,20 @@ def _follow(
                 print_event(event, is_json=is_json, with_id=True)
 
 
-def _watch_one(target: str | None, action_id: str, after: str, *, is_json: bool) -> int:
+def _watch_one(target: str | None, action_id: str, after: str, descendants: bool, *, is_json: bool) -> int:
     from placet.status import error_of_action, error_of_outcome
     from placet_server.cli.session import connect, find_action
 
     ended: ExitCode | None = None
     with connect(target) as client:
         found = find_action(client, action_id)
-        with client.watch(found, after=after) as events:
+        watching = client.watch_descendants if descendants else client.watch
+        with watching(found, after=after) as events:
             for event in events:
-                print_event(event, is_json=is_json)
+                print_event(event, is_json=is_json, with_id=descendants)
                 if event.WhichOneof("event") == "ambiguous" and not is_json:
                     warn("it may have happened; waiting until it is known (Ctrl-C leaves, the action stays)")
-                if event.WhichOneof("event") == "settled":
+                if event.WhichOneof("event") == "settled" and event.action_id == found:
                     ended = _code_of(error_of_outcome(event.settled.outcome, event.action_id))
         # Without one the end came before the cursor.
         return _code_of(error_of_action(client.get(found))) if ended is None else ended

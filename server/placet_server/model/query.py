@@ -41,11 +41,12 @@ class DeadLetterFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedFilter:
     """Which events of a tenant. Members are joined by and, their elements by or, but for labels. Empty members match
-    all. `types` as stored."""
+    all. `types` as stored. `root_id`: of this action and all that it has called."""
 
     capabilities: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
+    root_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from placet_server.core.execution.watched import watch_attached
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication import read
 from placet_server.core.publication.cursor import cursor_of
+from placet_server.core.publication.descendants import watch_descendants
 from placet_server.core.publication.feed import feed_lag, watch_events
 from placet_server.core.publication.outcome import outcome_of
 from placet_server.model.action import Action, Submission
@@ -180,12 +181,15 @@ class RuntimeServicer:
         return pb.WaitActionResponse(action=action_message(action))
 
     async def watch_action(self, rpc: Rpc[pb.WatchActionRequest]) -> AsyncIterator[pb.WatchActionResponse]:
-        request = rpc.request
-        watched = watch_attached(self._kernel.engine, rpc.caller, request.action_id, request.after_cursor)
+        request, engine = rpc.request, self._kernel.engine
+        if request.descendants:
+            watched = watch_descendants(engine.journal, rpc.caller, request.action_id, request.after_cursor)
+        else:
+            watched = watch_attached(engine, rpc.caller, request.action_id, request.after_cursor)
         async with closing(watched) as events:
             async for event in events:
                 if not rpc.action_id:
-                    await _name(rpc, event.action_id)
+                    await _name(rpc, request.action_id)
                 yield pb.WatchActionResponse(event=event_message(event))
 
     async def watch_events(self, rpc: Rpc[pb.WatchEventsRequest]) -> AsyncIterator[pb.WatchEventsResponse]:

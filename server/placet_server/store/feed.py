@@ -10,7 +10,9 @@ from placet_server.store import queries
 from placet_server.store.session import Connection
 
 SQL = queries.load("feed")
-STANDING, READ, LAG, SUMMARIZE = SQL["standing"], SQL["read"], SQL["lag"], SQL["summarize"]
+STANDING, READ, PLACE, LAG, SUMMARIZE = (
+    SQL[name] for name in ("standing", "read", "place", "lag", "summarize")
+)
 ID_MIN = "00000000-0000-0000-0000-000000000000"
 
 
@@ -93,6 +95,7 @@ async def read(
             by_action=bool(wanted.capabilities or wanted.labels),
             capabilities=list(wanted.capabilities),
             labels=json.dumps(wanted.labels),
+            root_id=wanted.root_id or None,
             txs_max=txs_max,
             count_max=count_max,
         ),
@@ -110,6 +113,15 @@ async def read(
         if row["written_xid"] is not None
     ]
     return FeedPage(events, rows[0]["below"], rows[0]["last_xid"], rows[0]["floor_xid"])
+
+
+async def find_place(
+    connection: Connection, tenant: str, action_id: str, sequence: int
+) -> FeedPosition | None:
+    """After that event; None of one from before there was a feed."""
+    arguments = PLACE.arguments(tenant=tenant, action_id=action_id, sequence=sequence)
+    row = await connection.fetchrow(PLACE.sql, *arguments)
+    return None if row is None else FeedPosition(row["epoch"], row["xid"], action_id, sequence)
 
 
 async def read_lag(connection: Connection) -> FeedLag:

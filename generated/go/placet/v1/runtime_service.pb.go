@@ -1190,7 +1190,10 @@ type WatchActionRequest struct {
 	// Which action.
 	ActionId string `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
 	// Resume after this; empty: from the beginning.
-	AfterCursor   string `protobuf:"bytes,2,opt,name=after_cursor,json=afterCursor,proto3" json:"after_cursor,omitempty"`
+	AfterCursor string `protobuf:"bytes,2,opt,name=after_cursor,json=afterCursor,proto3" json:"after_cursor,omitempty"`
+	// The lives of all that it has called, too, in the order of the feed, until its own end; without chunks, progress and outputs. Only of an action without
+	// a parent. The cursors are of such streams alone.
+	Descendants   bool `protobuf:"varint,3,opt,name=descendants,proto3" json:"descendants,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1237,6 +1240,13 @@ func (x *WatchActionRequest) GetAfterCursor() string {
 		return x.AfterCursor
 	}
 	return ""
+}
+
+func (x *WatchActionRequest) GetDescendants() bool {
+	if x != nil {
+		return x.Descendants
+	}
+	return false
 }
 
 // Response of WatchAction.
@@ -2276,10 +2286,11 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x123\n" +
 	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"?\n" +
 	"\x12WaitActionResponse\x12)\n" +
-	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action\"T\n" +
+	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action\"v\n" +
 	"\x12WatchActionRequest\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12!\n" +
-	"\fafter_cursor\x18\x02 \x01(\tR\vafterCursor\"C\n" +
+	"\fafter_cursor\x18\x02 \x01(\tR\vafterCursor\x12 \n" +
+	"\vdescendants\x18\x03 \x01(\bR\vdescendants\"C\n" +
 	"\x13WatchActionResponse\x12,\n" +
 	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"2\n" +
 	"\x13ResumeActionRequest\x12\x1b\n" +

@@ -608,19 +608,25 @@ class WatchActionRequest(_message.Message):
 
     ACTION_ID_FIELD_NUMBER: _builtins.int
     AFTER_CURSOR_FIELD_NUMBER: _builtins.int
+    DESCENDANTS_FIELD_NUMBER: _builtins.int
     action_id: _builtins.str
     """Which action."""
     after_cursor: _builtins.str
     """Resume after this; empty: from the beginning."""
+    descendants: _builtins.bool
+    """The lives of all that it has called, too, in the order of the feed, until its own end; without chunks, progress and outputs. Only of an action without
+    a parent. The cursors are of such streams alone.
+    """
     def __init__(
         self,
         *,
         action_id: _builtins.str = ...,
         after_cursor: _builtins.str = ...,
+        descendants: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "after_cursor", b"after_cursor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "after_cursor", b"after_cursor", "descendants", b"descendants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

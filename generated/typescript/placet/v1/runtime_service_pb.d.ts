@@ -604,6 +604,14 @@ export declare type WatchActionRequest = Message<"placet.v1.WatchActionRequest">
    * @generated from field: string after_cursor = 2;
    */
   afterCursor: string;
+
+  /**
+   * The lives of all that it has called, too, in the order of the feed, until its own end; without chunks, progress and outputs. Only of an action without
+   * a parent. The cursors are of such streams alone.
+   *
+   * @generated from field: bool descendants = 3;
+   */
+  descendants: boolean;
 };
 
 /**

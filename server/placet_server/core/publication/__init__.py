@@ -16,5 +16,6 @@ cursor    where a watcher stands
 share     what many read at the same moment, read once
 watch     an action's events from a cursor: history, then live
 feed      the events of a tenant; feed_cursor: where a reader of it stands; feed_tail: its newest rows
+descendants an action and all that it has called, as a feed
 read      get, list, wait
 """

@@ -6,7 +6,7 @@ A reader has one page in memory and holds no connection while it tells it, so a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from placet_server.core.publication.feed_cursor import FeedCursors
 from placet_server.core.publication.journal import Journal
@@ -32,16 +32,19 @@ async def watch_events(
     wanted: FeedFilter,
     *,
     from_now: bool = False,
+    start: FeedPosition | None = None,
+    ends: Callable[[FeedPosition], Awaitable[bool]] | None = None,
 ) -> AsyncGenerator[Event | IdleCheckpoint, None]:
     """Events of the lives of the tenant's actions, from the first that is kept, or with `from_now` from those that
     are written from here on. A checkpoint says when the past is told; further ones come while nothing does.
+    `start`: where to begin without a cursor. `ends`: asked wherever nothing more is there.
 
     Raises MalformedRequest, CursorExpired.
     """
     check_text(*wanted.capabilities, *wanted.types, *wanted.labels, *wanted.labels.values())
     cursors = FeedCursors(caller.tenant, wanted)
     begin = await _standing(journal)
-    position = _start(cursors, begin, after_cursor, from_now)
+    position = start if start and not after_cursor else _start(cursors, begin, after_cursor, from_now)
     past = (begin.epochs[-1].epoch, begin.settled_xid)
     loop = asyncio.get_running_loop()
     txs_max, is_told, spoke = TXS_FIRST, False, loop.time()
@@ -65,6 +68,8 @@ async def watch_events(
             yield IdleCheckpoint(action_id="", cursor=cursors.encode(position))
             spoke = loop.time()
             is_told = is_told or is_newest
+        if is_newest and ends is not None and await ends(position):
+            return
         if is_newest:
             await asyncio.sleep(journal.poll_seconds)
 

@@ -25,7 +25,8 @@ class FeedCursors:
     """Of the readers of one tenant with one filter."""
 
     def __init__(self, tenant: str, wanted: FeedFilter) -> None:
-        document = [tenant, sorted(wanted.capabilities), sorted(wanted.types), sorted(wanted.labels.items())]
+        labels = sorted(wanted.labels.items())
+        document = [tenant, sorted(wanted.capabilities), sorted(wanted.types), labels, wanted.root_id]
         self._bound = sha256(orjson.dumps(document)).digest()[:_HASH_BYTES]
 
     def encode(self, position: FeedPosition) -> str:

@@ -24,6 +24,9 @@ left join lateral (
       and e.feed_epoch = :epoch::smallint
       and e.tenant || '' = :tenant
       and (cardinality(:types::text[]) = 0 or e.type = any (:types::text[]))
+      and (:root_id::uuid is null or e.action_id = :root_id::uuid or coalesce((
+          select a.root_id = :root_id::uuid from actions as a where a.tenant = e.tenant and a.action_id = e.action_id
+      ), false))
       and (not :by_action::boolean or coalesce((
           select (cardinality(:capabilities::text[]) = 0 or a.capability = any (:capabilities::text[])) and a.labels::jsonb @> :labels::jsonb
           from actions as a
@@ -33,6 +36,12 @@ left join lateral (
     limit :count_max
 ) as e on true
 order by e.written_xid, e.action_id, e.sequence
+
+-- name: place
+-- Where an event of an action stands in the feed of its tenant.
+select feed_epoch as epoch, written_xid as xid
+from events
+where tenant = :tenant and action_id = :action_id and sequence = :sequence and written_xid is not null
 
 -- name: lag
 -- The oldest tx that may still write, in any database, since it holds up every feed: for how long, and which backend. Of other roles' sessions that needs
