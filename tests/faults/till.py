@@ -49,6 +49,17 @@ async def refund(context: placet.Context, order: str) -> Any:
     return await ask("POST", "/refunds", {"order": order, "amount": "1.00"}, key)
 
 
+@app.tool("till.narrate", "idempotent", streaming=True, hazards=["financial"], no_approval="a test")
+async def narrate(context: placet.Context, order: str) -> Any:
+    """Says something before the provider answers, and something after."""
+    for number in range(3):
+        await context.chunk(f"before {number}")
+    done = await ask("POST", "/refunds", {"order": order, "amount": "1.00"}, context.effect_key)
+    for number in range(3):
+        await context.chunk(f"after {number}")
+    return done
+
+
 @app.tool("till.refund_unmarked", "idempotent", hazards=["financial"], no_approval="a test")
 async def refund_unmarked(context: placet.Context, order: str) -> Any:
     return await ask("POST", "/refunds", {"order": order, "amount": "1.00"}, context.effect_key)
