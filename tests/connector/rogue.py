@@ -126,6 +126,7 @@ class Rogue(ConnectorServiceServicer):
         self.looked_up: pb.LookupRequest | None = None
         self.finding = pb.LookupResponse(not_known=pb.NotKnown())
         self.port = 0
+        self.credentials: grpc.ServerCredentials | None = None
         self._server: grpc.aio.Server | None = None
 
     async def Describe(self, request: Any, context: Any) -> pb.DescribeResponse:
@@ -150,7 +151,11 @@ class Rogue(ConnectorServiceServicer):
         """Again at the same port, if it was started before."""
         self._server = grpc.aio.server(options=OPTIONS)
         add_ConnectorServiceServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        address = f"127.0.0.1:{self.port}"
+        if self.credentials is None:
+            self.port = self._server.add_insecure_port(address)
+        else:
+            self.port = self._server.add_secure_port(address, self.credentials)
         await self._server.start()
 
     async def die(self) -> None:

@@ -86,8 +86,12 @@ class Link:
                     async with asyncio.timeout(self._pause_seconds()):
                         await self._hurry.wait()
         finally:
-            if self._channel is not None:
-                await self._channel.close()
+            await self.close()
+
+    async def close(self) -> None:
+        """Cuts what runs on it."""
+        if self._channel is not None:
+            await self._channel.close()
 
     def suspect(self) -> None:
         """Something went wrong there: it is asked again at once."""
