@@ -32,6 +32,8 @@ CALL_SECONDS = 20.0
 ANSWER_SECONDS_MAX = 8.0
 # How long it is away once everybody knows: a lease, or with PLACET_LONG=1 a minute, which is twenty.
 AWAY_SECONDS = 60.0 if os.environ.get("PLACET_LONG") == "1" else LEASE_SECONDS
+# What is on its way all the while has the time for it.
+LONG_SECONDS = 60.0 + AWAY_SECONDS
 TYPED = {
     "SUCCEEDED",
     "STORE_UNAVAILABLE",
@@ -62,7 +64,13 @@ async def test_traffic_goes_on_after_the_store_was_away_for_longer_than_a_lease(
     # On its way at the provider all the time: nobody may take it for lost.
     through = [
         asyncio.ensure_future(
-            caller.execute("till.through", {"order": gate}, f"through {place}", seconds=60 + AWAY_SECONDS)
+            caller.execute(
+                "till.through",
+                {"order": gate},
+                f"through {place}",
+                seconds=LONG_SECONDS,
+                attempt_timeout=LONG_SECONDS,
+            )
         )
         for place, caller in enumerate(callers)
     ]
@@ -90,7 +98,8 @@ async def test_traffic_goes_on_after_the_store_was_away_for_longer_than_a_lease(
 
     assert "STORE_UNAVAILABLE" in traffic.words
     print(*(server.log() for server in pair))
-    assert set() == traffic.words - TYPED
+    # Whoever's time is over while nothing can be written hears it from his own clock.
+    assert set() == traffic.words - TYPED - ({"deadline_exceeded"} if AWAY_SECONDS > CALL_SECONDS else set())
     assert CALL_SECONDS + 2 > traffic.seconds_max
     again = await traffic.send_again()
     _nothing_acknowledged_is_lost(traffic.last, again)
@@ -147,18 +156,15 @@ def _nothing_acknowledged_is_lost(last: dict[str, Answer], again: dict[str, Answ
     for key, answer in last.items():
         if answer.word == "SUCCEEDED":
             assert (key, answer.output, True) == (key, again[key].output, again[key].attached)
-    # A repeatable effect comes to its end; another one may be unknown, and never more than that.
-    assert {"SUCCEEDED"} == {answer.word for key, answer in again.items() if key.startswith("refund")}
-    assert set() == {answer.word for answer in again.values()} - {"SUCCEEDED", "EFFECT_AMBIGUOUS"}
+    # Nor is anything in doubt.
+    assert {"SUCCEEDED"} == {answer.word for answer in again.values()}
 
 
 def _nothing_is_done_twice(again: dict[str, Answer], provider: Provider) -> None:
-    sent = [answer.word for key, answer in again.items() if key.startswith("send")]
+    sent = sum(key.startswith("send") for key in again)
     counts = provider.counts()
-    assert len(again) - len(sent) == counts["refunds"]
-    unknown = sent.count("EFFECT_AMBIGUOUS")
     # Two went through the outage.
-    assert len(sent) - unknown <= counts["messages"] - 2 <= len(sent)
+    assert (len(again) - sent, sent + 2) == (counts["refunds"], counts["messages"])
 
 
 @pytest.fixture
