@@ -307,6 +307,7 @@ def _start_loops(
     supervisor.start(ConnectorWatcher(kernel.engine.handlers.connectors).run())
     supervisor.start(WakeSweeper(kernel.journal, poll_seconds=config.queue_poll_seconds).run())
     reconciler = EffectReconciler(kernel)
+    kernel.may_declare_dead = partial(heartbeat.store_ok_for, lease_seconds)
     kernel.hurry_reconciler = reconciler.reconciler.hurry
     supervisor.start(reconciler.run())
     return deliverer

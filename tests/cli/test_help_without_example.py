@@ -32,8 +32,8 @@ def test_the_help_of_every_command_has_an_example_of_it(path: tuple[str, ...], l
 
 def test_every_command_of_the_contract_is_there() -> None:
     words = (
-        "ambiguous app call cancel capabilities connect dead demo dev health ls migrate queues redrive resolve resume "
-        "serve servers show submit version watch whoami"
+        "ambiguous app call cancel capabilities connect dead demo dev health ls migrate queues reconcile recover "
+        "redrive resolve resume serve servers show status submit version watch whoami"
     )
     wanted = sorted([*words.split(), "app admit", "app check", "queues pause", "queues resume"])
     assert wanted == sorted(" ".join(path) for path in _commands() if path)

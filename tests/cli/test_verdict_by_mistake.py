@@ -58,6 +58,7 @@ async def desk(lone_cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> AsyncI
     async with server(app) as running:
         monkeypatch.setenv("PLACET_TARGET", running.target)
         monkeypatch.setenv("PLACET_TOKEN", running.token)
+        monkeypatch.setenv("PLACET_HEALTH_TARGET", running.placet.health_target)
         yield Desk(lone_cli, running)
 
 
@@ -78,6 +79,31 @@ async def test_the_list_says_what_to_ask_the_provider_for(desk: Desk) -> None:
     assert [] == (await desk("ambiguous", "--capability", "no.such", "--json")).document["effects"]
     desk.running.clock.advance(OVER_SECONDS)
     assert "may act" not in (await desk("ambiguous", "--all-tenants")).out
+
+
+async def test_one_screen_says_how_things_stand_and_each_thing_what_to_do(desk: Desk) -> None:
+    quiet = await desk("status", "--json")
+    assert [] == quiet.document["next_steps"]
+    action_id = await desk.doubtful("a" + EVIL)
+    refused = await desk("reconcile", action_id)
+    assert (3, True) == (refused.code, "no lookup" in refused.out)
+    assert 3 == (await desk("reconcile", "--all", "--look")).code
+    assert 2 == (await desk("reconcile")).code
+    looked = await desk("recover", "--look")
+    assert (0, True, True) == (looked.code, action_id in looked.out, "nothing was changed" in looked.err)
+    assert "\x1b" not in looked.out
+    told = (await desk("recover", "--family", "ambiguous", "--json")).document["report"]
+    ((entry,),) = (section["entries"] for section in told["sections"])
+    assert (action_id, f"placet reconcile {action_id}") == (entry["id"], entry["next_step"][:53])
+    assert 2 == (await desk("recover", "--family", "all")).code
+    shown, found = await desk("status"), (await desk("status", "--json")).document
+    assert all(text in shown.out for text in ("in doubt", "1, the oldest since", told["report_id"]))
+    assert (1, told["report_id"]) == (found["ambiguous"]["count"], found["report"]["report_id"])
+
+
+async def test_a_server_that_is_away_is_said_to_be(lone_cli: CommandLine) -> None:
+    away = lone_cli("status", "--target", "127.0.0.1:1", "--json")
+    assert (11, False, False) == (away.code, away.document["health"]["ok"], "server" in away.document)
 
 
 async def test_what_was_done_ends_with_its_output(desk: Desk) -> None:

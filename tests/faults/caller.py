@@ -122,6 +122,14 @@ class Caller:
         assert bool(rule) != result.changed
         return rule
 
+    async def reconcile(self, action_id: str) -> str:
+        """Empty if somebody will be asked about it, or the rule that forbids it."""
+        request = recovery_service_pb2.ReconcileRequest(action_ids=[action_id])
+        (result,) = (await self._ask(self._recovery.Reconcile, request)).results
+        rule: str = result.refused_rule
+        assert bool(rule) != result.changed
+        return rule
+
     async def _ask(self, method: Any, request: Any, seconds: float = 10.0) -> Any:
         """Sends again what a busy machine's store was too slow for. Raises PlacetError."""
         begin = time.monotonic()

@@ -137,6 +137,7 @@ async def test_a_page_token_serves_its_own_request_and_tenant_alone(
             (client, "ListCapabilities", catalog.ListCapabilitiesRequest(page_token=token)),
             (client, "ListDeadLetters", recovery.ListDeadLettersRequest(page_token=token)),
             (client, "ListAmbiguous", recovery.ListAmbiguousRequest(page_token=token)),
+            (client, "ListReports", recovery.ListReportsRequest(page_token=token)),
             (client, "ListActions", pb.ListActionsRequest(page_token=token[:-2])),
             (client, "ListActions", pb.ListActionsRequest(page_token=token + "A")),
             (client, "ListActions", pb.ListActionsRequest(page_token="A" * 512)),
@@ -159,6 +160,7 @@ async def test_a_page_token_made_by_hand_gets_no_further_than_its_check(
             ("ListDeadLetters", recovery.ListDeadLettersRequest(), "nonsense"),
             ("ListDeadLetters", recovery.ListDeadLettersRequest(), "\x00"),
             ("ListAmbiguous", recovery.ListAmbiguousRequest(), "nonsense"),
+            ("ListReports", recovery.ListReportsRequest(), "nonsense"),
             ("ListManifests", catalog.ListManifestsRequest(), "a\x00"),
             ("ListCapabilities", catalog.ListCapabilitiesRequest(), "a\n\x00"),
         ):
@@ -316,10 +318,26 @@ async def test_another_tenant_is_named_by_operators_alone(
             ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant=tenant, page_token="AAAA")),
             ("ListAmbiguous", recovery.ListAmbiguousRequest(tenant=tenant)),
             ("ListServers", operations_service_pb2.ListServersRequest()),
+            ("Recover", recovery.RecoverRequest(tenant=tenant)),
+            ("GetReport", recovery.GetReportRequest(tenant=tenant, report_id=str(uuid.uuid4()))),
+            ("ListReports", recovery.ListReportsRequest(tenant=tenant)),
         ):
             refused = await refusal(stranger.call(rpc, request))
             assert (grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING") == (refused.code, refused.reason)
             assert "operator" == refused.infos[0].metadata["scope"]
+
+
+async def test_another_tenants_effect_and_report_are_nobody_elses(
+    server: Served, client: Client, stranger: Client, action: action_pb2.Action
+) -> None:
+    report = (await client.call("Recover", recovery.RecoverRequest(validate_only=True))).report
+    async with server.unharmed():
+        asked = recovery.ReconcileRequest(action_ids=[action.action_id, str(uuid.uuid4())])
+        theirs, none = (await stranger.call("Reconcile", asked)).results
+        assert ("not_found", "not_found", 0) == (theirs.refused_rule, none.refused_rule, theirs.state)
+        get = recovery.GetReportRequest(report_id=report.report_id)
+        assert "NOT_FOUND" == (await refusal(stranger.call("GetReport", get))).reason
+        assert [] == list((await stranger.call("ListReports", recovery.ListReportsRequest())).reports)
 
 
 async def test_another_tenants_action_is_redriven_by_nobody_else(

@@ -72,6 +72,10 @@ GOOD: dict[str, Message] = {
         selection=recovery.EndedSelection(filter=recovery.DeadLetterFilter(queue="dice")), reason="r"
     ),
     "ListAmbiguous": recovery.ListAmbiguousRequest(page_size=5, capabilities=["hostile.echo"]),
+    "Reconcile": recovery.ReconcileRequest(action_ids=[ACTION_ID]),
+    "Recover": recovery.RecoverRequest(families=[recovery.REPORT_FAMILY_QUEUES], validate_only=True),
+    "GetReport": recovery.GetReportRequest(report_id=ACTION_ID),
+    "ListReports": recovery.ListReportsRequest(page_size=5),
     "ResolveAmbiguous": recovery.ResolveAmbiguousRequest(
         action_id=ACTION_ID, verdict=recovery.VERDICT_DONE, output_json="{}", reason="r", evidence="e"
     ),

@@ -44,6 +44,7 @@ REQUESTS: dict[str, bytes] = {
     "ResolveAmbiguous": recovery_service_pb2.ResolveAmbiguousRequest(
         action_id=ACTION_ID, verdict=recovery_service_pb2.VERDICT_NOT_DONE, reason="r", evidence="e"
     ).SerializeToString(),
+    "GetReport": recovery_service_pb2.GetReportRequest(report_id=ACTION_ID).SerializeToString(),
     "GetManifest": b"\x0a\x01s",
     "GetCapability": b"\x0a\x01s",
 }

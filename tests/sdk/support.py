@@ -201,6 +201,18 @@ class Script(RuntimeServiceServicer, OperationsServiceServicer, RecoveryServiceS
     async def ListAmbiguous(self, request: Any, context: Context) -> Any:
         return await self._answer("ListAmbiguous", request, context)
 
+    async def Reconcile(self, request: Any, context: Context) -> Any:
+        return await self._answer("Reconcile", request, context)
+
+    async def Recover(self, request: Any, context: Context) -> Any:
+        return await self._answer("Recover", request, context)
+
+    async def GetReport(self, request: Any, context: Context) -> Any:
+        return await self._answer("GetReport", request, context)
+
+    async def ListReports(self, request: Any, context: Context) -> Any:
+        return await self._answer("ListReports", request, context)
+
     async def ResolveAmbiguous(self, request: Any, context: Context) -> Any:
         return await self._answer("ResolveAmbiguous", request, context)
 

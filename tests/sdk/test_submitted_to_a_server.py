@@ -209,6 +209,30 @@ async def _doubtful(both: Both, key: str) -> str:
     return caught.value.action_id
 
 
+async def test_what_can_be_asked_is_asked_and_a_report_tells_what_is_left(both: Both) -> None:
+    action_id = await _doubtful(both, "m0")
+    for look in (True, False):
+        (result,) = await both.ask("reconcile", [action_id], validate_only=look)
+        assert (action_id, False, "no_lookup") == (result.action_id, result.changed, result.refused_rule)
+    assert 1 == len(await both.ask("reconcile", capabilities=["desk.mumble"], count_max=5))
+    with pytest.raises(ValueError, match="action_ids alone"):
+        await both.ask("reconcile", [action_id], count_max=1)
+    looked = await both.ask("recover", validate_only=True)
+    report = await both.ask("recover", families=["ambiguous"], key="once")
+    assert report == await both.ask("recover", families=["ambiguous"], key="once")
+    assert report == await both.ask("report", report.report_id)
+    ((entry,),) = (section.entries for section in report.sections)
+    assert (action_id, "AMBIGUOUS", True) == (entry.id, entry.outcome, action_id in entry.next_step)
+    listed = await both.pages("reports", page_size=1)
+    assert [report.report_id, looked.report_id] == [each.report_id for each in listed][:2]
+    assert [True, False] == [looked.validate_only, report.validate_only]
+    assert 0 == sum(len(section.entries) for each in listed for section in each.sections)
+    with pytest.raises(errors.NotFoundError):
+        await both.ask("report", UNKNOWN_ID)
+    with pytest.raises(ValueError, match="'dead_letters'"):
+        await both.ask("recover", families=["everything"])
+
+
 async def test_what_was_done_is_said_once_and_is_the_answer_to_its_key(both: Both) -> None:
     action_id = await _doubtful(both, "m1")
     (effect,) = await both.pages("ambiguous", capabilities=["desk.mumble"])

@@ -149,6 +149,10 @@ func methods(connection *grpc.ClientConn) map[string]method {
 		"Redrive":            unary(recovery.Redrive),
 		"ListAmbiguous":      unary(recovery.ListAmbiguous),
 		"ResolveAmbiguous":   unary(recovery.ResolveAmbiguous),
+		"Reconcile":          unary(recovery.Reconcile),
+		"Recover":            unary(recovery.Recover),
+		"GetReport":          unary(recovery.GetReport),
+		"ListReports":        unary(recovery.ListReports),
 	}
 }
 

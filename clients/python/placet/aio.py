@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from placet import batch, requests
-from placet.aio_sender import AsyncSender
+from placet.aio_recovery import AsyncRecoveryCalls
 from placet.batch import Answer, Submission
 from placet.connection import Address, AsyncToken, Tls, find_address
 from placet.feed import AsyncFeedStream, FeedFollower
@@ -26,20 +26,18 @@ from placet.requests import (
     Place,
     Seconds,
     SubmitArguments,
-    VerdictWord,
     Which,
 )
 from placet.result import CancelCount, Result, Submitted
 from placet.resume import ResumeFollower, resume
 from placet.retry import Deadline, RetryPolicy
-from placet.steps import call, cancel_all, redrive, submit, wait
+from placet.steps import call, cancel_all, submit, wait
 from placet.stream import CALL_SECONDS, READ_SECONDS, AsyncEventStream
 from placet.v1 import (
     action_pb2,
     capability_pb2,
     catalog_service_pb2,
     operations_service_pb2,
-    recovery_service_pb2,
     runtime_service_pb2,
 )
 
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
     from placet.app import App
 
 
-class AsyncClient(AsyncSender):
+class AsyncClient(AsyncRecoveryCalls):
     """Calls one server, on the event loop that it was made on. Close it, or use it as an async context manager.
 
     Every method has a deadline and sends its request again when that is safe and useful: see `placet.retry`.
@@ -291,98 +289,6 @@ class AsyncClient(AsyncSender):
         request = requests.resume_request(queue, tenant)
         resumed: operations_service_pb2.Queue = (await self._ask("ResumeQueue", request, timeout)).queue
         return resumed
-
-    def dead_letters(
-        self,
-        *,
-        capabilities: Iterable[str] = (),
-        queue: str = "",
-        reason: str = "",
-        tenant: str = "",
-        page_size: int = 0,
-        timeout: float = READ_SECONDS,
-    ) -> AsyncIterator[action_pb2.Action]:
-        """Actions that ended with nobody waiting, newest first, without payloads; `reason` is that of their end, such
-        as "RETRY_BUDGET". Pages are fetched as needed."""
-        request = requests.dead_letters_request(
-            capabilities=capabilities, queue=queue, reason=reason, tenant=tenant, page_size=page_size
-        )
-        return self._pages("ListDeadLetters", request, "actions", timeout)
-
-    async def redrive(
-        self,
-        action_ids: Iterable[str] = (),
-        *,
-        capabilities: Iterable[str] = (),
-        queue: str = "",
-        reason_of_death: str = "",
-        count_max: int = 0,
-        attempts: int = 0,
-        reason: str = "",
-        validate_only: bool = False,
-        key: str | None = None,
-        timeout: float = CALL_SECONDS,
-    ) -> Sequence[recovery_service_pb2.SelectionResult]:
-        """Try ended actions again, under their ids and keys: these, or the dead letters that match, oldest first, at
-        most `count_max` of them (100 unless said).
-
-        Each may have `attempts` tries from here, or as many as its contract allows. What is refused says why.
-        `validate_only` changes nothing. `key` ties resends together; without one a fresh key is made.
-        """
-        request = requests.redrive_request(
-            action_ids=action_ids,
-            capabilities=capabilities,
-            queue=queue,
-            reason_of_death=reason_of_death,
-            count_max=count_max,
-            attempts=attempts,
-            reason=reason,
-            validate_only=validate_only,
-            key=key,
-        )
-        return await self._run(redrive(request, Deadline(timeout), self._policy))
-
-    def ambiguous(
-        self,
-        *,
-        capabilities: Iterable[str] = (),
-        tenant: str = "",
-        page_size: int = 0,
-        timeout: float = READ_SECONDS,
-    ) -> AsyncIterator[recovery_service_pb2.AmbiguousEffect]:
-        """Actions whose effect may have happened, oldest first; pages are fetched as needed."""
-        request = requests.ambiguous_request(capabilities=capabilities, tenant=tenant, page_size=page_size)
-        return self._pages("ListAmbiguous", request, "effects", timeout)
-
-    async def resolve_ambiguous(
-        self,
-        action_id: str,
-        verdict: VerdictWord,
-        *,
-        reason: str,
-        evidence: str,
-        output: Any = None,
-        expected_attempt: int = 0,
-        validate_only: bool = False,
-        timeout: float = READ_SECONDS,
-    ) -> action_pb2.Action:
-        """Say what became of an effect, for good: "done" makes it SUCCEEDED with `output`, "not_done" FAILED, or
-        CANCELLED if somebody asked for that.
-
-        `reason` and `evidence` are kept with it. `expected_attempt`: only if it is still this one. `validate_only`
-        checks everything and changes nothing.
-        """
-        request = requests.resolve_request(
-            action_id,
-            verdict,
-            reason=reason,
-            evidence=evidence,
-            output=output,
-            expected_attempt=expected_attempt,
-            validate_only=validate_only,
-        )
-        action: action_pb2.Action = (await self._ask("ResolveAmbiguous", request, timeout)).action
-        return action
 
     async def whoami(self, *, timeout: float = READ_SECONDS) -> runtime_service_pb2.GetCallerResponse:
         response: runtime_service_pb2.GetCallerResponse

@@ -26,6 +26,7 @@ OnCallerGone = Literal["cancel", "detach"]
 OnDuplicate = Literal["attach", "refuse"]
 DurabilityWord = Literal["ephemeral", "single_process", "shared"]
 VerdictWord = Literal["done", "not_done"]
+FamilyWord = Literal["leases", "queues", "ambiguous", "dead_letters"]
 
 TYPE_PREFIX = "placet.action."
 _ON_CALLER_GONE = {"cancel": action_pb2.ON_CALLER_GONE_CANCEL, "detach": action_pb2.ON_CALLER_GONE_DETACH}
@@ -36,6 +37,13 @@ _DURABILITY = {
     "shared": action_pb2.DURABILITY_CLASS_SHARED,
 }
 _VERDICT = {"done": recovery_service_pb2.VERDICT_DONE, "not_done": recovery_service_pb2.VERDICT_NOT_DONE}
+
+_FAMILY = {
+    "leases": recovery_service_pb2.REPORT_FAMILY_LEASES,
+    "queues": recovery_service_pb2.REPORT_FAMILY_QUEUES,
+    "ambiguous": recovery_service_pb2.REPORT_FAMILY_AMBIGUOUS,
+    "dead_letters": recovery_service_pb2.REPORT_FAMILY_DEAD_LETTERS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +353,33 @@ def resolve_request(
         evidence=evidence,
         expected_attempt=expected_attempt,
         validate_only=validate_only,
+    )
+
+
+def reconcile_request(
+    *, action_ids: Iterable[str], capabilities: Iterable[str], count_max: int, validate_only: bool
+) -> recovery_service_pb2.ReconcileRequest:
+    """Raises ValueError for ids together with what selects others."""
+    ids, names = list(action_ids), list(capabilities)
+    if ids and (names or count_max):
+        raise ValueError("say action_ids alone, or capabilities and count_max")
+    return recovery_service_pb2.ReconcileRequest(
+        action_ids=ids, capabilities=names, count_max=count_max, validate_only=validate_only
+    )
+
+
+def recover_request(
+    *, families: Iterable[FamilyWord], tenant: str, validate_only: bool, key: str | None
+) -> recovery_service_pb2.RecoverRequest:
+    """Without `key` a fresh one is made. Raises ValueError for a family that does not exist."""
+    words = list(families)
+    if unknown := [word for word in words if word not in _FAMILY]:
+        raise ValueError(f"family is {unknown[0]!r}; say {', '.join(map(repr, _FAMILY))}")
+    return recovery_service_pb2.RecoverRequest(
+        tenant=tenant,
+        families=[_FAMILY[word] for word in words],
+        validate_only=validate_only,
+        idempotency_key=str(uuid.uuid4()) if key is None else key,
     )
 
 

@@ -34,9 +34,9 @@ def ambiguous(
 ) -> None:
     """Effects that may have happened, oldest first.
 
-    Nothing acts on them any more: find out at the provider, then `placet resolve`. OPERATION is what the handler noted
-    for that; where it noted nothing, ask for the effect key: placet- and the action's id. LOST ATTEMPT says whether it
-    may still act, and answer by itself.
+    Nothing acts on them any more. Where LOOKED UP says "again", a lookup ends it by itself; else find out at the
+    provider, then `placet resolve`. OPERATION is what the handler noted for that; where it noted nothing, ask for the
+    effect key: placet- and the action's id. LOST ATTEMPT says whether it may still act, and answer by itself.
 
     \b
     Examples:
@@ -57,8 +57,10 @@ def ambiguous(
     if is_json:
         print_document({"effects": found})
         return
-    columns = ("ACTION", "SINCE", "CAPABILITY", "TRY", "OPERATION", "LOST ATTEMPT", "KEY")
+    columns = ("ACTION", "SINCE", "CAPABILITY", "TRY", "OPERATION", "LOST ATTEMPT", "KEY", "LOOKED UP")
     print_table(columns, map(_row, found), empty="nothing is ambiguous")
+    if any(each["asked"] and each["next_time"] is not None for each in found):
+        warn("where a lookup is asked it ends by itself; at once: placet reconcile ID")
     if found:
         warn("find out at the provider, then: placet resolve ID done|not-done --reason … --evidence …")
 
@@ -166,4 +168,16 @@ def _row(found: dict[str, Any]) -> tuple[str, ...]:
         action["provider_operation"],
         "may act" if found["attempt_may_act"] else "over",
         action["idempotency_key"],
+        _looked_up(found),
     )
+
+
+def _looked_up(found: dict[str, Any]) -> str:
+    """How often, and whether again."""
+    if found["finding"] == "no_lookup":
+        return "no lookup"
+    if not found["asked"]:
+        return ""
+    again = "" if found["next_time"] is None else ", again"
+    said = f" ({found['finding']})" if found["finding"] else ""
+    return f"{found['asked']} times{again}{said}"

@@ -47,18 +47,18 @@ def health(
       placet health --wait 30s && placet call orders.lookup '{"order": "A-1001"}'
       placet health --target 10.0.0.5:7434 --json
     """
-    where = target or _default_target()
+    where = target or default_target()
     end = time.monotonic() + (seconds_of(wait, "--wait") if wait else 0.0)
     found = check(where)
-    while not _is_well(found) and time.monotonic() < end:
+    while not is_well(found) and time.monotonic() < end:
         time.sleep(POLL_SECONDS)
         found = check(where)
     if is_json:
-        print_document({"target": where, "ok": _is_well(found), "checks": found})
+        print_document({"target": where, "ok": is_well(found), "checks": found})
     else:
         rows = [(name, found[name]) for name in CHECKS]
         print_table(("CHECK", where), rows, empty="")
-    return ExitCode.SUCCEEDED if _is_well(found) else ExitCode.UNAVAILABLE
+    return ExitCode.SUCCEEDED if is_well(found) else ExitCode.UNAVAILABLE
 
 
 def check(target: str, seconds: float = ANSWER_SECONDS) -> dict[str, str]:
@@ -89,11 +89,11 @@ def _ask(channel: grpc.Channel, name: str, seconds: float) -> str:
     return _WORDS.get(answer.value, str(answer.value))
 
 
-def _is_well(found: dict[str, str]) -> bool:
+def is_well(found: dict[str, str]) -> bool:
     return all(word == "SERVING" for word in found.values())
 
 
-def _default_target() -> str:
+def default_target() -> str:
     named = os.environ.get("PLACET_HEALTH_TARGET")
     if named:
         return named

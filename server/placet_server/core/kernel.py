@@ -23,7 +23,8 @@ CLAIM_POLL_SECONDS = 0.01
 @dataclass(slots=True, kw_only=True)
 class Kernel:
     """`lease_seconds`: after so long without a heartbeat this boot's leases go to others. `dispatcher`: None if this
-    process takes nothing from queues. `hurry_reconciler`: there may be something to ask about."""
+    process takes nothing from queues. `hurry_reconciler`: there may be something to ask about.
+    `may_declare_dead`: this process has seen the store answer for a whole lease."""
 
     catalog: Catalog
     engine: Engine
@@ -31,6 +32,7 @@ class Kernel:
     lease_seconds: float
     dispatcher: Dispatcher | None = None
     hurry_reconciler: Callable[[], None] = lambda: None
+    may_declare_dead: Callable[[], bool] = lambda: False
     is_draining: bool = False
     is_fenced: bool = False
 

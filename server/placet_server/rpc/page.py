@@ -29,6 +29,7 @@ ListRequest = (
     | recovery_service_pb2.ListDeadLettersRequest
     | recovery_service_pb2.ListAmbiguousRequest
     | operations_service_pb2.ListServersRequest
+    | recovery_service_pb2.ListReportsRequest
 )
 # Their pages continue after an id.
 _OF_IDS = (
@@ -37,6 +38,7 @@ _OF_IDS = (
     recovery_service_pb2.ListDeadLettersRequest,
     recovery_service_pb2.ListAmbiguousRequest,
     operations_service_pb2.ListServersRequest,
+    recovery_service_pb2.ListReportsRequest,
 )
 
 # Default clients take no more than 4 MiB.

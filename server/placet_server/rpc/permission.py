@@ -42,6 +42,10 @@ SCOPES: dict[str, str | None] = {
     "/placet.v1.RecoveryService/Redrive": "recovery.write",
     "/placet.v1.RecoveryService/ListAmbiguous": "recovery.read",
     "/placet.v1.RecoveryService/ResolveAmbiguous": "recovery.write",
+    "/placet.v1.RecoveryService/Reconcile": "recovery.write",
+    "/placet.v1.RecoveryService/Recover": "recovery.write",
+    "/placet.v1.RecoveryService/GetReport": "recovery.read",
+    "/placet.v1.RecoveryService/ListReports": "recovery.read",
 }
 
 

@@ -25,11 +25,18 @@ class Doubted(NamedTuple):
 
 
 class Ambiguous(NamedTuple):
-    """An action of a page: since when it is ambiguous, and whether the lost attempt may still act."""
+    """An action of a page: since when it is ambiguous, and whether the lost attempt may still act.
+
+    How often a lookup was asked, what the last one said, and when one is asked next at the earliest; None: it is an
+    operator's to find out.
+    """
 
     action: Action
     since_time_us: int | None
     attempt_may_act: bool
+    asked: int
+    finding: str
+    next_time_us: int | None
 
 
 async def find(
@@ -63,4 +70,14 @@ async def list_page(
         now=now,
     )
     rows = await connection.fetch(query.sql, *arguments)
-    return [Ambiguous(read_action(r), r["since_time_us"], r["attempt_may_act"]) for r in rows]
+    return [
+        Ambiguous(
+            read_action(r),
+            r["since_time_us"],
+            r["attempt_may_act"],
+            r["asked"],
+            r["finding"],
+            r["next_time_us"],
+        )
+        for r in rows
+    ]

@@ -476,6 +476,16 @@ CREATE TABLE public.reconciles (
 )
 WITH (fillfactor='70');
 
+CREATE TABLE public.reports (
+    tenant text NOT NULL,
+    report_id uuid NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    requester text NOT NULL,
+    key_digest bytea,
+    summary text NOT NULL,
+    document text NOT NULL
+);
+
 CREATE TABLE public.retention_walk (
     single boolean DEFAULT true NOT NULL,
     tenant text DEFAULT ''::text NOT NULL,
@@ -564,6 +574,9 @@ ALTER TABLE ONLY public.receipt_heads
 ALTER TABLE ONLY public.reconciles
     ADD CONSTRAINT reconciles_pkey PRIMARY KEY (tenant, action_id);
 
+ALTER TABLE ONLY public.reports
+    ADD CONSTRAINT reports_pkey PRIMARY KEY (tenant, report_id);
+
 ALTER TABLE ONLY public.retention_walk
     ADD CONSTRAINT retention_walk_pkey PRIMARY KEY (single);
 
@@ -603,6 +616,8 @@ CREATE INDEX queue_ready_expire ON public.queue_ready USING btree (expire_time) 
 CREATE INDEX queue_ready_order ON public.queue_ready USING btree (queue, capability, version, tenant, priority, ready_time, action_id);
 
 CREATE INDEX reconciles_due ON public.reconciles USING btree (capability, version, tenant, next_time) WHERE (give_up_time IS NULL);
+
+CREATE UNIQUE INDEX reports_key ON public.reports USING btree (key_digest) WHERE (key_digest IS NOT NULL);
 
 ALTER TABLE ONLY public.capabilities
     ADD CONSTRAINT capabilities_manifest_fkey FOREIGN KEY (tenant, manifest) REFERENCES public.manifests(tenant, name);

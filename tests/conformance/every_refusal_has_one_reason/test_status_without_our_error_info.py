@@ -146,6 +146,20 @@ REFUSALS |= {
         "INVALID_ARGUMENT",
         "MALFORMED_REQUEST",
     ),
+    "ids and others to reconcile": (
+        "Reconcile",
+        {"action_ids": [NOBODY], "count_max": 1},
+        "INVALID_ARGUMENT",
+        "MALFORMED_REQUEST",
+    ),
+    "family of nothing": (
+        "Recover",
+        {"families": ["REPORT_FAMILY_UNSPECIFIED"]},
+        "INVALID_ARGUMENT",
+        "MALFORMED_REQUEST",
+    ),
+    "report of nobody": ("GetReport", {"report_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
+    "somebody's reports": ("ListReports", {"page_token": "AAAA"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
     "nothing to redrive": ("Redrive", {}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
     "too much to redrive": (
         "Redrive",

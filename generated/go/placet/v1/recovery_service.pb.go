@@ -78,6 +78,67 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{0}
 }
 
+// What a section of a report is about.
+type ReportFamily int32
+
+const (
+	// Never sent.
+	ReportFamily_REPORT_FAMILY_UNSPECIFIED ReportFamily = 0
+	// Running actions whose server is dead or silent.
+	ReportFamily_REPORT_FAMILY_LEASES ReportFamily = 1
+	// What waits for a server.
+	ReportFamily_REPORT_FAMILY_QUEUES ReportFamily = 2
+	// Effects that may have happened.
+	ReportFamily_REPORT_FAMILY_AMBIGUOUS ReportFamily = 3
+	// What ended with nobody waiting.
+	ReportFamily_REPORT_FAMILY_DEAD_LETTERS ReportFamily = 4
+)
+
+// Enum value maps for ReportFamily.
+var (
+	ReportFamily_name = map[int32]string{
+		0: "REPORT_FAMILY_UNSPECIFIED",
+		1: "REPORT_FAMILY_LEASES",
+		2: "REPORT_FAMILY_QUEUES",
+		3: "REPORT_FAMILY_AMBIGUOUS",
+		4: "REPORT_FAMILY_DEAD_LETTERS",
+	}
+	ReportFamily_value = map[string]int32{
+		"REPORT_FAMILY_UNSPECIFIED":  0,
+		"REPORT_FAMILY_LEASES":       1,
+		"REPORT_FAMILY_QUEUES":       2,
+		"REPORT_FAMILY_AMBIGUOUS":    3,
+		"REPORT_FAMILY_DEAD_LETTERS": 4,
+	}
+)
+
+func (x ReportFamily) Enum() *ReportFamily {
+	p := new(ReportFamily)
+	*p = x
+	return p
+}
+
+func (x ReportFamily) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReportFamily) Descriptor() protoreflect.EnumDescriptor {
+	return file_placet_v1_recovery_service_proto_enumTypes[1].Descriptor()
+}
+
+func (ReportFamily) Type() protoreflect.EnumType {
+	return &file_placet_v1_recovery_service_proto_enumTypes[1]
+}
+
+func (x ReportFamily) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReportFamily.Descriptor instead.
+func (ReportFamily) EnumDescriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{1}
+}
+
 // Request of ListDeadLetters.
 type ListDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -473,7 +534,7 @@ type SelectionResult struct {
 	// It was done, or would be.
 	Changed bool `protobuf:"varint,3,opt,name=changed,proto3" json:"changed,omitempty"`
 	// Why not: "not_found", "not_terminal", "effect_done", "effect_ambiguous", "child" (its parent's redrive tries it again), "child_ambiguous"
-	// (resolve it first), "key_taken" or "moved".
+	// (resolve it first), "key_taken" or "moved"; of Reconcile "not_found", "not_ambiguous" or "no_lookup".
 	RefusedRule   string `protobuf:"bytes,4,opt,name=refused_rule,json=refusedRule,proto3" json:"refused_rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -675,6 +736,12 @@ type AmbiguousEffect struct {
 	// The lost attempt may still act, and still say what it did: NOT_DONE is refused until 30 s after its deadline, and until all that it has
 	// called has ended.
 	AttemptMayAct bool `protobuf:"varint,3,opt,name=attempt_may_act,json=attemptMayAct,proto3" json:"attempt_may_act,omitempty"`
+	// How often a lookup was asked.
+	Asked int32 `protobuf:"varint,4,opt,name=asked,proto3" json:"asked,omitempty"`
+	// When one is asked next, at the earliest. Unset: it is an operator's to find out.
+	NextTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=next_time,json=nextTime,proto3" json:"next_time,omitempty"`
+	// What the last one said, for people; "no_lookup" or "not_automatic": none was asked.
+	Finding       string `protobuf:"bytes,6,opt,name=finding,proto3" json:"finding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -728,6 +795,27 @@ func (x *AmbiguousEffect) GetAttemptMayAct() bool {
 		return x.AttemptMayAct
 	}
 	return false
+}
+
+func (x *AmbiguousEffect) GetAsked() int32 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
+}
+
+func (x *AmbiguousEffect) GetNextTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NextTime
+	}
+	return nil
+}
+
+func (x *AmbiguousEffect) GetFinding() string {
+	if x != nil {
+		return x.Finding
+	}
+	return ""
 }
 
 // Request of ResolveAmbiguous. The caller's own tenant only.
@@ -876,11 +964,742 @@ func (x *ResolveAmbiguousResponse) GetAction() *Action {
 	return nil
 }
 
+// Request of Reconcile. The caller's own tenant only.
+type ReconcileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// These; none: the oldest that are AMBIGUOUS.
+	ActionIds []string `protobuf:"bytes,1,rep,name=action_ids,json=actionIds,proto3" json:"action_ids,omitempty"`
+	// Without ids: of these capabilities; none: of any.
+	Capabilities []string `protobuf:"bytes,2,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	// Without ids: at most so many; 0: 100.
+	CountMax int32 `protobuf:"varint,3,opt,name=count_max,json=countMax,proto3" json:"count_max,omitempty"`
+	// Only look.
+	ValidateOnly  bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReconcileRequest) Reset() {
+	*x = ReconcileRequest{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReconcileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReconcileRequest) ProtoMessage() {}
+
+func (x *ReconcileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReconcileRequest.ProtoReflect.Descriptor instead.
+func (*ReconcileRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ReconcileRequest) GetActionIds() []string {
+	if x != nil {
+		return x.ActionIds
+	}
+	return nil
+}
+
+func (x *ReconcileRequest) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
+}
+
+func (x *ReconcileRequest) GetCountMax() int32 {
+	if x != nil {
+		return x.CountMax
+	}
+	return 0
+}
+
+func (x *ReconcileRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
+// Response of Reconcile.
+type ReconcileResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the ids. `changed`: somebody will be asked. The state is the one now.
+	Results       []*SelectionResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReconcileResponse) Reset() {
+	*x = ReconcileResponse{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReconcileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReconcileResponse) ProtoMessage() {}
+
+func (x *ReconcileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReconcileResponse.ProtoReflect.Descriptor instead.
+func (*ReconcileResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ReconcileResponse) GetResults() []*SelectionResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+// What was found and done when somebody asked.
+type Report struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id; sorts by time.
+	ReportId string `protobuf:"bytes,1,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
+	// When.
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// Who asked.
+	Requester string `protobuf:"bytes,3,opt,name=requester,proto3" json:"requester,omitempty"`
+	// Nothing was done.
+	ValidateOnly bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// In the order of the families.
+	Sections      []*ReportSection `protobuf:"bytes,5,rep,name=sections,proto3" json:"sections,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Report) Reset() {
+	*x = Report{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Report) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Report) ProtoMessage() {}
+
+func (x *Report) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Report.ProtoReflect.Descriptor instead.
+func (*Report) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Report) GetReportId() string {
+	if x != nil {
+		return x.ReportId
+	}
+	return ""
+}
+
+func (x *Report) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *Report) GetRequester() string {
+	if x != nil {
+		return x.Requester
+	}
+	return ""
+}
+
+func (x *Report) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
+func (x *Report) GetSections() []*ReportSection {
+	if x != nil {
+		return x.Sections
+	}
+	return nil
+}
+
+// What was found of one family. Counts end at 100,001, which says more than 100,000.
+type ReportSection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of what.
+	Family ReportFamily `protobuf:"varint,1,opt,name=family,proto3,enum=placet.v1.ReportFamily" json:"family,omitempty"`
+	// How many there were.
+	Found int64 `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
+	// Made ready again.
+	Replayed int64 `protobuf:"varint,3,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	// Wait on: for a server, or for somebody.
+	Waiting int64 `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// Whose effect may have happened.
+	Ambiguous int64 `protobuf:"varint,5,opt,name=ambiguous,proto3" json:"ambiguous,omitempty"`
+	// Ended.
+	Ended int64 `protobuf:"varint,6,opt,name=ended,proto3" json:"ended,omitempty"`
+	// For people, such as why something was not done.
+	Note string `protobuf:"bytes,7,opt,name=note,proto3" json:"note,omitempty"`
+	// The first of them; none in a list of reports.
+	Entries       []*ReportEntry `protobuf:"bytes,8,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportSection) Reset() {
+	*x = ReportSection{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportSection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportSection) ProtoMessage() {}
+
+func (x *ReportSection) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportSection.ProtoReflect.Descriptor instead.
+func (*ReportSection) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ReportSection) GetFamily() ReportFamily {
+	if x != nil {
+		return x.Family
+	}
+	return ReportFamily_REPORT_FAMILY_UNSPECIFIED
+}
+
+func (x *ReportSection) GetFound() int64 {
+	if x != nil {
+		return x.Found
+	}
+	return 0
+}
+
+func (x *ReportSection) GetReplayed() int64 {
+	if x != nil {
+		return x.Replayed
+	}
+	return 0
+}
+
+func (x *ReportSection) GetWaiting() int64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *ReportSection) GetAmbiguous() int64 {
+	if x != nil {
+		return x.Ambiguous
+	}
+	return 0
+}
+
+func (x *ReportSection) GetEnded() int64 {
+	if x != nil {
+		return x.Ended
+	}
+	return 0
+}
+
+func (x *ReportSection) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *ReportSection) GetEntries() []*ReportEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+// One thing of a report.
+type ReportEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The action's id, if it is one.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// What it is, for people.
+	What string `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
+	// How it stands: a state of an action, "WAITING" or "PAUSED".
+	Outcome string `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// The command that continues; empty: nobody has to do anything.
+	NextStep string `protobuf:"bytes,4,opt,name=next_step,json=nextStep,proto3" json:"next_step,omitempty"`
+	// Why it stands so.
+	Reason        ErrorReason `protobuf:"varint,5,opt,name=reason,proto3,enum=placet.v1.ErrorReason" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportEntry) Reset() {
+	*x = ReportEntry{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportEntry) ProtoMessage() {}
+
+func (x *ReportEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportEntry.ProtoReflect.Descriptor instead.
+func (*ReportEntry) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ReportEntry) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ReportEntry) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *ReportEntry) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *ReportEntry) GetNextStep() string {
+	if x != nil {
+		return x.NextStep
+	}
+	return ""
+}
+
+func (x *ReportEntry) GetReason() ErrorReason {
+	if x != nil {
+		return x.Reason
+	}
+	return ErrorReason_ERROR_REASON_UNSPECIFIED
+}
+
+// Request of Recover.
+type RecoverRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose actions are told of. Empty: the caller's; "-": every tenant's.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// None: all.
+	Families []ReportFamily `protobuf:"varint,2,rep,packed,name=families,proto3,enum=placet.v1.ReportFamily" json:"families,omitempty"`
+	// Only look, and keep what was seen.
+	ValidateOnly bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Ties resends of this request together: they get the report that it made.
+	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RecoverRequest) Reset() {
+	*x = RecoverRequest{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverRequest) ProtoMessage() {}
+
+func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverRequest.ProtoReflect.Descriptor instead.
+func (*RecoverRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RecoverRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *RecoverRequest) GetFamilies() []ReportFamily {
+	if x != nil {
+		return x.Families
+	}
+	return nil
+}
+
+func (x *RecoverRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
+func (x *RecoverRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+// Response of Recover.
+type RecoverResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it is kept.
+	Report        *Report `protobuf:"bytes,1,opt,name=report,proto3" json:"report,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverResponse) Reset() {
+	*x = RecoverResponse{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverResponse) ProtoMessage() {}
+
+func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverResponse.ProtoReflect.Descriptor instead.
+func (*RecoverResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RecoverResponse) GetReport() *Report {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+// Request of GetReport.
+type GetReportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it was asked for. Empty: the caller's; "-": a report over every tenant.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Which.
+	ReportId      string `protobuf:"bytes,2,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetReportRequest) Reset() {
+	*x = GetReportRequest{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetReportRequest) ProtoMessage() {}
+
+func (x *GetReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetReportRequest.ProtoReflect.Descriptor instead.
+func (*GetReportRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GetReportRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *GetReportRequest) GetReportId() string {
+	if x != nil {
+		return x.ReportId
+	}
+	return ""
+}
+
+// Response of GetReport.
+type GetReportResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// With its entries.
+	Report        *Report `protobuf:"bytes,1,opt,name=report,proto3" json:"report,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetReportResponse) Reset() {
+	*x = GetReportResponse{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetReportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetReportResponse) ProtoMessage() {}
+
+func (x *GetReportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetReportResponse.ProtoReflect.Descriptor instead.
+func (*GetReportResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *GetReportResponse) GetReport() *Report {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+// Request of ListReports.
+type ListReportsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: the caller's; "-": those over every tenant.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// 1 to 1000; 0: 50.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// From the page before; bound to the same request.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReportsRequest) Reset() {
+	*x = ListReportsRequest{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReportsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReportsRequest) ProtoMessage() {}
+
+func (x *ListReportsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReportsRequest.ProtoReflect.Descriptor instead.
+func (*ListReportsRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ListReportsRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *ListReportsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListReportsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// Response of ListReports.
+type ListReportsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without their entries.
+	Reports []*Report `protobuf:"bytes,1,rep,name=reports,proto3" json:"reports,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReportsResponse) Reset() {
+	*x = ListReportsResponse{}
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReportsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReportsResponse) ProtoMessage() {}
+
+func (x *ListReportsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_recovery_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReportsResponse.ProtoReflect.Descriptor instead.
+func (*ListReportsResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_recovery_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ListReportsResponse) GetReports() []*Report {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+func (x *ListReportsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 var File_placet_v1_recovery_service_proto protoreflect.FileDescriptor
 
 const file_placet_v1_recovery_service_proto_rawDesc = "" +
 	"\n" +
-	" placet/v1/recovery_service.proto\x12\tplacet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\"\xa1\x01\n" +
+	" placet/v1/recovery_service.proto\x12\tplacet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x1cplacet/v1/error_reason.proto\"\xa1\x01\n" +
 	"\x16ListDeadLettersRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -920,12 +1739,15 @@ const file_placet_v1_recovery_service_proto_rawDesc = "" +
 	"\fcapabilities\x18\x04 \x03(\tR\fcapabilities\"u\n" +
 	"\x15ListAmbiguousResponse\x124\n" +
 	"\aeffects\x18\x01 \x03(\v2\x1a.placet.v1.AmbiguousEffectR\aeffects\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9f\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x88\x02\n" +
 	"\x0fAmbiguousEffect\x12)\n" +
 	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action\x129\n" +
 	"\n" +
 	"since_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tsinceTime\x12&\n" +
-	"\x0fattempt_may_act\x18\x03 \x01(\bR\rattemptMayAct\"\x89\x02\n" +
+	"\x0fattempt_may_act\x18\x03 \x01(\bR\rattemptMayAct\x12\x14\n" +
+	"\x05asked\x18\x04 \x01(\x05R\x05asked\x127\n" +
+	"\tnext_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bnextTime\x12\x18\n" +
+	"\afinding\x18\x06 \x01(\tR\afinding\"\x89\x02\n" +
 	"\x17ResolveAmbiguousRequest\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12,\n" +
 	"\averdict\x18\x02 \x01(\x0e2\x12.placet.v1.VerdictR\averdict\x12\x1f\n" +
@@ -936,16 +1758,76 @@ const file_placet_v1_recovery_service_proto_rawDesc = "" +
 	"\x10expected_attempt\x18\x06 \x01(\x05R\x0fexpectedAttempt\x12#\n" +
 	"\rvalidate_only\x18\a \x01(\bR\fvalidateOnly\"E\n" +
 	"\x18ResolveAmbiguousResponse\x12)\n" +
-	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action*J\n" +
+	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action\"\x97\x01\n" +
+	"\x10ReconcileRequest\x12\x1d\n" +
+	"\n" +
+	"action_ids\x18\x01 \x03(\tR\tactionIds\x12\"\n" +
+	"\fcapabilities\x18\x02 \x03(\tR\fcapabilities\x12\x1b\n" +
+	"\tcount_max\x18\x03 \x01(\x05R\bcountMax\x12#\n" +
+	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\"I\n" +
+	"\x11ReconcileResponse\x124\n" +
+	"\aresults\x18\x01 \x03(\v2\x1a.placet.v1.SelectionResultR\aresults\"\xdb\x01\n" +
+	"\x06Report\x12\x1b\n" +
+	"\treport_id\x18\x01 \x01(\tR\breportId\x12;\n" +
+	"\vcreate_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12\x1c\n" +
+	"\trequester\x18\x03 \x01(\tR\trequester\x12#\n" +
+	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\x124\n" +
+	"\bsections\x18\x05 \x03(\v2\x18.placet.v1.ReportSectionR\bsections\"\x86\x02\n" +
+	"\rReportSection\x12/\n" +
+	"\x06family\x18\x01 \x01(\x0e2\x17.placet.v1.ReportFamilyR\x06family\x12\x14\n" +
+	"\x05found\x18\x02 \x01(\x03R\x05found\x12\x1a\n" +
+	"\breplayed\x18\x03 \x01(\x03R\breplayed\x12\x18\n" +
+	"\awaiting\x18\x04 \x01(\x03R\awaiting\x12\x1c\n" +
+	"\tambiguous\x18\x05 \x01(\x03R\tambiguous\x12\x14\n" +
+	"\x05ended\x18\x06 \x01(\x03R\x05ended\x12\x12\n" +
+	"\x04note\x18\a \x01(\tR\x04note\x120\n" +
+	"\aentries\x18\b \x03(\v2\x16.placet.v1.ReportEntryR\aentries\"\x98\x01\n" +
+	"\vReportEntry\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04what\x18\x02 \x01(\tR\x04what\x12\x18\n" +
+	"\aoutcome\x18\x03 \x01(\tR\aoutcome\x12\x1b\n" +
+	"\tnext_step\x18\x04 \x01(\tR\bnextStep\x12.\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x16.placet.v1.ErrorReasonR\x06reason\"\xab\x01\n" +
+	"\x0eRecoverRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x123\n" +
+	"\bfamilies\x18\x02 \x03(\x0e2\x17.placet.v1.ReportFamilyR\bfamilies\x12#\n" +
+	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\x12'\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\tR\x0eidempotencyKey\"<\n" +
+	"\x0fRecoverResponse\x12)\n" +
+	"\x06report\x18\x01 \x01(\v2\x11.placet.v1.ReportR\x06report\"G\n" +
+	"\x10GetReportRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1b\n" +
+	"\treport_id\x18\x02 \x01(\tR\breportId\">\n" +
+	"\x11GetReportResponse\x12)\n" +
+	"\x06report\x18\x01 \x01(\v2\x11.placet.v1.ReportR\x06report\"h\n" +
+	"\x12ListReportsRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"j\n" +
+	"\x13ListReportsResponse\x12+\n" +
+	"\areports\x18\x01 \x03(\v2\x11.placet.v1.ReportR\areports\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*J\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fVERDICT_DONE\x10\x01\x12\x14\n" +
-	"\x10VERDICT_NOT_DONE\x10\x022\xde\x02\n" +
+	"\x10VERDICT_NOT_DONE\x10\x02*\x9e\x01\n" +
+	"\fReportFamily\x12\x1d\n" +
+	"\x19REPORT_FAMILY_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14REPORT_FAMILY_LEASES\x10\x01\x12\x18\n" +
+	"\x14REPORT_FAMILY_QUEUES\x10\x02\x12\x1b\n" +
+	"\x17REPORT_FAMILY_AMBIGUOUS\x10\x03\x12\x1e\n" +
+	"\x1aREPORT_FAMILY_DEAD_LETTERS\x10\x042\xfe\x04\n" +
 	"\x0fRecoveryService\x12X\n" +
 	"\x0fListDeadLetters\x12!.placet.v1.ListDeadLettersRequest\x1a\".placet.v1.ListDeadLettersResponse\x12@\n" +
 	"\aRedrive\x12\x19.placet.v1.RedriveRequest\x1a\x1a.placet.v1.RedriveResponse\x12R\n" +
 	"\rListAmbiguous\x12\x1f.placet.v1.ListAmbiguousRequest\x1a .placet.v1.ListAmbiguousResponse\x12[\n" +
-	"\x10ResolveAmbiguous\x12\".placet.v1.ResolveAmbiguousRequest\x1a#.placet.v1.ResolveAmbiguousResponseB4\n" +
+	"\x10ResolveAmbiguous\x12\".placet.v1.ResolveAmbiguousRequest\x1a#.placet.v1.ResolveAmbiguousResponse\x12F\n" +
+	"\tReconcile\x12\x1b.placet.v1.ReconcileRequest\x1a\x1c.placet.v1.ReconcileResponse\x12@\n" +
+	"\aRecover\x12\x19.placet.v1.RecoverRequest\x1a\x1a.placet.v1.RecoverResponse\x12F\n" +
+	"\tGetReport\x12\x1b.placet.v1.GetReportRequest\x1a\x1c.placet.v1.GetReportResponse\x12L\n" +
+	"\vListReports\x12\x1d.placet.v1.ListReportsRequest\x1a\x1e.placet.v1.ListReportsResponseB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -960,51 +1842,83 @@ func file_placet_v1_recovery_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_recovery_service_proto_rawDescData
 }
 
-var file_placet_v1_recovery_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_placet_v1_recovery_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_placet_v1_recovery_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_placet_v1_recovery_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_placet_v1_recovery_service_proto_goTypes = []any{
 	(Verdict)(0),                     // 0: placet.v1.Verdict
-	(*ListDeadLettersRequest)(nil),   // 1: placet.v1.ListDeadLettersRequest
-	(*DeadLetterFilter)(nil),         // 2: placet.v1.DeadLetterFilter
-	(*ListDeadLettersResponse)(nil),  // 3: placet.v1.ListDeadLettersResponse
-	(*EndedSelection)(nil),           // 4: placet.v1.EndedSelection
-	(*RedriveRequest)(nil),           // 5: placet.v1.RedriveRequest
-	(*RedriveResponse)(nil),          // 6: placet.v1.RedriveResponse
-	(*SelectionResult)(nil),          // 7: placet.v1.SelectionResult
-	(*ListAmbiguousRequest)(nil),     // 8: placet.v1.ListAmbiguousRequest
-	(*ListAmbiguousResponse)(nil),    // 9: placet.v1.ListAmbiguousResponse
-	(*AmbiguousEffect)(nil),          // 10: placet.v1.AmbiguousEffect
-	(*ResolveAmbiguousRequest)(nil),  // 11: placet.v1.ResolveAmbiguousRequest
-	(*ResolveAmbiguousResponse)(nil), // 12: placet.v1.ResolveAmbiguousResponse
-	(*Action)(nil),                   // 13: placet.v1.Action
-	(ActionState)(0),                 // 14: placet.v1.ActionState
-	(*timestamppb.Timestamp)(nil),    // 15: google.protobuf.Timestamp
+	(ReportFamily)(0),                // 1: placet.v1.ReportFamily
+	(*ListDeadLettersRequest)(nil),   // 2: placet.v1.ListDeadLettersRequest
+	(*DeadLetterFilter)(nil),         // 3: placet.v1.DeadLetterFilter
+	(*ListDeadLettersResponse)(nil),  // 4: placet.v1.ListDeadLettersResponse
+	(*EndedSelection)(nil),           // 5: placet.v1.EndedSelection
+	(*RedriveRequest)(nil),           // 6: placet.v1.RedriveRequest
+	(*RedriveResponse)(nil),          // 7: placet.v1.RedriveResponse
+	(*SelectionResult)(nil),          // 8: placet.v1.SelectionResult
+	(*ListAmbiguousRequest)(nil),     // 9: placet.v1.ListAmbiguousRequest
+	(*ListAmbiguousResponse)(nil),    // 10: placet.v1.ListAmbiguousResponse
+	(*AmbiguousEffect)(nil),          // 11: placet.v1.AmbiguousEffect
+	(*ResolveAmbiguousRequest)(nil),  // 12: placet.v1.ResolveAmbiguousRequest
+	(*ResolveAmbiguousResponse)(nil), // 13: placet.v1.ResolveAmbiguousResponse
+	(*ReconcileRequest)(nil),         // 14: placet.v1.ReconcileRequest
+	(*ReconcileResponse)(nil),        // 15: placet.v1.ReconcileResponse
+	(*Report)(nil),                   // 16: placet.v1.Report
+	(*ReportSection)(nil),            // 17: placet.v1.ReportSection
+	(*ReportEntry)(nil),              // 18: placet.v1.ReportEntry
+	(*RecoverRequest)(nil),           // 19: placet.v1.RecoverRequest
+	(*RecoverResponse)(nil),          // 20: placet.v1.RecoverResponse
+	(*GetReportRequest)(nil),         // 21: placet.v1.GetReportRequest
+	(*GetReportResponse)(nil),        // 22: placet.v1.GetReportResponse
+	(*ListReportsRequest)(nil),       // 23: placet.v1.ListReportsRequest
+	(*ListReportsResponse)(nil),      // 24: placet.v1.ListReportsResponse
+	(*Action)(nil),                   // 25: placet.v1.Action
+	(ActionState)(0),                 // 26: placet.v1.ActionState
+	(*timestamppb.Timestamp)(nil),    // 27: google.protobuf.Timestamp
+	(ErrorReason)(0),                 // 28: placet.v1.ErrorReason
 }
 var file_placet_v1_recovery_service_proto_depIdxs = []int32{
-	2,  // 0: placet.v1.ListDeadLettersRequest.filter:type_name -> placet.v1.DeadLetterFilter
-	13, // 1: placet.v1.ListDeadLettersResponse.actions:type_name -> placet.v1.Action
-	2,  // 2: placet.v1.EndedSelection.filter:type_name -> placet.v1.DeadLetterFilter
-	4,  // 3: placet.v1.RedriveRequest.selection:type_name -> placet.v1.EndedSelection
-	7,  // 4: placet.v1.RedriveResponse.results:type_name -> placet.v1.SelectionResult
-	14, // 5: placet.v1.SelectionResult.state:type_name -> placet.v1.ActionState
-	10, // 6: placet.v1.ListAmbiguousResponse.effects:type_name -> placet.v1.AmbiguousEffect
-	13, // 7: placet.v1.AmbiguousEffect.action:type_name -> placet.v1.Action
-	15, // 8: placet.v1.AmbiguousEffect.since_time:type_name -> google.protobuf.Timestamp
-	0,  // 9: placet.v1.ResolveAmbiguousRequest.verdict:type_name -> placet.v1.Verdict
-	13, // 10: placet.v1.ResolveAmbiguousResponse.action:type_name -> placet.v1.Action
-	1,  // 11: placet.v1.RecoveryService.ListDeadLetters:input_type -> placet.v1.ListDeadLettersRequest
-	5,  // 12: placet.v1.RecoveryService.Redrive:input_type -> placet.v1.RedriveRequest
-	8,  // 13: placet.v1.RecoveryService.ListAmbiguous:input_type -> placet.v1.ListAmbiguousRequest
-	11, // 14: placet.v1.RecoveryService.ResolveAmbiguous:input_type -> placet.v1.ResolveAmbiguousRequest
-	3,  // 15: placet.v1.RecoveryService.ListDeadLetters:output_type -> placet.v1.ListDeadLettersResponse
-	6,  // 16: placet.v1.RecoveryService.Redrive:output_type -> placet.v1.RedriveResponse
-	9,  // 17: placet.v1.RecoveryService.ListAmbiguous:output_type -> placet.v1.ListAmbiguousResponse
-	12, // 18: placet.v1.RecoveryService.ResolveAmbiguous:output_type -> placet.v1.ResolveAmbiguousResponse
-	15, // [15:19] is the sub-list for method output_type
-	11, // [11:15] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	3,  // 0: placet.v1.ListDeadLettersRequest.filter:type_name -> placet.v1.DeadLetterFilter
+	25, // 1: placet.v1.ListDeadLettersResponse.actions:type_name -> placet.v1.Action
+	3,  // 2: placet.v1.EndedSelection.filter:type_name -> placet.v1.DeadLetterFilter
+	5,  // 3: placet.v1.RedriveRequest.selection:type_name -> placet.v1.EndedSelection
+	8,  // 4: placet.v1.RedriveResponse.results:type_name -> placet.v1.SelectionResult
+	26, // 5: placet.v1.SelectionResult.state:type_name -> placet.v1.ActionState
+	11, // 6: placet.v1.ListAmbiguousResponse.effects:type_name -> placet.v1.AmbiguousEffect
+	25, // 7: placet.v1.AmbiguousEffect.action:type_name -> placet.v1.Action
+	27, // 8: placet.v1.AmbiguousEffect.since_time:type_name -> google.protobuf.Timestamp
+	27, // 9: placet.v1.AmbiguousEffect.next_time:type_name -> google.protobuf.Timestamp
+	0,  // 10: placet.v1.ResolveAmbiguousRequest.verdict:type_name -> placet.v1.Verdict
+	25, // 11: placet.v1.ResolveAmbiguousResponse.action:type_name -> placet.v1.Action
+	8,  // 12: placet.v1.ReconcileResponse.results:type_name -> placet.v1.SelectionResult
+	27, // 13: placet.v1.Report.create_time:type_name -> google.protobuf.Timestamp
+	17, // 14: placet.v1.Report.sections:type_name -> placet.v1.ReportSection
+	1,  // 15: placet.v1.ReportSection.family:type_name -> placet.v1.ReportFamily
+	18, // 16: placet.v1.ReportSection.entries:type_name -> placet.v1.ReportEntry
+	28, // 17: placet.v1.ReportEntry.reason:type_name -> placet.v1.ErrorReason
+	1,  // 18: placet.v1.RecoverRequest.families:type_name -> placet.v1.ReportFamily
+	16, // 19: placet.v1.RecoverResponse.report:type_name -> placet.v1.Report
+	16, // 20: placet.v1.GetReportResponse.report:type_name -> placet.v1.Report
+	16, // 21: placet.v1.ListReportsResponse.reports:type_name -> placet.v1.Report
+	2,  // 22: placet.v1.RecoveryService.ListDeadLetters:input_type -> placet.v1.ListDeadLettersRequest
+	6,  // 23: placet.v1.RecoveryService.Redrive:input_type -> placet.v1.RedriveRequest
+	9,  // 24: placet.v1.RecoveryService.ListAmbiguous:input_type -> placet.v1.ListAmbiguousRequest
+	12, // 25: placet.v1.RecoveryService.ResolveAmbiguous:input_type -> placet.v1.ResolveAmbiguousRequest
+	14, // 26: placet.v1.RecoveryService.Reconcile:input_type -> placet.v1.ReconcileRequest
+	19, // 27: placet.v1.RecoveryService.Recover:input_type -> placet.v1.RecoverRequest
+	21, // 28: placet.v1.RecoveryService.GetReport:input_type -> placet.v1.GetReportRequest
+	23, // 29: placet.v1.RecoveryService.ListReports:input_type -> placet.v1.ListReportsRequest
+	4,  // 30: placet.v1.RecoveryService.ListDeadLetters:output_type -> placet.v1.ListDeadLettersResponse
+	7,  // 31: placet.v1.RecoveryService.Redrive:output_type -> placet.v1.RedriveResponse
+	10, // 32: placet.v1.RecoveryService.ListAmbiguous:output_type -> placet.v1.ListAmbiguousResponse
+	13, // 33: placet.v1.RecoveryService.ResolveAmbiguous:output_type -> placet.v1.ResolveAmbiguousResponse
+	15, // 34: placet.v1.RecoveryService.Reconcile:output_type -> placet.v1.ReconcileResponse
+	20, // 35: placet.v1.RecoveryService.Recover:output_type -> placet.v1.RecoverResponse
+	22, // 36: placet.v1.RecoveryService.GetReport:output_type -> placet.v1.GetReportResponse
+	24, // 37: placet.v1.RecoveryService.ListReports:output_type -> placet.v1.ListReportsResponse
+	30, // [30:38] is the sub-list for method output_type
+	22, // [22:30] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_recovery_service_proto_init() }
@@ -1013,13 +1927,14 @@ func file_placet_v1_recovery_service_proto_init() {
 		return
 	}
 	file_placet_v1_action_proto_init()
+	file_placet_v1_error_reason_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_recovery_service_proto_rawDesc), len(file_placet_v1_recovery_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   12,
+			NumEnums:      2,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

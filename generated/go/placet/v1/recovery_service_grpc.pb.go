@@ -25,6 +25,10 @@ const (
 	RecoveryService_Redrive_FullMethodName          = "/placet.v1.RecoveryService/Redrive"
 	RecoveryService_ListAmbiguous_FullMethodName    = "/placet.v1.RecoveryService/ListAmbiguous"
 	RecoveryService_ResolveAmbiguous_FullMethodName = "/placet.v1.RecoveryService/ResolveAmbiguous"
+	RecoveryService_Reconcile_FullMethodName        = "/placet.v1.RecoveryService/Reconcile"
+	RecoveryService_Recover_FullMethodName          = "/placet.v1.RecoveryService/Recover"
+	RecoveryService_GetReport_FullMethodName        = "/placet.v1.RecoveryService/GetReport"
+	RecoveryService_ListReports_FullMethodName      = "/placet.v1.RecoveryService/ListReports"
 )
 
 // RecoveryServiceClient is the client API for RecoveryService service.
@@ -42,6 +46,14 @@ type RecoveryServiceClient interface {
 	// A person's verdict on one of them, with evidence. In the caller's own tenant; NOT_FOUND elsewhere. An action that is not AMBIGUOUS is
 	// refused with STATE_CONFLICT, unless this very verdict of this very caller made it so: a resend returns it as it is.
 	ResolveAmbiguous(ctx context.Context, in *ResolveAmbiguousRequest, opts ...grpc.CallOption) (*ResolveAmbiguousResponse, error)
+	// Has lookups asked now what became of effects, also of those that were given up. It does not wait for them: what they say ends the action.
+	Reconcile(ctx context.Context, in *ReconcileRequest, opts ...grpc.CallOption) (*ReconcileResponse, error)
+	// Does now what the server does by itself, and tells what there was and what to do next. Safe at any time, and twice at once.
+	Recover(ctx context.Context, in *RecoverRequest, opts ...grpc.CallOption) (*RecoverResponse, error)
+	// One report.
+	GetReport(ctx context.Context, in *GetReportRequest, opts ...grpc.CallOption) (*GetReportResponse, error)
+	// Reports without their entries, newest first.
+	ListReports(ctx context.Context, in *ListReportsRequest, opts ...grpc.CallOption) (*ListReportsResponse, error)
 }
 
 type recoveryServiceClient struct {
@@ -92,6 +104,46 @@ func (c *recoveryServiceClient) ResolveAmbiguous(ctx context.Context, in *Resolv
 	return out, nil
 }
 
+func (c *recoveryServiceClient) Reconcile(ctx context.Context, in *ReconcileRequest, opts ...grpc.CallOption) (*ReconcileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReconcileResponse)
+	err := c.cc.Invoke(ctx, RecoveryService_Reconcile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *recoveryServiceClient) Recover(ctx context.Context, in *RecoverRequest, opts ...grpc.CallOption) (*RecoverResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecoverResponse)
+	err := c.cc.Invoke(ctx, RecoveryService_Recover_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *recoveryServiceClient) GetReport(ctx context.Context, in *GetReportRequest, opts ...grpc.CallOption) (*GetReportResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetReportResponse)
+	err := c.cc.Invoke(ctx, RecoveryService_GetReport_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *recoveryServiceClient) ListReports(ctx context.Context, in *ListReportsRequest, opts ...grpc.CallOption) (*ListReportsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListReportsResponse)
+	err := c.cc.Invoke(ctx, RecoveryService_ListReports_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RecoveryServiceServer is the server API for RecoveryService service.
 // All implementations must embed UnimplementedRecoveryServiceServer
 // for forward compatibility.
@@ -107,6 +159,14 @@ type RecoveryServiceServer interface {
 	// A person's verdict on one of them, with evidence. In the caller's own tenant; NOT_FOUND elsewhere. An action that is not AMBIGUOUS is
 	// refused with STATE_CONFLICT, unless this very verdict of this very caller made it so: a resend returns it as it is.
 	ResolveAmbiguous(context.Context, *ResolveAmbiguousRequest) (*ResolveAmbiguousResponse, error)
+	// Has lookups asked now what became of effects, also of those that were given up. It does not wait for them: what they say ends the action.
+	Reconcile(context.Context, *ReconcileRequest) (*ReconcileResponse, error)
+	// Does now what the server does by itself, and tells what there was and what to do next. Safe at any time, and twice at once.
+	Recover(context.Context, *RecoverRequest) (*RecoverResponse, error)
+	// One report.
+	GetReport(context.Context, *GetReportRequest) (*GetReportResponse, error)
+	// Reports without their entries, newest first.
+	ListReports(context.Context, *ListReportsRequest) (*ListReportsResponse, error)
 	mustEmbedUnimplementedRecoveryServiceServer()
 }
 
@@ -128,6 +188,18 @@ func (UnimplementedRecoveryServiceServer) ListAmbiguous(context.Context, *ListAm
 }
 func (UnimplementedRecoveryServiceServer) ResolveAmbiguous(context.Context, *ResolveAmbiguousRequest) (*ResolveAmbiguousResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResolveAmbiguous not implemented")
+}
+func (UnimplementedRecoveryServiceServer) Reconcile(context.Context, *ReconcileRequest) (*ReconcileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reconcile not implemented")
+}
+func (UnimplementedRecoveryServiceServer) Recover(context.Context, *RecoverRequest) (*RecoverResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Recover not implemented")
+}
+func (UnimplementedRecoveryServiceServer) GetReport(context.Context, *GetReportRequest) (*GetReportResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetReport not implemented")
+}
+func (UnimplementedRecoveryServiceServer) ListReports(context.Context, *ListReportsRequest) (*ListReportsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListReports not implemented")
 }
 func (UnimplementedRecoveryServiceServer) mustEmbedUnimplementedRecoveryServiceServer() {}
 func (UnimplementedRecoveryServiceServer) testEmbeddedByValue()                         {}
@@ -222,6 +294,78 @@ func _RecoveryService_ResolveAmbiguous_Handler(srv interface{}, ctx context.Cont
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RecoveryService_Reconcile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReconcileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RecoveryServiceServer).Reconcile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RecoveryService_Reconcile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RecoveryServiceServer).Reconcile(ctx, req.(*ReconcileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RecoveryService_Recover_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecoverRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RecoveryServiceServer).Recover(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RecoveryService_Recover_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RecoveryServiceServer).Recover(ctx, req.(*RecoverRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RecoveryService_GetReport_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetReportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RecoveryServiceServer).GetReport(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RecoveryService_GetReport_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RecoveryServiceServer).GetReport(ctx, req.(*GetReportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RecoveryService_ListReports_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListReportsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RecoveryServiceServer).ListReports(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RecoveryService_ListReports_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RecoveryServiceServer).ListReports(ctx, req.(*ListReportsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // RecoveryService_ServiceDesc is the grpc.ServiceDesc for RecoveryService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -244,6 +388,22 @@ var RecoveryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResolveAmbiguous",
 			Handler:    _RecoveryService_ResolveAmbiguous_Handler,
+		},
+		{
+			MethodName: "Reconcile",
+			Handler:    _RecoveryService_Reconcile_Handler,
+		},
+		{
+			MethodName: "Recover",
+			Handler:    _RecoveryService_Recover_Handler,
+		},
+		{
+			MethodName: "GetReport",
+			Handler:    _RecoveryService_GetReport_Handler,
+		},
+		{
+			MethodName: "ListReports",
+			Handler:    _RecoveryService_ListReports_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

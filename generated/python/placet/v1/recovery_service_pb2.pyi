@@ -10,6 +10,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from placet.v1 import action_pb2 as _action_pb2
+from placet.v1 import error_reason_pb2 as _error_reason_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -48,6 +49,38 @@ VERDICT_NOT_DONE: Verdict.ValueType  # 2
 its key. If it was submitted and FAILED, it is a dead letter; Redrive tries it again.
 """
 Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
+
+class _ReportFamily:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReportFamilyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReportFamily.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REPORT_FAMILY_UNSPECIFIED: _ReportFamily.ValueType  # 0
+    """Never sent."""
+    REPORT_FAMILY_LEASES: _ReportFamily.ValueType  # 1
+    """Running actions whose server is dead or silent."""
+    REPORT_FAMILY_QUEUES: _ReportFamily.ValueType  # 2
+    """What waits for a server."""
+    REPORT_FAMILY_AMBIGUOUS: _ReportFamily.ValueType  # 3
+    """Effects that may have happened."""
+    REPORT_FAMILY_DEAD_LETTERS: _ReportFamily.ValueType  # 4
+    """What ended with nobody waiting."""
+
+class ReportFamily(_ReportFamily, metaclass=_ReportFamilyEnumTypeWrapper):
+    """What a section of a report is about."""
+
+REPORT_FAMILY_UNSPECIFIED: ReportFamily.ValueType  # 0
+"""Never sent."""
+REPORT_FAMILY_LEASES: ReportFamily.ValueType  # 1
+"""Running actions whose server is dead or silent."""
+REPORT_FAMILY_QUEUES: ReportFamily.ValueType  # 2
+"""What waits for a server."""
+REPORT_FAMILY_AMBIGUOUS: ReportFamily.ValueType  # 3
+"""Effects that may have happened."""
+REPORT_FAMILY_DEAD_LETTERS: ReportFamily.ValueType  # 4
+"""What ended with nobody waiting."""
+Global___ReportFamily: _TypeAlias = ReportFamily  # noqa: Y015
 
 @_typing.final
 class ListDeadLettersRequest(_message.Message):
@@ -263,7 +296,7 @@ class SelectionResult(_message.Message):
     """It was done, or would be."""
     refused_rule: _builtins.str
     """Why not: "not_found", "not_terminal", "effect_done", "effect_ambiguous", "child" (its parent's redrive tries it again), "child_ambiguous"
-    (resolve it first), "key_taken" or "moved".
+    (resolve it first), "key_taken" or "moved"; of Reconcile "not_found", "not_ambiguous" or "no_lookup".
     """
     def __init__(
         self,
@@ -354,10 +387,17 @@ class AmbiguousEffect(_message.Message):
     ACTION_FIELD_NUMBER: _builtins.int
     SINCE_TIME_FIELD_NUMBER: _builtins.int
     ATTEMPT_MAY_ACT_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
+    NEXT_TIME_FIELD_NUMBER: _builtins.int
+    FINDING_FIELD_NUMBER: _builtins.int
     attempt_may_act: _builtins.bool
     """The lost attempt may still act, and still say what it did: NOT_DONE is refused until 30 s after its deadline, and until all that it has
     called has ended.
     """
+    asked: _builtins.int
+    """How often a lookup was asked."""
+    finding: _builtins.str
+    """What the last one said, for people; "no_lookup" or "not_automatic": none was asked."""
     @_builtins.property
     def action(self) -> _action_pb2.Action:
         """BASIC view. Its provider_operation is what the provider may be asked about."""
@@ -366,16 +406,23 @@ class AmbiguousEffect(_message.Message):
     def since_time(self) -> _timestamp_pb2.Timestamp:
         """Since when it is not known."""
 
+    @_builtins.property
+    def next_time(self) -> _timestamp_pb2.Timestamp:
+        """When one is asked next, at the earliest. Unset: it is an operator's to find out."""
+
     def __init__(
         self,
         *,
         action: _action_pb2.Action | None = ...,
         since_time: _timestamp_pb2.Timestamp | None = ...,
         attempt_may_act: _builtins.bool = ...,
+        asked: _builtins.int = ...,
+        next_time: _timestamp_pb2.Timestamp | None = ...,
+        finding: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "since_time", b"since_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "next_time", b"next_time", "since_time", b"since_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "attempt_may_act", b"attempt_may_act", "since_time", b"since_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "asked", b"asked", "attempt_may_act", b"attempt_may_act", "finding", b"finding", "next_time", b"next_time", "since_time", b"since_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -450,3 +497,365 @@ class ResolveAmbiguousResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResolveAmbiguousResponse: _TypeAlias = ResolveAmbiguousResponse  # noqa: Y015
+
+@_typing.final
+class ReconcileRequest(_message.Message):
+    """Request of Reconcile. The caller's own tenant only."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_IDS_FIELD_NUMBER: _builtins.int
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
+    COUNT_MAX_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    count_max: _builtins.int
+    """Without ids: at most so many; 0: 100."""
+    validate_only: _builtins.bool
+    """Only look."""
+    @_builtins.property
+    def action_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """These; none: the oldest that are AMBIGUOUS."""
+
+    @_builtins.property
+    def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Without ids: of these capabilities; none: of any."""
+
+    def __init__(
+        self,
+        *,
+        action_ids: _abc.Iterable[_builtins.str] | None = ...,
+        capabilities: _abc.Iterable[_builtins.str] | None = ...,
+        count_max: _builtins.int = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_ids", b"action_ids", "capabilities", b"capabilities", "count_max", b"count_max", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReconcileRequest: _TypeAlias = ReconcileRequest  # noqa: Y015
+
+@_typing.final
+class ReconcileResponse(_message.Message):
+    """Response of Reconcile."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SelectionResult]:
+        """In the order of the ids. `changed`: somebody will be asked. The state is the one now."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___SelectionResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReconcileResponse: _TypeAlias = ReconcileResponse  # noqa: Y015
+
+@_typing.final
+class Report(_message.Message):
+    """What was found and done when somebody asked."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPORT_ID_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    REQUESTER_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    SECTIONS_FIELD_NUMBER: _builtins.int
+    report_id: _builtins.str
+    """Its id; sorts by time."""
+    requester: _builtins.str
+    """Who asked."""
+    validate_only: _builtins.bool
+    """Nothing was done."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When."""
+
+    @_builtins.property
+    def sections(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportSection]:
+        """In the order of the families."""
+
+    def __init__(
+        self,
+        *,
+        report_id: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        requester: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+        sections: _abc.Iterable[Global___ReportSection] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "report_id", b"report_id", "requester", b"requester", "sections", b"sections", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Report: _TypeAlias = Report  # noqa: Y015
+
+@_typing.final
+class ReportSection(_message.Message):
+    """What was found of one family. Counts end at 100,001, which says more than 100,000."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FAMILY_FIELD_NUMBER: _builtins.int
+    FOUND_FIELD_NUMBER: _builtins.int
+    REPLAYED_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    AMBIGUOUS_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    family: Global___ReportFamily.ValueType
+    """Of what."""
+    found: _builtins.int
+    """How many there were."""
+    replayed: _builtins.int
+    """Made ready again."""
+    waiting: _builtins.int
+    """Wait on: for a server, or for somebody."""
+    ambiguous: _builtins.int
+    """Whose effect may have happened."""
+    ended: _builtins.int
+    """Ended."""
+    note: _builtins.str
+    """For people, such as why something was not done."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportEntry]:
+        """The first of them; none in a list of reports."""
+
+    def __init__(
+        self,
+        *,
+        family: Global___ReportFamily.ValueType = ...,
+        found: _builtins.int = ...,
+        replayed: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        ambiguous: _builtins.int = ...,
+        ended: _builtins.int = ...,
+        note: _builtins.str = ...,
+        entries: _abc.Iterable[Global___ReportEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ambiguous", b"ambiguous", "ended", b"ended", "entries", b"entries", "family", b"family", "found", b"found", "note", b"note", "replayed", b"replayed", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportSection: _TypeAlias = ReportSection  # noqa: Y015
+
+@_typing.final
+class ReportEntry(_message.Message):
+    """One thing of a report."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    WHAT_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    NEXT_STEP_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """The action's id, if it is one."""
+    what: _builtins.str
+    """What it is, for people."""
+    outcome: _builtins.str
+    """How it stands: a state of an action, "WAITING" or "PAUSED"."""
+    next_step: _builtins.str
+    """The command that continues; empty: nobody has to do anything."""
+    reason: _error_reason_pb2.ErrorReason.ValueType
+    """Why it stands so."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        what: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        next_step: _builtins.str = ...,
+        reason: _error_reason_pb2.ErrorReason.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "next_step", b"next_step", "outcome", b"outcome", "reason", b"reason", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportEntry: _TypeAlias = ReportEntry  # noqa: Y015
+
+@_typing.final
+class RecoverRequest(_message.Message):
+    """Request of Recover."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    FAMILIES_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Whose actions are told of. Empty: the caller's; "-": every tenant's."""
+    validate_only: _builtins.bool
+    """Only look, and keep what was seen."""
+    idempotency_key: _builtins.str
+    """Ties resends of this request together: they get the report that it made."""
+    @_builtins.property
+    def families(self) -> _containers.RepeatedScalarFieldContainer[Global___ReportFamily.ValueType]:
+        """None: all."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        families: _abc.Iterable[Global___ReportFamily.ValueType] | None = ...,
+        validate_only: _builtins.bool = ...,
+        idempotency_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["families", b"families", "idempotency_key", b"idempotency_key", "tenant", b"tenant", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecoverRequest: _TypeAlias = RecoverRequest  # noqa: Y015
+
+@_typing.final
+class RecoverResponse(_message.Message):
+    """Response of Recover."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPORT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def report(self) -> Global___Report:
+        """As it is kept."""
+
+    def __init__(
+        self,
+        *,
+        report: Global___Report | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecoverResponse: _TypeAlias = RecoverResponse  # noqa: Y015
+
+@_typing.final
+class GetReportRequest(_message.Message):
+    """Request of GetReport."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    REPORT_ID_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """As it was asked for. Empty: the caller's; "-": a report over every tenant."""
+    report_id: _builtins.str
+    """Which."""
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        report_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["report_id", b"report_id", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetReportRequest: _TypeAlias = GetReportRequest  # noqa: Y015
+
+@_typing.final
+class GetReportResponse(_message.Message):
+    """Response of GetReport."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPORT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def report(self) -> Global___Report:
+        """With its entries."""
+
+    def __init__(
+        self,
+        *,
+        report: Global___Report | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetReportResponse: _TypeAlias = GetReportResponse  # noqa: Y015
+
+@_typing.final
+class ListReportsRequest(_message.Message):
+    """Request of ListReports."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Empty: the caller's; "-": those over every tenant."""
+    page_size: _builtins.int
+    """1 to 1000; 0: 50."""
+    page_token: _builtins.str
+    """From the page before; bound to the same request."""
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListReportsRequest: _TypeAlias = ListReportsRequest  # noqa: Y015
+
+@_typing.final
+class ListReportsResponse(_message.Message):
+    """Response of ListReports."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPORTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___Report]:
+        """Without their entries."""
+
+    def __init__(
+        self,
+        *,
+        reports: _abc.Iterable[Global___Report] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "reports", b"reports"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListReportsResponse: _TypeAlias = ListReportsResponse  # noqa: Y015

@@ -55,6 +55,26 @@ class RecoveryServiceStub:
                 request_serializer=placet_dot_v1_dot_recovery__service__pb2.ResolveAmbiguousRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_recovery__service__pb2.ResolveAmbiguousResponse.FromString,
                 _registered_method=True)
+        self.Reconcile = channel.unary_unary(
+                '/placet.v1.RecoveryService/Reconcile',
+                request_serializer=placet_dot_v1_dot_recovery__service__pb2.ReconcileRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_recovery__service__pb2.ReconcileResponse.FromString,
+                _registered_method=True)
+        self.Recover = channel.unary_unary(
+                '/placet.v1.RecoveryService/Recover',
+                request_serializer=placet_dot_v1_dot_recovery__service__pb2.RecoverRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_recovery__service__pb2.RecoverResponse.FromString,
+                _registered_method=True)
+        self.GetReport = channel.unary_unary(
+                '/placet.v1.RecoveryService/GetReport',
+                request_serializer=placet_dot_v1_dot_recovery__service__pb2.GetReportRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_recovery__service__pb2.GetReportResponse.FromString,
+                _registered_method=True)
+        self.ListReports = channel.unary_unary(
+                '/placet.v1.RecoveryService/ListReports',
+                request_serializer=placet_dot_v1_dot_recovery__service__pb2.ListReportsRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_recovery__service__pb2.ListReportsResponse.FromString,
+                _registered_method=True)
 
 
 class RecoveryServiceServicer:
@@ -90,6 +110,34 @@ class RecoveryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Reconcile(self, request, context):
+        """Has lookups asked now what became of effects, also of those that were given up. It does not wait for them: what they say ends the action.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Recover(self, request, context):
+        """Does now what the server does by itself, and tells what there was and what to do next. Safe at any time, and twice at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetReport(self, request, context):
+        """One report.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListReports(self, request, context):
+        """Reports without their entries, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RecoveryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -112,6 +160,26 @@ def add_RecoveryServiceServicer_to_server(servicer, server):
                     servicer.ResolveAmbiguous,
                     request_deserializer=placet_dot_v1_dot_recovery__service__pb2.ResolveAmbiguousRequest.FromString,
                     response_serializer=placet_dot_v1_dot_recovery__service__pb2.ResolveAmbiguousResponse.SerializeToString,
+            ),
+            'Reconcile': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reconcile,
+                    request_deserializer=placet_dot_v1_dot_recovery__service__pb2.ReconcileRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_recovery__service__pb2.ReconcileResponse.SerializeToString,
+            ),
+            'Recover': grpc.unary_unary_rpc_method_handler(
+                    servicer.Recover,
+                    request_deserializer=placet_dot_v1_dot_recovery__service__pb2.RecoverRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_recovery__service__pb2.RecoverResponse.SerializeToString,
+            ),
+            'GetReport': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReport,
+                    request_deserializer=placet_dot_v1_dot_recovery__service__pb2.GetReportRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_recovery__service__pb2.GetReportResponse.SerializeToString,
+            ),
+            'ListReports': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListReports,
+                    request_deserializer=placet_dot_v1_dot_recovery__service__pb2.ListReportsRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_recovery__service__pb2.ListReportsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -223,6 +291,114 @@ class RecoveryService:
             '/placet.v1.RecoveryService/ResolveAmbiguous',
             placet_dot_v1_dot_recovery__service__pb2.ResolveAmbiguousRequest.SerializeToString,
             placet_dot_v1_dot_recovery__service__pb2.ResolveAmbiguousResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reconcile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.RecoveryService/Reconcile',
+            placet_dot_v1_dot_recovery__service__pb2.ReconcileRequest.SerializeToString,
+            placet_dot_v1_dot_recovery__service__pb2.ReconcileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Recover(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.RecoveryService/Recover',
+            placet_dot_v1_dot_recovery__service__pb2.RecoverRequest.SerializeToString,
+            placet_dot_v1_dot_recovery__service__pb2.RecoverResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReport(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.RecoveryService/GetReport',
+            placet_dot_v1_dot_recovery__service__pb2.GetReportRequest.SerializeToString,
+            placet_dot_v1_dot_recovery__service__pb2.GetReportResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListReports(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.RecoveryService/ListReports',
+            placet_dot_v1_dot_recovery__service__pb2.ListReportsRequest.SerializeToString,
+            placet_dot_v1_dot_recovery__service__pb2.ListReportsResponse.FromString,
             options,
             channel_credentials,
             insecure,

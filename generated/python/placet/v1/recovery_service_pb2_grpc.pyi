@@ -43,6 +43,14 @@ class RecoveryServiceStub:
     """A person's verdict on one of them, with evidence. In the caller's own tenant; NOT_FOUND elsewhere. An action that is not AMBIGUOUS is
     refused with STATE_CONFLICT, unless this very verdict of this very caller made it so: a resend returns it as it is.
     """
+    Reconcile: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.ReconcileRequest, _recovery_service_pb2.ReconcileResponse]
+    """Has lookups asked now what became of effects, also of those that were given up. It does not wait for them: what they say ends the action."""
+    Recover: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.RecoverRequest, _recovery_service_pb2.RecoverResponse]
+    """Does now what the server does by itself, and tells what there was and what to do next. Safe at any time, and twice at once."""
+    GetReport: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.GetReportRequest, _recovery_service_pb2.GetReportResponse]
+    """One report."""
+    ListReports: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.ListReportsRequest, _recovery_service_pb2.ListReportsResponse]
+    """Reports without their entries, newest first."""
 
 @_typing.type_check_only
 class RecoveryServiceAsyncStub(RecoveryServiceStub):
@@ -59,6 +67,14 @@ class RecoveryServiceAsyncStub(RecoveryServiceStub):
     """A person's verdict on one of them, with evidence. In the caller's own tenant; NOT_FOUND elsewhere. An action that is not AMBIGUOUS is
     refused with STATE_CONFLICT, unless this very verdict of this very caller made it so: a resend returns it as it is.
     """
+    Reconcile: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.ReconcileRequest, _recovery_service_pb2.ReconcileResponse]  # type: ignore[assignment]
+    """Has lookups asked now what became of effects, also of those that were given up. It does not wait for them: what they say ends the action."""
+    Recover: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.RecoverRequest, _recovery_service_pb2.RecoverResponse]  # type: ignore[assignment]
+    """Does now what the server does by itself, and tells what there was and what to do next. Safe at any time, and twice at once."""
+    GetReport: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.GetReportRequest, _recovery_service_pb2.GetReportResponse]  # type: ignore[assignment]
+    """One report."""
+    ListReports: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.ListReportsRequest, _recovery_service_pb2.ListReportsResponse]  # type: ignore[assignment]
+    """Reports without their entries, newest first."""
 
 class RecoveryServiceServicer(metaclass=_abc_1.ABCMeta):
     """For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator."""
@@ -96,5 +112,37 @@ class RecoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         """A person's verdict on one of them, with evidence. In the caller's own tenant; NOT_FOUND elsewhere. An action that is not AMBIGUOUS is
         refused with STATE_CONFLICT, unless this very verdict of this very caller made it so: a resend returns it as it is.
         """
+
+    @_abc_1.abstractmethod
+    def Reconcile(
+        self,
+        request: _recovery_service_pb2.ReconcileRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_recovery_service_pb2.ReconcileResponse, _abc.Awaitable[_recovery_service_pb2.ReconcileResponse]]:
+        """Has lookups asked now what became of effects, also of those that were given up. It does not wait for them: what they say ends the action."""
+
+    @_abc_1.abstractmethod
+    def Recover(
+        self,
+        request: _recovery_service_pb2.RecoverRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_recovery_service_pb2.RecoverResponse, _abc.Awaitable[_recovery_service_pb2.RecoverResponse]]:
+        """Does now what the server does by itself, and tells what there was and what to do next. Safe at any time, and twice at once."""
+
+    @_abc_1.abstractmethod
+    def GetReport(
+        self,
+        request: _recovery_service_pb2.GetReportRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_recovery_service_pb2.GetReportResponse, _abc.Awaitable[_recovery_service_pb2.GetReportResponse]]:
+        """One report."""
+
+    @_abc_1.abstractmethod
+    def ListReports(
+        self,
+        request: _recovery_service_pb2.ListReportsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_recovery_service_pb2.ListReportsResponse, _abc.Awaitable[_recovery_service_pb2.ListReportsResponse]]:
+        """Reports without their entries, newest first."""
 
 def add_RecoveryServiceServicer_to_server(servicer: RecoveryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -8,6 +8,7 @@ import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobu
 import type { Message } from "@bufbuild/protobuf";
 import type { Action, ActionState } from "./action_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { ErrorReason } from "./error_reason_pb.js";
 
 /**
  * Describes the file placet/v1/recovery_service.proto.
@@ -248,7 +249,7 @@ export declare type SelectionResult = Message<"placet.v1.SelectionResult"> & {
 
   /**
    * Why not: "not_found", "not_terminal", "effect_done", "effect_ambiguous", "child" (its parent's redrive tries it again), "child_ambiguous"
-   * (resolve it first), "key_taken" or "moved".
+   * (resolve it first), "key_taken" or "moved"; of Reconcile "not_found", "not_ambiguous" or "no_lookup".
    *
    * @generated from field: string refused_rule = 4;
    */
@@ -356,6 +357,27 @@ export declare type AmbiguousEffect = Message<"placet.v1.AmbiguousEffect"> & {
    * @generated from field: bool attempt_may_act = 3;
    */
   attemptMayAct: boolean;
+
+  /**
+   * How often a lookup was asked.
+   *
+   * @generated from field: int32 asked = 4;
+   */
+  asked: number;
+
+  /**
+   * When one is asked next, at the earliest. Unset: it is an operator's to find out.
+   *
+   * @generated from field: google.protobuf.Timestamp next_time = 5;
+   */
+  nextTime?: Timestamp | undefined;
+
+  /**
+   * What the last one said, for people; "no_lookup" or "not_automatic": none was asked.
+   *
+   * @generated from field: string finding = 6;
+   */
+  finding: string;
 };
 
 /**
@@ -447,6 +469,401 @@ export declare type ResolveAmbiguousResponse = Message<"placet.v1.ResolveAmbiguo
 export declare const ResolveAmbiguousResponseSchema: GenMessage<ResolveAmbiguousResponse>;
 
 /**
+ * Request of Reconcile. The caller's own tenant only.
+ *
+ * @generated from message placet.v1.ReconcileRequest
+ */
+export declare type ReconcileRequest = Message<"placet.v1.ReconcileRequest"> & {
+  /**
+   * These; none: the oldest that are AMBIGUOUS.
+   *
+   * @generated from field: repeated string action_ids = 1;
+   */
+  actionIds: string[];
+
+  /**
+   * Without ids: of these capabilities; none: of any.
+   *
+   * @generated from field: repeated string capabilities = 2;
+   */
+  capabilities: string[];
+
+  /**
+   * Without ids: at most so many; 0: 100.
+   *
+   * @generated from field: int32 count_max = 3;
+   */
+  countMax: number;
+
+  /**
+   * Only look.
+   *
+   * @generated from field: bool validate_only = 4;
+   */
+  validateOnly: boolean;
+};
+
+/**
+ * Describes the message placet.v1.ReconcileRequest.
+ * Use `create(ReconcileRequestSchema)` to create a new message.
+ */
+export declare const ReconcileRequestSchema: GenMessage<ReconcileRequest>;
+
+/**
+ * Response of Reconcile.
+ *
+ * @generated from message placet.v1.ReconcileResponse
+ */
+export declare type ReconcileResponse = Message<"placet.v1.ReconcileResponse"> & {
+  /**
+   * In the order of the ids. `changed`: somebody will be asked. The state is the one now.
+   *
+   * @generated from field: repeated placet.v1.SelectionResult results = 1;
+   */
+  results: SelectionResult[];
+};
+
+/**
+ * Describes the message placet.v1.ReconcileResponse.
+ * Use `create(ReconcileResponseSchema)` to create a new message.
+ */
+export declare const ReconcileResponseSchema: GenMessage<ReconcileResponse>;
+
+/**
+ * What was found and done when somebody asked.
+ *
+ * @generated from message placet.v1.Report
+ */
+export declare type Report = Message<"placet.v1.Report"> & {
+  /**
+   * Its id; sorts by time.
+   *
+   * @generated from field: string report_id = 1;
+   */
+  reportId: string;
+
+  /**
+   * When.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time = 2;
+   */
+  createTime?: Timestamp | undefined;
+
+  /**
+   * Who asked.
+   *
+   * @generated from field: string requester = 3;
+   */
+  requester: string;
+
+  /**
+   * Nothing was done.
+   *
+   * @generated from field: bool validate_only = 4;
+   */
+  validateOnly: boolean;
+
+  /**
+   * In the order of the families.
+   *
+   * @generated from field: repeated placet.v1.ReportSection sections = 5;
+   */
+  sections: ReportSection[];
+};
+
+/**
+ * Describes the message placet.v1.Report.
+ * Use `create(ReportSchema)` to create a new message.
+ */
+export declare const ReportSchema: GenMessage<Report>;
+
+/**
+ * What was found of one family. Counts end at 100,001, which says more than 100,000.
+ *
+ * @generated from message placet.v1.ReportSection
+ */
+export declare type ReportSection = Message<"placet.v1.ReportSection"> & {
+  /**
+   * Of what.
+   *
+   * @generated from field: placet.v1.ReportFamily family = 1;
+   */
+  family: ReportFamily;
+
+  /**
+   * How many there were.
+   *
+   * @generated from field: int64 found = 2;
+   */
+  found: bigint;
+
+  /**
+   * Made ready again.
+   *
+   * @generated from field: int64 replayed = 3;
+   */
+  replayed: bigint;
+
+  /**
+   * Wait on: for a server, or for somebody.
+   *
+   * @generated from field: int64 waiting = 4;
+   */
+  waiting: bigint;
+
+  /**
+   * Whose effect may have happened.
+   *
+   * @generated from field: int64 ambiguous = 5;
+   */
+  ambiguous: bigint;
+
+  /**
+   * Ended.
+   *
+   * @generated from field: int64 ended = 6;
+   */
+  ended: bigint;
+
+  /**
+   * For people, such as why something was not done.
+   *
+   * @generated from field: string note = 7;
+   */
+  note: string;
+
+  /**
+   * The first of them; none in a list of reports.
+   *
+   * @generated from field: repeated placet.v1.ReportEntry entries = 8;
+   */
+  entries: ReportEntry[];
+};
+
+/**
+ * Describes the message placet.v1.ReportSection.
+ * Use `create(ReportSectionSchema)` to create a new message.
+ */
+export declare const ReportSectionSchema: GenMessage<ReportSection>;
+
+/**
+ * One thing of a report.
+ *
+ * @generated from message placet.v1.ReportEntry
+ */
+export declare type ReportEntry = Message<"placet.v1.ReportEntry"> & {
+  /**
+   * The action's id, if it is one.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * What it is, for people.
+   *
+   * @generated from field: string what = 2;
+   */
+  what: string;
+
+  /**
+   * How it stands: a state of an action, "WAITING" or "PAUSED".
+   *
+   * @generated from field: string outcome = 3;
+   */
+  outcome: string;
+
+  /**
+   * The command that continues; empty: nobody has to do anything.
+   *
+   * @generated from field: string next_step = 4;
+   */
+  nextStep: string;
+
+  /**
+   * Why it stands so.
+   *
+   * @generated from field: placet.v1.ErrorReason reason = 5;
+   */
+  reason: ErrorReason;
+};
+
+/**
+ * Describes the message placet.v1.ReportEntry.
+ * Use `create(ReportEntrySchema)` to create a new message.
+ */
+export declare const ReportEntrySchema: GenMessage<ReportEntry>;
+
+/**
+ * Request of Recover.
+ *
+ * @generated from message placet.v1.RecoverRequest
+ */
+export declare type RecoverRequest = Message<"placet.v1.RecoverRequest"> & {
+  /**
+   * Whose actions are told of. Empty: the caller's; "-": every tenant's.
+   *
+   * @generated from field: string tenant = 1;
+   */
+  tenant: string;
+
+  /**
+   * None: all.
+   *
+   * @generated from field: repeated placet.v1.ReportFamily families = 2;
+   */
+  families: ReportFamily[];
+
+  /**
+   * Only look, and keep what was seen.
+   *
+   * @generated from field: bool validate_only = 3;
+   */
+  validateOnly: boolean;
+
+  /**
+   * Ties resends of this request together: they get the report that it made.
+   *
+   * @generated from field: string idempotency_key = 4;
+   */
+  idempotencyKey: string;
+};
+
+/**
+ * Describes the message placet.v1.RecoverRequest.
+ * Use `create(RecoverRequestSchema)` to create a new message.
+ */
+export declare const RecoverRequestSchema: GenMessage<RecoverRequest>;
+
+/**
+ * Response of Recover.
+ *
+ * @generated from message placet.v1.RecoverResponse
+ */
+export declare type RecoverResponse = Message<"placet.v1.RecoverResponse"> & {
+  /**
+   * As it is kept.
+   *
+   * @generated from field: placet.v1.Report report = 1;
+   */
+  report?: Report | undefined;
+};
+
+/**
+ * Describes the message placet.v1.RecoverResponse.
+ * Use `create(RecoverResponseSchema)` to create a new message.
+ */
+export declare const RecoverResponseSchema: GenMessage<RecoverResponse>;
+
+/**
+ * Request of GetReport.
+ *
+ * @generated from message placet.v1.GetReportRequest
+ */
+export declare type GetReportRequest = Message<"placet.v1.GetReportRequest"> & {
+  /**
+   * As it was asked for. Empty: the caller's; "-": a report over every tenant.
+   *
+   * @generated from field: string tenant = 1;
+   */
+  tenant: string;
+
+  /**
+   * Which.
+   *
+   * @generated from field: string report_id = 2;
+   */
+  reportId: string;
+};
+
+/**
+ * Describes the message placet.v1.GetReportRequest.
+ * Use `create(GetReportRequestSchema)` to create a new message.
+ */
+export declare const GetReportRequestSchema: GenMessage<GetReportRequest>;
+
+/**
+ * Response of GetReport.
+ *
+ * @generated from message placet.v1.GetReportResponse
+ */
+export declare type GetReportResponse = Message<"placet.v1.GetReportResponse"> & {
+  /**
+   * With its entries.
+   *
+   * @generated from field: placet.v1.Report report = 1;
+   */
+  report?: Report | undefined;
+};
+
+/**
+ * Describes the message placet.v1.GetReportResponse.
+ * Use `create(GetReportResponseSchema)` to create a new message.
+ */
+export declare const GetReportResponseSchema: GenMessage<GetReportResponse>;
+
+/**
+ * Request of ListReports.
+ *
+ * @generated from message placet.v1.ListReportsRequest
+ */
+export declare type ListReportsRequest = Message<"placet.v1.ListReportsRequest"> & {
+  /**
+   * Empty: the caller's; "-": those over every tenant.
+   *
+   * @generated from field: string tenant = 1;
+   */
+  tenant: string;
+
+  /**
+   * 1 to 1000; 0: 50.
+   *
+   * @generated from field: int32 page_size = 2;
+   */
+  pageSize: number;
+
+  /**
+   * From the page before; bound to the same request.
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message placet.v1.ListReportsRequest.
+ * Use `create(ListReportsRequestSchema)` to create a new message.
+ */
+export declare const ListReportsRequestSchema: GenMessage<ListReportsRequest>;
+
+/**
+ * Response of ListReports.
+ *
+ * @generated from message placet.v1.ListReportsResponse
+ */
+export declare type ListReportsResponse = Message<"placet.v1.ListReportsResponse"> & {
+  /**
+   * Without their entries.
+   *
+   * @generated from field: repeated placet.v1.Report reports = 1;
+   */
+  reports: Report[];
+
+  /**
+   * Empty on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message placet.v1.ListReportsResponse.
+ * Use `create(ListReportsResponseSchema)` to create a new message.
+ */
+export declare const ListReportsResponseSchema: GenMessage<ListReportsResponse>;
+
+/**
  * What a person found out about an effect.
  *
  * @generated from enum placet.v1.Verdict
@@ -479,6 +896,53 @@ export enum Verdict {
  * Describes the enum placet.v1.Verdict.
  */
 export declare const VerdictSchema: GenEnum<Verdict>;
+
+/**
+ * What a section of a report is about.
+ *
+ * @generated from enum placet.v1.ReportFamily
+ */
+export enum ReportFamily {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: REPORT_FAMILY_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Running actions whose server is dead or silent.
+   *
+   * @generated from enum value: REPORT_FAMILY_LEASES = 1;
+   */
+  LEASES = 1,
+
+  /**
+   * What waits for a server.
+   *
+   * @generated from enum value: REPORT_FAMILY_QUEUES = 2;
+   */
+  QUEUES = 2,
+
+  /**
+   * Effects that may have happened.
+   *
+   * @generated from enum value: REPORT_FAMILY_AMBIGUOUS = 3;
+   */
+  AMBIGUOUS = 3,
+
+  /**
+   * What ended with nobody waiting.
+   *
+   * @generated from enum value: REPORT_FAMILY_DEAD_LETTERS = 4;
+   */
+  DEAD_LETTERS = 4,
+}
+
+/**
+ * Describes the enum placet.v1.ReportFamily.
+ */
+export declare const ReportFamilySchema: GenEnum<ReportFamily>;
 
 /**
  * For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator.
@@ -526,6 +990,46 @@ export declare const RecoveryService: GenService<{
     methodKind: "unary";
     input: typeof ResolveAmbiguousRequestSchema;
     output: typeof ResolveAmbiguousResponseSchema;
+  },
+  /**
+   * Has lookups asked now what became of effects, also of those that were given up. It does not wait for them: what they say ends the action.
+   *
+   * @generated from rpc placet.v1.RecoveryService.Reconcile
+   */
+  reconcile: {
+    methodKind: "unary";
+    input: typeof ReconcileRequestSchema;
+    output: typeof ReconcileResponseSchema;
+  },
+  /**
+   * Does now what the server does by itself, and tells what there was and what to do next. Safe at any time, and twice at once.
+   *
+   * @generated from rpc placet.v1.RecoveryService.Recover
+   */
+  recover: {
+    methodKind: "unary";
+    input: typeof RecoverRequestSchema;
+    output: typeof RecoverResponseSchema;
+  },
+  /**
+   * One report.
+   *
+   * @generated from rpc placet.v1.RecoveryService.GetReport
+   */
+  getReport: {
+    methodKind: "unary";
+    input: typeof GetReportRequestSchema;
+    output: typeof GetReportResponseSchema;
+  },
+  /**
+   * Reports without their entries, newest first.
+   *
+   * @generated from rpc placet.v1.RecoveryService.ListReports
+   */
+  listReports: {
+    methodKind: "unary";
+    input: typeof ListReportsRequestSchema;
+    output: typeof ListReportsResponseSchema;
   },
 }>;
 

@@ -3,6 +3,8 @@
 rescue      running actions of dead boots
 redrive     what was given up, tried again by an operator's will
 reconcile   effects that may have happened, and asking somebody who knows
+wish        asking now, because an operator wants to know
+recover     all of it now, and a report
 resolve     effects that may have happened, and a person's verdict on them
 ownership   running actions of this boot that are not in its memory
 """

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from placet.v1 import recovery_service_pb2 as pb
 from placet_server.core.recovery.resolve import Finding, ResolveCommand
+from placet_server.core.recovery.wish import ReconcileCommand
 from placet_server.rpc.convert.action import action_message
 from placet_server.rpc.convert.time import set_timestamp
 from placet_server.store.ambiguous import Ambiguous
@@ -13,11 +16,27 @@ _FINDING = {pb.VERDICT_DONE: Finding.DONE, pb.VERDICT_NOT_DONE: Finding.NOT_DONE
 
 def ambiguous_message(found: Ambiguous) -> pb.AmbiguousEffect:
     message = pb.AmbiguousEffect(
-        action=action_message(found.action, with_payloads=False), attempt_may_act=found.attempt_may_act
+        action=action_message(found.action, with_payloads=False),
+        attempt_may_act=found.attempt_may_act,
+        asked=found.asked,
+        finding=found.finding,
     )
     if found.since_time_us is not None:
         set_timestamp(message.since_time, found.since_time_us)
+    if found.next_time_us is not None:
+        set_timestamp(message.next_time, found.next_time_us)
     return message
+
+
+def reconcile_of(request: pb.ReconcileRequest) -> ReconcileCommand:
+    """The message has passed validation."""
+    given: dict[str, Any] = {"count_max": request.count_max} if request.count_max else {}
+    return ReconcileCommand(
+        action_ids=tuple(request.action_ids),
+        capabilities=tuple(request.capabilities),
+        validate_only=request.validate_only,
+        **given,
+    )
 
 
 def resolve_of(request: pb.ResolveAmbiguousRequest) -> ResolveCommand:

@@ -40,7 +40,9 @@ select
         order by e.sequence desc
         limit 1
     ) as since_time_us,
-    {may_act} as attempt_may_act
+    {may_act} as attempt_may_act,
+    coalesce(r.asked, 0) as asked, coalesce(r.finding, '') as finding,
+    case when r.give_up_time is null then (extract(epoch from r.next_time) * 1000000)::bigint end as next_time_us
 from (
     (
         select a.tenant, a.action_id
@@ -65,4 +67,5 @@ from (
     )
 ) as d
 join action_summaries as s on s.tenant = d.tenant and s.action_id = d.action_id
+left join reconciles as r on r.tenant = d.tenant and r.action_id = d.action_id
 order by s.action_id
