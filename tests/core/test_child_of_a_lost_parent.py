@@ -9,6 +9,7 @@ import pytest
 import placet
 from placet.app import App
 from placet.context import Context, SyncContext
+from placet_server.core.execution.context import LeaseLost
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import child_id
 from placet_server.core.publication.read import list_actions
@@ -138,7 +139,7 @@ async def test_nothing_is_admitted_under_a_lease_that_is_lost(database: Database
         assert ActionState.QUEUED is (await read(other, parent.action_id)).state
         lost.set()
         await until(lambda: len(kernel.engine.runs) == 0)
-        assert [placet.Cancelled] == [type(error).__mro__[1] for error in caught]
+        assert [LeaseLost] == [type(error) for error in caught]
         assert [] == await children(other)
         assert 0 == shop.effects
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
-from placet.context import CallerInfo, Context, Json, SyncContext
+from placet.context import Context, Json, Standing, SyncContext
 from placet.failure import Cancelled
 
 T = TypeVar("T")
@@ -23,29 +22,14 @@ class AttemptLost(Cancelled):
     """The attempt was given up meanwhile: whatever it does from here no longer counts, so it must stop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What a context says of its attempt."""
-
-    action_id: str
-    capability: str
-    version: str
-    caller: CallerInfo
-    attempt: int
-    effect_key: str
-    credential_handle: str | None
-    provider_operation: str | None
-    provider_cursor: Json
-    trace: Mapping[str, str]
-
-
 class Attempt(Protocol):
     """Belongs to an event loop, and is used there alone."""
 
     deadline: float
     """By the loop's clock."""
 
-    def facts(self) -> Facts: ...
+    def describe(self, context: Standing) -> None:
+        """Says what the context says of its attempt."""
 
     def is_stopped(self) -> bool: ...
 
@@ -68,9 +52,14 @@ class AsyncStanding(Context):
     """For async handlers, on the attempt's event loop."""
 
     def __init__(self, attempt: Attempt) -> None:
-        _describe(self, attempt.facts())
+        attempt.describe(self)
         self._attempt = attempt
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def attempt_stood_on(self) -> Attempt:
+        """For who runs attempts, not for handlers."""
+        return self._attempt
 
     @property
     def cancelled(self) -> bool:
@@ -110,7 +99,7 @@ class ThreadStanding(SyncContext):
     """For plain handlers, in a thread; each call goes through the event loop and back."""
 
     def __init__(self, attempt: Attempt) -> None:
-        _describe(self, attempt.facts())
+        attempt.describe(self)
         self._attempt = attempt
         self._loop = asyncio.get_running_loop()
         self.stopped = threading.Event()
@@ -176,16 +165,3 @@ def guarded(function: Callable[[], T]) -> Callable[[], T]:
 
 def _seconds(timeout: timedelta | float | None) -> float | None:
     return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-
-
-def _describe(context: Context | SyncContext, facts: Facts) -> None:
-    context.action_id = facts.action_id
-    context.capability = facts.capability
-    context.version = facts.version
-    context.caller = facts.caller
-    context.attempt = facts.attempt
-    context.effect_key = facts.effect_key
-    context.credential_handle = facts.credential_handle
-    context.provider_operation = facts.provider_operation
-    context.provider_cursor = facts.provider_cursor
-    context.trace = facts.trace

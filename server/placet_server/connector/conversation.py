@@ -207,7 +207,7 @@ class Conversation:
 
     async def _child(self, frame: pb.ChildCall, timeout_seconds: float | None) -> None:
         try:
-            end = await self._attempt.call(
+            end = await self._attempt.child(
                 frame.step,
                 frame.capability,
                 frame.input_json,

@@ -11,6 +11,7 @@ import placet.lookup as said
 from placet.app import Tool
 from placet.failure import Failure
 from placet.lookup import Lookup, LookupContext
+from placet.standing import AsyncStanding
 from placet.v1 import action_pb2, capability_pb2
 from placet.v1 import connector_service_pb2 as pb
 from placet_server.connector.conversation import Answer, Conversation, not_done
@@ -18,7 +19,7 @@ from placet_server.connector.frames import start_frame
 from placet_server.connector.link import Description, Link
 from placet_server.connector.token import TokenSigner
 from placet_server.core.execution.connectors import ConnectorFailure, OutputText
-from placet_server.core.execution.context import AsyncStanding, Attempt
+from placet_server.core.execution.context import Attempt, attempt_of
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.finding import Finding, NotCommitted, NotKnown, StillRunning
 from placet_server.core.execution.invoke import MESSAGE_LENGTH_MAX, storable
@@ -79,7 +80,7 @@ class RemoteHandler:
 
     async def call(self, context: AsyncStanding, _: str) -> OutputText:
         """In the run's own task, which may be cancelled. Raises what went wrong there, as a handler would."""
-        attempt = AsyncStanding.attempt_of(context)
+        attempt = attempt_of(context)
         answer = await self._attempted(attempt)
         self._ended(_word(answer))
         if isinstance(answer, OutputText):

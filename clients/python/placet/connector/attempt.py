@@ -20,9 +20,9 @@ from typing import Any
 from placet.app import Tool
 from placet.connector import frame
 from placet.connector.outlet import Kind, Numbered, Outlet, Question
-from placet.context import CallerInfo, Json
+from placet.context import CallerInfo, Json, Standing
 from placet.failure import CallFailed, Cancelled, Failure
-from placet.standing import AsyncStanding, AttemptLost, Facts, ThreadStanding, guarded
+from placet.standing import AsyncStanding, AttemptLost, ThreadStanding, guarded
 from placet.v1 import action_pb2, capability_pb2
 from placet.v1 import connector_service_pb2 as pb
 
@@ -150,20 +150,18 @@ class Attempt:
 
     # What the contexts stand on.
 
-    def facts(self) -> Facts:
+    def describe(self, context: Standing) -> None:
         start = self._start
-        return Facts(
-            action_id=start.action_id,
-            capability=start.capability,
-            version=start.version,
-            caller=caller_info(start.caller),
-            attempt=start.attempt,
-            effect_key=start.effect_key,
-            credential_handle=start.credential_handle or None,
-            provider_operation=start.provider_operation or None,
-            provider_cursor=json.loads(start.provider_cursor_json or "null"),
-            trace=dict(start.trace_context),
-        )
+        context.action_id = start.action_id
+        context.capability = start.capability
+        context.version = start.version
+        context.caller = caller_info(start.caller)
+        context.attempt = start.attempt
+        context.effect_key = start.effect_key
+        context.credential_handle = start.credential_handle or None
+        context.provider_operation = start.provider_operation or None
+        context.provider_cursor = json.loads(start.provider_cursor_json or "null")
+        context.trace = dict(start.trace_context)
 
     def is_stopped(self) -> bool:
         return self._stopped.is_set()

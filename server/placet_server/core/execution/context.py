@@ -1,23 +1,16 @@
-"""What the handler is given: `placet.Context` for async handlers, `placet.SyncContext` for plain ones,
-over one standing.
-"""
-
-# The SDK's time limits are arguments.
-# ruff: noqa: ASYNC109
+"""What a handler's context stands on in the server; `placet.standing` has the contexts, as connectors give them."""
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import json
 import re
-import threading
-from collections.abc import Callable, Coroutine, Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from placet.context import CallerInfo, Context, Json, SyncContext
+from placet.context import CallerInfo, Json, Standing
 from placet.failure import CallFailed, Cancelled
+from placet.standing import AsyncStanding, AttemptLost
 from placet_server.core.execution.child import Calls, ChildEnd, Holding, check_step, told
 from placet_server.core.execution.judgement import StopCause
 from placet_server.core.execution.runs import Run
@@ -39,10 +32,8 @@ INPUT_BYTES_MAX = 3 * 2**20
 # What Postgres or UTF-8 cannot hold.
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
-T = TypeVar("T")
 
-
-class LeaseLost(Cancelled):
+class LeaseLost(AttemptLost):
     """The attempt was given up meanwhile: whatever it does from here no longer counts, so it must stop."""
 
 
@@ -150,6 +141,17 @@ class Attempt:
             self._note_begun()
 
     async def call(
+        self, step: str, capability: str, value: Json, version: str, timeout_seconds: float | None
+    ) -> Json:
+        """Raises CallFailed unless the child succeeds, and what `canonicalize_value` and `child` raise."""
+        text = canonicalize_value(value, bytes_max=INPUT_BYTES_MAX).text
+        end = await self.child(step, capability, text, version=version, timeout_seconds=timeout_seconds)
+        if end.output_json is None:
+            raise CallFailed(told(end.outcome))
+        output: Json = json.loads(end.output_json)
+        return output
+
+    async def child(
         self,
         step: str,
         capability: str,
@@ -202,6 +204,26 @@ class Attempt:
         if not self._marks and self._no_marks is not None:
             self._no_marks.set()
 
+    def describe(self, context: Standing) -> None:
+        action, caller = self.action, self.run.work.caller
+        context.action_id = action.action_id
+        context.capability = action.capability
+        context.version = action.version
+        context.caller = caller_info(caller)
+        context.attempt = action.attempt
+        context.effect_key = self.effect_key
+        context.credential_handle = None if caller.credential is None else caller.credential.handle
+        context.provider_operation = action.provider_operation or None
+        cursor = action.provider_cursor_json
+        context.provider_cursor = None if cursor is None else json.loads(cursor)
+        context.trace = self.run.work.trace
+
+    def is_stopped(self) -> bool:
+        return self.run.stop_cause is not None
+
+    async def wait_stopped(self) -> None:
+        await self.run.cancelled.wait()
+
     def time_left(self) -> float:
         return max(0.0, self.deadline - asyncio.get_running_loop().time())
 
@@ -253,103 +275,11 @@ class Attempt:
         self._journal.hub.publish(self.action.action_id)
 
 
-class AsyncStanding(Context):
-    """For async handlers, on the server's event loop."""
-
-    def __init__(self, attempt: Attempt) -> None:
-        _describe(self, attempt)
-        self._attempt = attempt
-
-    @staticmethod
-    def attempt_of(context: AsyncStanding) -> Attempt:
-        """For handlers that are our own: behind a connector."""
-        return context._attempt
-
-    @property
-    def cancelled(self) -> bool:
-        return self._attempt.run.stop_cause is not None
-
-    def time_left(self) -> float:
-        return self._attempt.time_left()
-
-    async def effect(self) -> str:
-        return await self._attempt.effect()
-
-    async def checkpoint(self, operation: str, cursor: Json = None) -> None:
-        await self._attempt.checkpoint(operation, cursor)
-
-    async def chunk(self, data: Json | bytes) -> None:
-        await self._attempt.chunk(data)
-
-    async def progress(self, message: str, fraction: float | None = None) -> None:
-        await self._attempt.progress(message, fraction)
-
-    async def call(
-        self,
-        step: str,
-        capability: str,
-        input: Json = None,
-        *,
-        version: str = "",
-        timeout: timedelta | float | None = None,
-    ) -> Json:
-        return await _call(self._attempt, step, capability, input, version, timeout)
-
-    async def wait_cancelled(self) -> None:
-        await self._attempt.run.cancelled.wait()
-
-
-class ThreadStanding(SyncContext):
-    """For plain handlers, in a thread; each call goes through the event loop and back."""
-
-    def __init__(self, attempt: Attempt) -> None:
-        _describe(self, attempt)
-        self._attempt = attempt
-        self._loop = asyncio.get_running_loop()
-        self.stopped = threading.Event()
-
-    @property
-    def cancelled(self) -> bool:
-        return self.stopped.is_set()
-
-    def time_left(self) -> float:
-        return max(0.0, self._attempt.deadline - self._loop.time())
-
-    def effect(self) -> str:
-        return self._there_and_back(self._attempt.effect())
-
-    def checkpoint(self, operation: str, cursor: Json = None) -> None:
-        self._there_and_back(self._attempt.checkpoint(operation, cursor))
-
-    def chunk(self, data: Json | bytes) -> None:
-        self._there_and_back(self._attempt.chunk(data))
-
-    def progress(self, message: str, fraction: float | None = None) -> None:
-        self._there_and_back(self._attempt.progress(message, fraction))
-
-    def call(
-        self,
-        step: str,
-        capability: str,
-        input: Json = None,
-        *,
-        version: str = "",
-        timeout: timedelta | float | None = None,
-    ) -> Json:
-        return self._there_and_back(_call(self._attempt, step, capability, input, version, timeout))
-
-    def wait_cancelled(self, timeout: float | None = None) -> bool:
-        return self.stopped.wait(timeout)
-
-    def raise_if_cancelled(self) -> None:
-        if self.stopped.is_set():
-            raise Cancelled
-
-    def _there_and_back(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-        except concurrent.futures.CancelledError:
-            raise Cancelled from None
+def attempt_of(context: AsyncStanding) -> Attempt:
+    """For handlers that are our own: behind a connector."""
+    attempt = context.attempt_stood_on
+    assert isinstance(attempt, Attempt)
+    return attempt
 
 
 def caller_info(caller: Caller) -> CallerInfo:
@@ -360,37 +290,3 @@ def caller_info(caller: Caller) -> CallerInfo:
         roles=caller.roles,
         scopes=tuple(sorted(caller.scopes)),
     )
-
-
-async def _call(
-    attempt: Attempt,
-    step: str,
-    capability: str,
-    value: Json,
-    version: str,
-    timeout: timedelta | float | None,
-) -> Json:
-    """Raises CallFailed unless the child succeeds, and what `canonicalize_value` raises."""
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    text = canonicalize_value(value, bytes_max=INPUT_BYTES_MAX).text
-    end = await attempt.call(step, capability, text, version=version, timeout_seconds=seconds)
-    if end.output_json is None:
-        raise CallFailed(told(end.outcome))
-    output: Json = json.loads(end.output_json)
-    return output
-
-
-def _describe(context: Context | SyncContext, attempt: Attempt) -> None:
-    action, caller = attempt.action, attempt.run.work.caller
-    context.action_id = action.action_id
-    context.capability = action.capability
-    context.version = action.version
-    context.caller = caller_info(caller)
-    context.attempt = action.attempt
-    context.effect_key = attempt.effect_key
-    context.credential_handle = None if caller.credential is None else caller.credential.handle
-    context.provider_operation = action.provider_operation or None
-    context.provider_cursor = (
-        None if action.provider_cursor_json is None else json.loads(action.provider_cursor_json)
-    )
-    context.trace = attempt.run.work.trace

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from placet.standing import guarded
 from placet_server.model.errors import Overloaded
 
 # How many threads may wait for children, beside each that may work.
@@ -72,7 +73,7 @@ class HandlerThreads:
         ticket = self._next_ticket = self._next_ticket + 1
         self._deadlines[ticket] = time.monotonic() + time_left_seconds + self._overdue_grace_seconds
         context = contextvars.copy_context()
-        future = asyncio.get_running_loop().run_in_executor(self._executor, context.run, _guarded(function))
+        future = asyncio.get_running_loop().run_in_executor(self._executor, context.run, guarded(function))
         future.add_done_callback(lambda _: self._deadlines.pop(ticket, None))
         return future
 
@@ -101,15 +102,3 @@ class ThreadHolding:
 
     async def take_back(self) -> None:
         self._threads.take_back()
-
-
-def _guarded(function: Callable[[], Any]) -> Callable[[], Any]:
-    """A future cannot carry StopIteration: it would never be done; and GeneratorExit would close who waits."""
-
-    def call() -> Any:
-        try:
-            return function()
-        except (StopIteration, GeneratorExit) as stop:
-            raise RuntimeError(f"a handler raised {type(stop).__name__}") from stop
-
-    return call
