@@ -132,6 +132,23 @@ async def test_a_lost_parent_that_was_to_be_cancelled_leaves_no_child_behind(dat
         assert {"root": "CANCELLED", "left": "CANCELLED", "right": "CANCELLED"} == found
 
 
+async def test_a_parent_cancelled_through_another_server_does_not_fail_by_its_cancelled_child(
+    database: Database,
+) -> None:
+    """It may hear of its child's end before it hears of the cancel."""
+    hold = asyncio.Event()
+    async with (
+        open_kernel(database.dsn, tree(hold), queue=QUEUE) as kernel,
+        open_kernel(database.dsn, tree(hold)) as other,
+    ):
+        root = (await put(kernel, "tree.root", {})).action
+        await dispatch(kernel)
+        await called(kernel, root.action_id, 2)
+        await cancel_action(other.engine, ALICE, root.action_id, "no more")
+        await until(lambda: 0 == len(kernel.engine.runs))
+        assert {"CANCELLED"} == set((await family_states(other)).values())
+
+
 async def test_a_timeout_leaves_the_children_to_end_by_themselves(database: Database) -> None:
     """It is still wanted: whoever runs it again meets them."""
     began = asyncio.Event()

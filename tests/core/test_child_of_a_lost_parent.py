@@ -1,6 +1,7 @@
 """A step of an action is one action of its own, whatever becomes of the attempts that ask for it."""
 
 import asyncio
+import math
 import os
 from typing import Any
 
@@ -17,6 +18,7 @@ from placet_server.core.recovery.rescue import rescue
 from placet_server.loops.queue_runner import QueueRunner
 from placet_server.model.action import Action, Submission
 from placet_server.model.caller import Caller
+from placet_server.model.errors import JsonNotInteroperable
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.model.query import ActionQuery
@@ -322,6 +324,33 @@ async def test_a_gate_refuses_a_child_as_it_refuses_a_client(database: Database,
         parent = (await put(kernel, "work.idempotent", {}, "k")).action
         await work_off(kernel)
         assert {"order": f"refused {reason} ''"} == output(await read(kernel, parent.action_id))
+        assert [] == await children(kernel)
+
+
+CANNOT_BE: dict[str, dict[str, Any]] = {
+    "timeout is no number": {"timeout": math.nan},
+    "timeout has no end": {"timeout": math.inf},
+    "NUL in the capability": {"capability": "work.\0"},
+    "half a character in the version": {"version": "\ud800"},
+}
+
+
+async def test_a_call_that_cannot_be_is_the_handlers_mistake_and_reaches_no_store(
+    database: Database,
+) -> None:
+    async def ship(context: Context) -> Any:
+        for options in CANNOT_BE.values():
+            with pytest.raises(ValueError, match=r"a timeout is|a capability or its version"):
+                await context.call("charge", **{"capability": "work.unsafe", "input": {}} | options)
+        with pytest.raises(JsonNotInteroperable, match="input_json"):
+            await context.call("charge", "work.unsafe", {"order": "\0"})
+        return {"order": "none"}
+
+    shop = family(ship)
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+        parent = (await put(kernel, "work.idempotent", {}, "k")).action
+        await work_off(kernel)
+        assert {"order": "none"} == output(await read(kernel, parent.action_id))
         assert [] == await children(kernel)
 
 

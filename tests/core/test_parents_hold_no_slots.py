@@ -1,6 +1,7 @@
 """Parents that wait for children hold nothing that a child needs: neither slots nor threads, however many they are."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -9,11 +10,13 @@ from placet.app import App
 from placet.context import Context, SyncContext
 from placet_server.core.admission.dispatch import QueueSettings
 from placet_server.core.admission.dispatch_slot import Slots
+from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.execution.engine import ExecutionSettings
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.read import wait_action
 from placet_server.loops.queue_runner import QueueRunner
-from tests.core.kernels import ALICE, open_kernel, put, work_off
+from placet_server.model.lifecycle import ActionState
+from tests.core.kernels import ALICE, open_kernel, put, until, work_off
 from tests.postgres import Database
 
 PARENTS = 6
@@ -93,6 +96,48 @@ async def test_parents_of_a_limited_capability_that_calls_itself_all_end(databas
             await wait_action(kernel.journal, ALICE, root.action_id, 20)
         assert [("shop.nest", "SUCCEEDED", 6)] == await ended(kernel)
         assert 1 == at_once_max
+
+
+@pytest.mark.parametrize("how", ["cancelled", "out of time"])
+async def test_a_plain_parent_that_is_stopped_while_another_has_its_slot_ends(
+    database: Database, how: str
+) -> None:
+    app = App("shop")
+    child_ends, other_runs, other_ends = threading.Event(), threading.Event(), threading.Event()
+
+    @app.tool(
+        "shop.parent", "read", concurrency_max=1, attempts_max=1, timeout=60 if how == "cancelled" else 1
+    )
+    def parent(context: SyncContext, waits: bool) -> Any:
+        if waits:
+            return context.call("child", "shop.child", {})
+        other_runs.set()
+        other_ends.wait(30)
+        return "done"
+
+    @app.tool("shop.child", "read")
+    def child() -> str:
+        child_ends.wait(30)
+        return "done"
+
+    async with open_kernel(database.dsn, app, queue=QueueSettings(poll_seconds=0.0)) as kernel:
+        assert kernel.dispatcher is not None
+        kernel.engine.supervisor.start(QueueRunner(kernel.dispatcher, kernel.journal.doorbell).run())
+        stopped = (await put(kernel, "shop.parent", {"waits": True})).action
+        await until(lambda: len(kernel.engine.runs) == 2)
+        other = (await put(kernel, "shop.parent", {"waits": False})).action
+        await until(other_runs.is_set)
+        child_ends.set()
+        await until(lambda: len(kernel.engine.runs) == 2)
+        if how == "cancelled":
+            await cancel_action(kernel.engine, ALICE, stopped.action_id, "no more")
+        try:
+            ended = await wait_action(kernel.journal, ALICE, stopped.action_id, 10)
+            assert ended.state in (ActionState.CANCELLED, ActionState.EXHAUSTED)
+            assert other.action_id in [run.action_id for run in kernel.engine.runs]
+        finally:
+            other_ends.set()
+        await wait_action(kernel.journal, ALICE, other.action_id, 10)
 
 
 async def test_no_more_parents_wait_than_there_are_slots(database: Database) -> None:

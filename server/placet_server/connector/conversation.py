@@ -22,7 +22,7 @@ from placet.failure import Cancelled, Failure
 from placet.v1 import connector_service_pb2 as pb
 from placet_server.connector.frames import UndeclaredError, chunk_of, failure_of
 from placet_server.connector.link import Link
-from placet_server.core.execution.child import check_step
+from placet_server.core.execution.child import check_call
 from placet_server.core.execution.connectors import ConnectorFailure, OutputText
 from placet_server.core.execution.context import CURSOR_BYTES_MAX, Attempt, LeaseLost
 from placet_server.core.execution.engine import Engine
@@ -200,7 +200,7 @@ class Conversation:
         if frame.number != self._calls:
             raise Breach(f"child call {frame.number} instead of {self._calls}")
         timeout_seconds = seconds(frame.timeout) if frame.HasField("timeout") else None
-        check_step(frame.step, timeout_seconds)
+        check_call(frame.step, frame.capability, frame.version, timeout_seconds)
         task = self._engine.supervisor.start(self._child(frame, timeout_seconds))
         self._children.add(task)
         task.add_done_callback(self._children.discard)

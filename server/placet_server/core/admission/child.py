@@ -178,12 +178,9 @@ class Children:
         if child is not None:
             _check_same(step, child)
             return child
-        if stored is not None and stored.lease_id == parent.lease_id:
-            if stored.cancel_requested_time_us is not None:
-                deliver_cancel(self._kernel.engine, parent.action_id)
-                raise Cancelled
-            if deep >= DEPTH_MAX:
-                raise ChildLimit(limit="depth", limit_max=DEPTH_MAX)
+        self._check_held(parent, stored)
+        if deep >= DEPTH_MAX:
+            raise ChildLimit(limit="depth", limit_max=DEPTH_MAX)
         raise LeaseLost
 
     async def _end(self, attempt: Attempt, child: Action) -> Action:
@@ -195,7 +192,7 @@ class Children:
             try:
                 attempt.check_wanted()
                 stored = await self._read(tenant, action_id)
-                if stored is not None:
+                if stored is not None and await self._is_answer(attempt, stored):
                     return stored
                 await journal.hub.wait(action_id, subscription, journal.poll_seconds)
             finally:
@@ -210,6 +207,30 @@ class Children:
                 return await actions.get(connection, tenant, action_id, full=True) if ended else None
         except StoreUnavailable:
             return None
+
+    async def _is_answer(self, attempt: Attempt, child: Action) -> bool:
+        """A child that was asked to stop may have been so with its parent, who must not take that for a failure of the
+        child, but stop. False: the store is away.
+
+        Raises LeaseLost, Cancelled."""
+        if child.cancel_requested_time_us is None or child.state is ActionState.SUCCEEDED:
+            return True
+        parent = attempt.action
+        try:
+            async with self._kernel.journal.pool.connection() as connection:
+                stored = await actions.get(connection, parent.requester.tenant, parent.action_id, full=False)
+        except StoreUnavailable:
+            return False
+        self._check_held(parent, stored)
+        return True
+
+    def _check_held(self, parent: Action, stored: Action | None) -> None:
+        """Raises LeaseLost, Cancelled."""
+        if stored is None or stored.lease_id != parent.lease_id:
+            raise LeaseLost
+        if stored.cancel_requested_time_us is not None:
+            deliver_cancel(self._kernel.engine, parent.action_id)
+            raise Cancelled
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._kernel.journal.poll_seconds)

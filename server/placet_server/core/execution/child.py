@@ -8,6 +8,7 @@ could take everything, and none of their children would ever begin.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -23,6 +24,8 @@ from placet_server.model.outcome import EffectState, Outcome, OutcomeKind
 if TYPE_CHECKING:
     from placet_server.core.execution.context import Attempt
 
+# What Postgres or UTF-8 cannot hold.
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 # "#" is kept for the tries of a step.
 STEP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 CHILDREN_MAX = 1000
@@ -124,12 +127,14 @@ class Lending:
                 await self._lent.pop().take_back()
 
 
-def check_step(step: str, timeout_seconds: float | None) -> None:
+def check_call(step: str, capability: str, version: str, timeout_seconds: float | None) -> None:
     """Raises ValueError: that is a mistake in the handler."""
     if not STEP.fullmatch(step):
         raise ValueError(f"a step is 1 to 64 of letters, digits, '_', '.' and '-', not {step!r}")
-    if timeout_seconds is not None and timeout_seconds <= 0:
-        raise ValueError(f"a timeout is more than 0 seconds, not {timeout_seconds}")
+    if UNSTORABLE.search(capability) or UNSTORABLE.search(version):
+        raise ValueError("a capability or its version has a NUL or a lone surrogate")
+    if timeout_seconds is not None and not 0 < timeout_seconds < math.inf:
+        raise ValueError(f"a timeout is more than 0 seconds, and finite, not {timeout_seconds}")
 
 
 def end_of(child: Action) -> ChildEnd:

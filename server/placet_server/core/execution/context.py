@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placet.context import CallerInfo, Json, Standing
 from placet.failure import CallFailed, Cancelled
 from placet.standing import AsyncStanding, AttemptLost
-from placet_server.core.execution.child import Calls, ChildEnd, Holding, check_step, told
+from placet_server.core.execution.child import UNSTORABLE, Calls, ChildEnd, Holding, check_call, told
 from placet_server.core.execution.judgement import StopCause
 from placet_server.core.execution.runs import Run
 from placet_server.core.execution.slot import SlotHolding
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 OPERATION_LENGTH_MAX = 256
 CURSOR_BYTES_MAX = 64 * 1024
 INPUT_BYTES_MAX = 3 * 2**20
-
-# What Postgres or UTF-8 cannot hold.
-UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class LeaseLost(AttemptLost):
@@ -144,7 +140,7 @@ class Attempt:
         self, step: str, capability: str, value: Json, version: str, timeout_seconds: float | None
     ) -> Json:
         """Raises CallFailed unless the child succeeds, and what `canonicalize_value` and `child` raise."""
-        text = canonicalize_value(value, bytes_max=INPUT_BYTES_MAX).text
+        text = canonicalize_value(value, bytes_max=INPUT_BYTES_MAX, field="input_json").text
         end = await self.child(step, capability, text, version=version, timeout_seconds=timeout_seconds)
         if end.output_json is None:
             raise CallFailed(told(end.outcome))
@@ -164,17 +160,20 @@ class Attempt:
 
         Raises ValueError for a step or a timeout that cannot be, and Cancelled if this attempt may not go on.
         """
-        check_step(step, timeout_seconds)
+        check_call(step, capability, version, timeout_seconds)
         self.check_wanted()
         if self._calls is None:
             self._calls = Calls(self, self._engine.children, self._holdings())
-        return await self._calls.call(step, capability, version, input_json, timeout_seconds)
+        end = await self._calls.call(step, capability, version, input_json, timeout_seconds)
+        # Stopped meanwhile, it may not have back what it lent.
+        self.check_wanted()
+        return end
 
     def _holdings(self) -> Sequence[Holding]:
         capability = self.run.work.capability
         if capability.contract.limits.concurrency_max is None:
             return self.run.holdings
-        return (*self.run.holdings, SlotHolding(self._journal, capability, self.action))
+        return (*self.run.holdings, SlotHolding(self._journal, capability, self.action, self._is_wanted))
 
     @property
     def has_done_nothing(self) -> bool:
@@ -186,6 +185,9 @@ class Attempt:
     def may_have_children(self) -> bool:
         """This attempt or an earlier one has called, or may have."""
         return self._calls is not None or self.action.attempt > 1
+
+    def _is_wanted(self) -> bool:
+        return not self._is_over and self.run.stop_cause is None
 
     def check_wanted(self) -> None:
         """Raises Cancelled if the attempt was asked to stop, or has ended."""

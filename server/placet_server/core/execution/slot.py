@@ -138,13 +138,15 @@ async def release_slot(journal: Journal, capability: Capability, action: Action)
         await slot.release_lease(connection, capability.name, action.requester.tenant, action.lease_id or "")
 
 
-async def retake_slot(journal: Journal, capability: Capability, action: Action) -> None:
-    """Waits for a slot for an attempt that goes on, as long as it takes; who calls bounds that. Costs no start."""
+async def retake_slot(
+    journal: Journal, capability: Capability, action: Action, is_wanted: Callable[[], bool] = lambda: True
+) -> None:
+    """Waits for a slot for an attempt that goes on, as long as it is wanted. Costs no start."""
     count_max = capability.contract.limits.concurrency_max
     if count_max is None:
         return
     holder = (action.action_id, action.lease_id or "")
-    while True:
+    while is_wanted():
         async with journal.pool.connection() as connection:
             held = await slot.take(
                 connection,
@@ -160,23 +162,42 @@ async def retake_slot(journal: Journal, capability: Capability, action: Action) 
 
 
 class SlotHolding:
-    """Of one attempt, which gives its slot back while it waits for a child."""
+    """Of one attempt, which gives its slot back while it waits for a child. `is_wanted`: it may go on; one that may not
+    ends without its slot, or whoever has that would keep it from ending."""
 
-    def __init__(self, journal: Journal, capability: Capability, action: Action) -> None:
+    def __init__(
+        self, journal: Journal, capability: Capability, action: Action, is_wanted: Callable[[], bool]
+    ) -> None:
         self._journal = journal
         self._capability = capability
         self._action = action
+        self._is_wanted = is_wanted
 
     async def lend(self) -> None:
-        await release_slot(self._journal, self._capability, self._action)
-
-    async def take_back(self) -> None:
         while True:
             try:
-                await retake_slot(self._journal, self._capability, self._action)
+                await self._release()
                 return
             except StoreUnavailable:
+                if not self._is_wanted():
+                    raise
                 await asyncio.sleep(RETAKE_SECONDS)
+
+    async def take_back(self) -> None:
+        may_have_one = False
+        while self._is_wanted():
+            try:
+                if may_have_one:
+                    await self._release()
+                await retake_slot(self._journal, self._capability, self._action, self._is_wanted)
+                return
+            except StoreUnavailable:
+                # It may have been taken, and its answer lost.
+                may_have_one = True
+                await asyncio.sleep(RETAKE_SECONDS)
+
+    async def _release(self) -> None:
+        await release_slot(self._journal, self._capability, self._action)
 
 
 async def _take(
