@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from placet.status import _BY_REASON as EXCEPTIONS
 from placet_server.config import Config
-from placet_server.model import child_errors, connector_errors, errors
+from placet_server.model import child_errors, connector_errors, ending_errors, errors
 from placet_server.telemetry.metric import Metrics
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -181,12 +181,10 @@ def reasons() -> list[Reason]:
 
 def classes() -> dict[str, type[errors.PlacetError]]:
     """The server's exception class of each reason."""
-    mine: list[type[errors.PlacetError]] = [
-        child_errors.JournalMismatch,
-        child_errors.ChildLimit,
-        connector_errors.ConnectorUnavailable,
-    ]
-    return {each.reason: each for each in (*errors.PlacetError.__subclasses__(), *mine)}
+    modules = (errors, ending_errors, child_errors, connector_errors)
+    members = [each for module in modules for each in vars(module).values()]
+    found = [each for each in members if isinstance(each, type) and issubclass(each, errors.PlacetError)]
+    return {each.reason: each for each in found if each is not errors.PlacetError}
 
 
 def _error_table() -> Iterator[str]:

@@ -22,7 +22,8 @@ from placet.v1.connector_service_pb2_grpc import (
 from placet_server.connector.settings import ConnectorSettings
 from placet_server.core.kernel import Kernel
 from placet_server.model.caller import Caller
-from placet_server.model.errors import EffectAmbiguous, PlacetError
+from placet_server.model.ending_errors import EffectAmbiguous
+from placet_server.model.errors import PlacetError
 from placet_server.model.outcome import EffectState
 from placet_server.rpc.convert.capability import manifest_of
 from tests.core.kernels import ALICE, run

@@ -14,7 +14,7 @@ from placet.v1 import error_reason_pb2, outcome_pb2
 from placet_server.core.admission.execute import execute
 from placet_server.core.kernel import Kernel
 from placet_server.model.connector_errors import ConnectorUnavailable
-from placet_server.model.errors import EffectAmbiguous, HandlerFailed, OutputSchemaViolation
+from placet_server.model.ending_errors import EffectAmbiguous, HandlerFailed, OutputSchemaViolation
 from placet_server.model.lifecycle import ActionState
 from tests.connector.rogue import Rogue, Talk
 from tests.core.kernels import call_of, dispatch, only_action, output, run

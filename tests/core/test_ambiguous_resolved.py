@@ -27,15 +27,8 @@ from placet_server.core.recovery.resolve import (
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
-from placet_server.model.errors import (
-    EffectAmbiguous,
-    HandlerFailed,
-    MalformedJson,
-    MalformedRequest,
-    NotFound,
-    StaleDigest,
-    StateConflict,
-)
+from placet_server.model.ending_errors import EffectAmbiguous, HandlerFailed
+from placet_server.model.errors import MalformedJson, MalformedRequest, NotFound, StaleDigest, StateConflict
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, RetryAdvice
 from placet_server.store.clock import FixedClock

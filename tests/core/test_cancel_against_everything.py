@@ -19,15 +19,8 @@ from placet_server.core.publication.watch import watch_action
 from placet_server.core.recovery.rescue import rescue
 from placet_server.loops.cancel_deliverer import INTERVAL_SECONDS, CancelDeliverer
 from placet_server.model.action import Action
-from placet_server.model.errors import (
-    CancelledByCaller,
-    EffectAmbiguous,
-    HandlerFailed,
-    NotFound,
-    Overloaded,
-    PlacetError,
-    WaitExpired,
-)
+from placet_server.model.ending_errors import CancelledByCaller, EffectAmbiguous, HandlerFailed
+from placet_server.model.errors import NotFound, Overloaded, PlacetError, WaitExpired
 from placet_server.model.event import Event
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.outcome import EffectState

@@ -16,7 +16,8 @@ from placet_server.core.recovery import ownership
 from placet_server.core.recovery.ownership import release_forgotten
 from placet_server.core.recovery.rescue import close_unwanted, rescue
 from placet_server.loops.lease_rescuer import LeaseRescuer
-from placet_server.model.errors import Draining, EffectAmbiguous
+from placet_server.model.ending_errors import EffectAmbiguous
+from placet_server.model.errors import Draining
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store.batch_item import Admission, Advance, Written

@@ -15,13 +15,8 @@ from placet_server.core.kernel import Kernel
 from placet_server.core.publication.read import wait_action
 from placet_server.core.publication.watch import watch_action
 from placet_server.model.action import OnCallerGone
-from placet_server.model.errors import (
-    DeadlineExceeded,
-    EffectAmbiguous,
-    PlacetError,
-    RetryBudgetExhausted,
-    WaitExpired,
-)
+from placet_server.model.ending_errors import DeadlineExceeded, EffectAmbiguous, RetryBudgetExhausted
+from placet_server.model.errors import PlacetError, WaitExpired
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from tests.core.kernels import ALICE, EVE, call_of, only_action, open_kernel, run, states, until

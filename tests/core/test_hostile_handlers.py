@@ -18,12 +18,8 @@ from placet_server.core.publication.watch import watch_action
 from placet_server.core.recovery.rescue import rescue
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
-from placet_server.model.errors import (
-    EffectAmbiguous,
-    HandlerFailed,
-    MalformedRequest,
-    OutputSchemaViolation,
-)
+from placet_server.model.ending_errors import EffectAmbiguous, HandlerFailed, OutputSchemaViolation
+from placet_server.model.errors import MalformedRequest
 from placet_server.model.event import Event
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState

@@ -18,7 +18,8 @@ from placet_server.core.recovery.redrive import list_queues
 from placet_server.core.recovery.rescue import close_unwanted
 from placet_server.loops.queue_runner import QueueRunner
 from placet_server.model.action import Submission
-from placet_server.model.errors import Overloaded, QueueDelayExhausted, WaitExpired
+from placet_server.model.ending_errors import QueueDelayExhausted
+from placet_server.model.errors import Overloaded, WaitExpired
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import queue_pause
 from placet_server.store.clock import FixedClock

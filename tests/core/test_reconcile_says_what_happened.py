@@ -33,7 +33,7 @@ from placet_server.core.recovery.resolve import GRACE_SECONDS, ResolveCommand, r
 from placet_server.loops.effect_reconciler import EffectReconciler
 from placet_server.model.action import Action, Requester
 from placet_server.model.capability import Capability
-from placet_server.model.errors import EffectAmbiguous, HandlerFailed
+from placet_server.model.ending_errors import EffectAmbiguous, HandlerFailed
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store.clock import FixedClock

@@ -17,15 +17,8 @@ from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
 from placet_server.core.recovery.rescue import rescue
 from placet_server.model.action import Action, Submission
-from placet_server.model.errors import (
-    CancelledByCaller,
-    Draining,
-    EffectAmbiguous,
-    HandlerFailed,
-    NotFound,
-    PlacetError,
-    WaitExpired,
-)
+from placet_server.model.ending_errors import CancelledByCaller, EffectAmbiguous, HandlerFailed
+from placet_server.model.errors import Draining, NotFound, PlacetError, WaitExpired
 from placet_server.model.event import Event
 from placet_server.model.lifecycle import ActionState
 from tests.core.kernels import (

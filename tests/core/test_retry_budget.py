@@ -20,7 +20,7 @@ from placet_server.core.kernel import Kernel
 from placet_server.core.publication.outcome import error_of
 from placet_server.core.publication.promote import promote
 from placet_server.core.recovery.rescue import close_unwanted, rescue
-from placet_server.model.errors import RetryBudgetExhausted
+from placet_server.model.ending_errors import RetryBudgetExhausted
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, FailureCategory
 from placet_server.store import event as events

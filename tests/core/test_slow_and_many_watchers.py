@@ -12,7 +12,7 @@ from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.share import SharedReads
 from placet_server.core.publication.watch import watch_action
-from placet_server.model.errors import EffectAmbiguous
+from placet_server.model.ending_errors import EffectAmbiguous
 from placet_server.model.event import Event, IdleCheckpoint
 from placet_server.store import event as events
 from tests.core.kernels import ALICE, only_action, open_kernel, run, until

@@ -19,6 +19,7 @@ from placet_server.loops.queue_runner import QueueRunner
 from placet_server.loops.wake_sweeper import WakeSweeper
 from placet_server.model.action import OnDuplicate, Submission
 from placet_server.model.caller import Caller, Credential
+from placet_server.model.ending_errors import QueueDelayExhausted
 from placet_server.model.errors import (
     Draining,
     DuplicateRefused,
@@ -26,7 +27,6 @@ from placet_server.model.errors import (
     IdempotencyKeyRequired,
     InputSchemaViolation,
     Overloaded,
-    QueueDelayExhausted,
     WaitExpired,
 )
 from placet_server.model.lifecycle import ActionState

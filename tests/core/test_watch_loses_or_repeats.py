@@ -15,7 +15,8 @@ from placet_server.core.kernel import Kernel
 from placet_server.core.publication.cursor import Position, cursor_of, encode
 from placet_server.core.publication.watch import PAGE_BYTES_MAX, watch_action
 from placet_server.core.recovery.rescue import rescue
-from placet_server.model.errors import CursorExpired, EffectAmbiguous, MalformedRequest, NotFound
+from placet_server.model.ending_errors import EffectAmbiguous
+from placet_server.model.errors import CursorExpired, MalformedRequest, NotFound
 from placet_server.model.event import Event, EventType, IdleCheckpoint
 from placet_server.store import event as events
 from tests.core.kernels import ALICE, EVE, call_of, declare_dead, only_action, open_kernel, run, until

@@ -18,7 +18,8 @@ from placet_server.connector.settings import ConnectorSettings
 from placet_server.core.execution.finding import Committed
 from placet_server.core.execution.lookup import Question, look_up
 from placet_server.core.kernel import Kernel
-from placet_server.model.errors import EffectAmbiguous, PlacetError
+from placet_server.model.ending_errors import EffectAmbiguous
+from placet_server.model.errors import PlacetError
 from placet_server.rpc.convert.capability import manifest_of
 from tests.cli.support import COMMAND, clean_environment, first_line
 from tests.core.kernels import ALICE, open_kernel, read, run

@@ -11,14 +11,8 @@ import pytest
 
 from placet.v1 import action_pb2, operations_service_pb2, recovery_service_pb2
 from placet.v1 import runtime_service_pb2 as pb
-from placet_server.model.errors import (
-    Code,
-    DeadlineExceeded,
-    EffectAmbiguous,
-    HandlerFailed,
-    StoreUnavailable,
-    WaitExpired,
-)
+from placet_server.model.ending_errors import DeadlineExceeded, EffectAmbiguous, HandlerFailed
+from placet_server.model.errors import Code, StoreUnavailable, WaitExpired
 from placet_server.model.outcome import Outcome, OutcomeKind, RetryAdvice
 from tests.rpc.support import ACTION_ID, ALL_PATHS, Setup, bearer, refusal, send_bytes, serving
 

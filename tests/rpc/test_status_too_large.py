@@ -10,7 +10,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from placet.v1 import error_reason_pb2
-from placet_server.model import child_errors, connector_errors, errors
+from placet_server.model import child_errors, connector_errors, ending_errors, errors
 from placet_server.model.errors import Code, FieldViolation, PlacetError
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind, RetryAdvice
 from placet_server.rpc.status import TRAILER_BYTES_MAX, trailer_bytes, wire_status
@@ -19,13 +19,11 @@ from tests.rpc.support import ACTION_ID, Refusal, bearer, serving
 REASONS = {
     name.removeprefix("ERROR_REASON_") for name, number in error_reason_pb2.ErrorReason.items() if number
 }
-# Those of modules of their own are known once they are imported.
-APART: list[type[PlacetError]] = [
-    child_errors.ChildLimit,
-    child_errors.JournalMismatch,
-    connector_errors.ConnectorUnavailable,
-]
-CLASSES = sorted({*PlacetError.__subclasses__(), *APART}, key=lambda each: each.reason)
+MODULES = (errors, ending_errors, child_errors, connector_errors)
+MEMBERS = [each for module in MODULES for each in vars(module).values() if isinstance(each, type)]
+CLASSES = sorted(
+    {each for each in MEMBERS if issubclass(each, PlacetError)} - {PlacetError}, key=lambda each: each.reason
+)
 # One, two, three and four UTF-8 bytes; a sign that percent encoding triples; a lone surrogate.
 LETTERS = ["a", "é", "√", "🚀", "%", "\ud800", "\n"]
 

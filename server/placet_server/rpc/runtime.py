@@ -27,7 +27,8 @@ from placet_server.core.publication.feed import feed_lag, watch_events
 from placet_server.core.publication.outcome import outcome_of
 from placet_server.model.action import Action, Submission
 from placet_server.model.caller import Caller
-from placet_server.model.errors import DeadlineExceeded, FieldViolation, MalformedRequest, PlacetError
+from placet_server.model.ending_errors import DeadlineExceeded
+from placet_server.model.errors import FieldViolation, MalformedRequest, PlacetError
 from placet_server.model.outcome import OutcomeKind
 from placet_server.model.query import PAGE_SIZE_MAX
 from placet_server.rpc.announcement import Announcer

@@ -25,7 +25,8 @@ from placet_server.core.publication.read import now_us
 from placet_server.model.action import Action, Invocation
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
-from placet_server.model.errors import DeadlineExceeded, Draining, HandlerNotFound, Overloaded
+from placet_server.model.ending_errors import DeadlineExceeded
+from placet_server.model.errors import Draining, HandlerNotFound, Overloaded
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store import action as actions

@@ -8,9 +8,9 @@ from placet_server.core.execution.judgement import StopCause
 from placet_server.model.action import Invocation, OnCallerGone
 from placet_server.model.capability import Capability
 from placet_server.model.contract import KeyRequirement
+from placet_server.model.ending_errors import DeadlineExceeded
 from placet_server.model.errors import (
     ContractViolation,
-    DeadlineExceeded,
     FieldViolation,
     IdempotencyKeyRequired,
     MalformedRequest,

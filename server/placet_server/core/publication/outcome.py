@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from placet_server.model import errors
 from placet_server.model.action import Action
 from placet_server.model.connector_errors import ConnectorUnavailable
+from placet_server.model.ending_errors import (
+    CancelledByCaller,
+    DeadlineExceeded,
+    EffectAmbiguous,
+    HandlerFailed,
+    OutputSchemaViolation,
+    QueueDelayExhausted,
+    RetryBudgetExhausted,
+    Shutdown,
+)
+from placet_server.model.errors import Code, PlacetError, WaitExpired
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, FailureCategory, Outcome, OutcomeKind, RetryAdvice
 
@@ -37,7 +47,7 @@ def outcome_of(action: Action) -> Outcome:
     )
 
 
-def error_of(action: Action) -> errors.PlacetError | None:
+def error_of(action: Action) -> PlacetError | None:
     """None for SUCCEEDED. The outcome is attached."""
     if action.state is ActionState.SUCCEEDED:
         return None
@@ -75,14 +85,14 @@ def _advice(action: Action, kind: OutcomeKind) -> RetryAdvice:
             raise AssertionError(kind)
 
 
-def _error(action: Action) -> errors.PlacetError | None:
+def _error(action: Action) -> PlacetError | None:
     match action.state:
         case ActionState.SUCCEEDED:
             return None
         case ActionState.QUEUED | ActionState.RUNNING:
-            return errors.WaitExpired(state=action.state.value)
+            return WaitExpired(state=action.state.value)
         case ActionState.AMBIGUOUS:
-            return errors.EffectAmbiguous(cause=action.cause or "UNKNOWN")
+            return EffectAmbiguous(cause=action.cause or "UNKNOWN")
         case ActionState.EXHAUSTED:
             return _exhausted(action)
         case ActionState.CANCELLED:
@@ -93,35 +103,35 @@ def _error(action: Action) -> errors.PlacetError | None:
             assert_never(action.state)
 
 
-def _exhausted(action: Action) -> errors.PlacetError:
+def _exhausted(action: Action) -> PlacetError:
     if action.reason == "QUEUE_DELAY":
-        return errors.QueueDelayExhausted(queue=action.queue)
-    return errors.RetryBudgetExhausted(attempts=action.attempt)
+        return QueueDelayExhausted(queue=action.queue)
+    return RetryBudgetExhausted(attempts=action.attempt)
 
 
-def _cancelled(action: Action) -> errors.PlacetError:
+def _cancelled(action: Action) -> PlacetError:
     match action.reason:
         case "DEADLINE_EXCEEDED":
-            return errors.DeadlineExceeded()
+            return DeadlineExceeded()
         case "SHUTDOWN":
-            return errors.Shutdown()
+            return Shutdown()
         case _:
-            return errors.CancelledByCaller()
+            return CancelledByCaller()
 
 
-def _failed(action: Action) -> errors.PlacetError:
+def _failed(action: Action) -> PlacetError:
     if action.reason == "OUTPUT_SCHEMA_VIOLATION":
-        return errors.OutputSchemaViolation(capability=action.capability, path=action.cause or "")
+        return OutputSchemaViolation(capability=action.capability, path=action.cause or "")
     if action.reason == "CONNECTOR_UNAVAILABLE":
         return ConnectorUnavailable(
-            code=errors.Code.UNAVAILABLE if action.key_released else errors.Code.ABORTED,
+            code=Code.UNAVAILABLE if action.key_released else Code.ABORTED,
             capability=action.capability,
             failure_code=action.failure_code,
             message=action.message,
             retry_delay_seconds=action.retry_delay_seconds,
         )
-    return errors.HandlerFailed(
-        code=errors.Code.UNAVAILABLE if action.key_released else errors.Code.ABORTED,
+    return HandlerFailed(
+        code=Code.UNAVAILABLE if action.key_released else Code.ABORTED,
         failure_code=action.failure_code,
         category=(action.failure_category or FailureCategory.PERMANENT).value,
         message=action.message,
