@@ -10,7 +10,7 @@ import pytest
 import placet
 from placet.app import App
 from placet.context import Context, SyncContext
-from placet_server.core.execution.context import LeaseLost
+from placet_server.core.execution.attempt import LeaseLost
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import child_id
 from placet_server.core.publication.read import list_actions

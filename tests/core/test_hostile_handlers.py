@@ -10,7 +10,7 @@ import pytest
 from placet.app import App
 from placet.context import Context
 from placet.failure import Cancelled, Failure
-from placet_server.core.execution.context import OPERATION_LENGTH_MAX
+from placet_server.core.execution.attempt import OPERATION_LENGTH_MAX
 from placet_server.core.publication.lane import CHUNK_BYTES_MAX
 from placet_server.core.publication.outcome import outcome_of
 from placet_server.core.publication.read import list_actions

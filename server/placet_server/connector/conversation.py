@@ -22,9 +22,9 @@ from placet.failure import Cancelled, Failure
 from placet.v1 import connector_service_pb2 as pb
 from placet_server.connector.frames import UndeclaredError, chunk_of, failure_of
 from placet_server.connector.link import Link
+from placet_server.core.execution.attempt import CURSOR_BYTES_MAX, Attempt, LeaseLost
 from placet_server.core.execution.child import check_call
 from placet_server.core.execution.connectors import ConnectorFailure, OutputText
-from placet_server.core.execution.context import CURSOR_BYTES_MAX, Attempt, LeaseLost
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.invoke import read_failure, read_output
 from placet_server.core.execution.judgement import Ending, Raised

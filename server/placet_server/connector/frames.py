@@ -11,7 +11,7 @@ from placet.context import Json
 from placet.failure import Category, Effect, Failure
 from placet.v1 import connector_service_pb2 as pb
 from placet.v1 import outcome_pb2
-from placet_server.core.execution.context import Attempt
+from placet_server.core.execution.attempt import Attempt
 from placet_server.core.execution.invoke import storable
 from placet_server.model.manifest import HandlerClaims
 from placet_server.rpc.convert.caller import caller_message

@@ -18,8 +18,8 @@ from placet_server.connector.conversation import Answer, Conversation, not_done
 from placet_server.connector.frames import start_frame
 from placet_server.connector.link import Description, Link
 from placet_server.connector.token import TokenSigner
+from placet_server.core.execution.attempt import Attempt, attempt_of
 from placet_server.core.execution.connectors import ConnectorFailure, OutputText
-from placet_server.core.execution.context import Attempt, attempt_of
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.finding import Finding, NotCommitted, NotKnown, StillRunning
 from placet_server.core.execution.invoke import MESSAGE_LENGTH_MAX, storable

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from placet.failure import Cancelled
 from placet_server.core.admission.pipeline import Call, Checked, check
 from placet_server.core.admission.submit import new_row, placed
+from placet_server.core.execution.attempt import Attempt, LeaseLost
 from placet_server.core.execution.cancel import deliver_cancel
-from placet_server.core.execution.context import Attempt, LeaseLost
 from placet_server.core.publication.lease import child_id
 from placet_server.core.publication.line import line_of
 from placet_server.model.action import (

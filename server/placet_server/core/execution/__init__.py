@@ -9,7 +9,7 @@ invoke      entering the handler: inline, or in a thread that cannot be stopped
 fairness    whose work is taken from the queues next: pure
 threads     slots for plain handlers
 timers      deadlines by the thousand
-context     what the handler is given
+attempt     what the context of a handler stands on
 finding     what became of an effect that may have happened
 lookup      asking a handler's lookup for it
 lookups     which of them are under way

@@ -22,7 +22,7 @@ from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
-    from placet_server.core.execution.context import Attempt
+    from placet_server.core.execution.attempt import Attempt
 
 # What Postgres or UTF-8 cannot hold.
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

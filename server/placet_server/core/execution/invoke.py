@@ -9,9 +9,9 @@ from typing import Any
 
 from placet.failure import CODE_LENGTH_MAX, CallFailed, Cancelled, Failure
 from placet.standing import AsyncStanding, ThreadStanding
+from placet_server.core.execution.attempt import Attempt, LeaseLost
 from placet_server.core.execution.child import UNSTORABLE
 from placet_server.core.execution.connectors import ConnectorFailure, OutputText
-from placet_server.core.execution.context import Attempt, LeaseLost
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.judgement import (
     CONNECTOR_UNAVAILABLE,

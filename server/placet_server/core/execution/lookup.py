@@ -20,7 +20,7 @@ import placet.lookup as said
 from placet.app import Tool
 from placet.failure import CODE_LENGTH_MAX, Failure
 from placet.lookup import LookupContext
-from placet_server.core.execution.context import caller_info
+from placet_server.core.execution.attempt import caller_info
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.finding import Committed, Finding, NotCommitted, NotKnown, StillRunning
 from placet_server.core.execution.invoke import MESSAGE_LENGTH_MAX, read_output, storable

@@ -11,8 +11,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
+from placet_server.core.execution.attempt import Attempt, LeaseLost
 from placet_server.core.execution.cancel import cancel_below_for_sure
-from placet_server.core.execution.context import Attempt, LeaseLost
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.invoke import invoke
 from placet_server.core.execution.judgement import UNWANTED, Ending, Raised, StopCause, judge

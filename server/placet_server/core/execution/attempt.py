@@ -1,4 +1,4 @@
-"""What a handler's context stands on in the server; `placet.standing` has the contexts, as connectors give them."""
+"""The durable side of an attempt, on which the context of its handler stands, as `placet.standing` gives it."""
 
 from __future__ import annotations
 
