@@ -11,6 +11,7 @@ import pytest
 
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication import feed
+from placet_server.core.publication.descendants import watch_descendants
 from placet_server.core.publication.feed import watch_events
 from placet_server.core.recovery import retention
 from placet_server.core.recovery.redrive import RedriveCommand, redrive
@@ -289,6 +290,25 @@ async def test_a_reader_of_the_feed_is_told_that_it_missed_something_and_where_t
         assert isinstance(
             await anext(watch_events(kernel.journal, ALICE, "", FeedFilter(), from_now=True)), IdleCheckpoint
         )
+
+
+async def test_a_family_that_is_older_than_what_is_deleted_is_told_from_its_beginning(
+    database: Database,
+) -> None:
+    shop, clock = Workshop(), FixedClock(START)
+    shop.gate.set()
+    async with open_kernel(database.dsn, shop.app, clock=clock, queue=QUEUE) as kernel:
+        root = (await put(kernel, "work.read", {}, place=Submission(delay_seconds=40 * 86_400))).action
+        await run(kernel, "work.read", {})
+        clock.advance(30 * DAY)
+        assert 1 == await clean_all(kernel)
+        reading = watch_descendants(kernel.journal, ALICE, root.action_id, "")
+        first = await anext(reading)
+        assert (root.action_id, 1) == (first.action_id, first.sequence)
+        await reading.aclose()
+        again = watch_descendants(kernel.journal, ALICE, root.action_id, first.cursor)
+        assert isinstance(await anext(again), IdleCheckpoint)
+        await again.aclose()
 
 
 async def test_boots_that_are_dead_for_long_and_own_nothing_are_forgotten(database: Database) -> None:

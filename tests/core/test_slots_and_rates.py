@@ -158,6 +158,17 @@ async def test_a_slot_just_taken_is_not_free_before_its_row_is_written(database:
         await run(kernel, "work.read", {})
 
 
+async def test_a_clock_that_was_ahead_keeps_no_slot_from_others(database: Database) -> None:
+    shop, clock = Workshop(concurrency_max=1, rate_max=5), FixedClock(START)
+    async with open_kernel(database.dsn, shop.app, clock=clock) as kernel:
+        capability = (await kernel.catalog.resolve("acme", "work.read", "1")).capability
+        nobody = "00000000-0000-4000-8000-000000000000"
+        await take_slot(kernel.engine.slots, kernel.journal, capability, "acme", nobody, nobody)
+        clock.advance(timedelta(hours=-1))
+        shop.gate.set()
+        await run(kernel, "work.read", {})
+
+
 async def test_a_cancelled_blocking_handler_keeps_its_slot_until_it_has_ended(database: Database) -> None:
     app, gate, began = App("blocking"), threading.Event(), threading.Event()
 

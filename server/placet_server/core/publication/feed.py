@@ -44,13 +44,15 @@ async def watch_events(
     check_text(*wanted.capabilities, *wanted.types, *wanted.labels, *wanted.labels.values())
     cursors = FeedCursors(caller.tenant, wanted)
     begin = await _standing(journal)
-    position = start if start and not after_cursor else _start(cursors, begin, after_cursor, from_now)
+    if start is None or after_cursor:
+        start = _start(cursors, begin, after_cursor, from_now, is_family=bool(wanted.root_id))
+    position = start
     past = (begin.epochs[-1].epoch, begin.settled_xid)
     loop = asyncio.get_running_loop()
     txs_max, is_told, spoke = TXS_FIRST, False, loop.time()
     while True:
         page = await _read(journal, caller.tenant, position, wanted, txs_max)
-        if position.xid < page.floor_xid:
+        if position.xid < page.floor_xid and not (wanted.root_id and page.last_xid is None):
             raise CursorExpired(oldest_cursor=cursors.encode(_oldest(await _standing(journal))))
         is_newest = page.last_xid is None and page.below < position.xid + txs_max
         for event in page.events:
@@ -80,7 +82,10 @@ async def feed_lag(journal: Journal) -> FeedLag:
         return await feed.read_lag(connection)
 
 
-def _start(cursors: FeedCursors, begin: Standing, after_cursor: str, from_now: bool) -> FeedPosition:
+def _start(
+    cursors: FeedCursors, begin: Standing, after_cursor: str, from_now: bool, *, is_family: bool
+) -> FeedPosition:
+    """`is_family`: as long as the first of it is kept all of it is, so that nobody has missed anything."""
     newest = begin.epochs[-1]
     # What is deleted may be younger than a tx that still runs.
     now_xid = max(begin.settled_xid, newest.floor_xid)
@@ -89,7 +94,8 @@ def _start(cursors: FeedCursors, begin: Standing, after_cursor: str, from_now: b
     position = cursors.decode(after_cursor)
     epoch = next((found for found in begin.epochs if found.epoch == position.epoch), None)
     is_ahead = epoch is newest and position.xid > now_xid
-    if epoch is None or position.xid < epoch.floor_xid or is_ahead:
+    is_whole = is_family and epoch is newest
+    if epoch is None or (position.xid < epoch.floor_xid and not is_whole) or is_ahead:
         raise CursorExpired(oldest_cursor=cursors.encode(_oldest(begin)))
     return position
 

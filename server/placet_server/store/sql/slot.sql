@@ -29,10 +29,15 @@ free as materialized (
           and s.number <= :count_max::integer
           and (
               s.lease_id is null
-              -- What has no row under its lease yet may still be about to run.
+              -- What has no row under its lease yet may still be about to run; not if the clock was ahead when it took the slot, by
+              -- more than statements that look for one at the same time are apart.
               or coalesce(
                   (select a.state || '' from actions as a where a.tenant = s.tenant and a.action_id = s.action_id and a.lease_id = s.lease_id),
-                  case when s.hold_time > (select at from clock) then 'RUNNING' else 'ENDED' end
+                  case
+                      when s.hold_time > (select at from clock)
+                          and s.hold_time <= (select at from clock) + make_interval(secs => 2 * :hold_seconds::double precision) then 'RUNNING'
+                      else 'ENDED'
+                  end
               ) <> 'RUNNING'
           )
         order by s.number
