@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -60,6 +61,18 @@ async def test_whoever_is_alone_tells_nothing() -> None:
     hub.publish("a")
     doorbell.ring(LINE)
     relay.cancelled("a")
+    assert Notice() == relay.take()
+
+
+@pytest.mark.parametrize("meets", [Relay.meet, lambda relay: relay.look_round(has_others=True)])
+async def test_whoever_came_unseen_is_told_what_got_work_meanwhile(meets: Callable[[Relay], None]) -> None:
+    relay = Relay()
+    for line in (LINE, LINE, Line("default", "shop.refund", "1", "acme")):
+        relay.line(line)
+    relay.look_round(has_others=False)
+    meets(relay)
+    assert {"shop.order", "shop.refund"} == {line.capability for line in relay.take().lines}
+    meets(relay)
     assert Notice() == relay.take()
 
 

@@ -243,11 +243,3 @@ def _fill(path: Path) -> None:
                     file.write(bytes(size))
             except OSError:
                 continue
-
-
-async def _until_refused(caller: Caller) -> Answer:
-    for number in range(200):
-        answer = await caller.execute("till.refund", {"order": "x" * 100_000}, f"big-{number}", seconds=20)
-        if answer.word != "SUCCEEDED":
-            return answer
-    raise AssertionError("the disk is not full")

@@ -149,7 +149,8 @@ async def serving(setup: Setup | None = None) -> AsyncIterator[Running]:
     background = [asyncio.ensure_future(server.run())]
     if setup.announcer is not None:
         background.append(asyncio.ensure_future(setup.announcer.run()))
-    target = f"localhost:{server.port}"
+    # Not by a name: that may have a second address, where somebody else has the same port.
+    target = f"127.0.0.1:{server.port}"
     try:
         async with _channel(target, setup) as channel:
             yield Running(channel=channel, server=server, target=target)
@@ -162,7 +163,8 @@ async def serving(setup: Setup | None = None) -> AsyncIterator[Running]:
 
 def _channel(target: str, setup: Setup) -> grpc.aio.Channel:
     if setup.channel_credentials is not None:
-        return grpc.aio.secure_channel(target, setup.channel_credentials, options=setup.channel_options)
+        options = [("grpc.ssl_target_name_override", "localhost"), *setup.channel_options]
+        return grpc.aio.secure_channel(target, setup.channel_credentials, options=options)
     return grpc.aio.insecure_channel(target, options=setup.channel_options)
 
 

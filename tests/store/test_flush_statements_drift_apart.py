@@ -77,9 +77,11 @@ async def send(
 
 
 async def rows(connection: Any) -> list[Any]:
+    """All there is, then deleted. The transaction that wrote an event is another each time."""
     found = []
     for table in ("actions", "events"):
-        found += [tuple(r) for r in await connection.fetch(f"table {table}")]
+        records = [dict(record) for record in await connection.fetch(f"table {table}")]
+        found += [{name: value for name, value in row.items() if name != "written_xid"} for row in records]
         await connection.execute(f"delete from {table}")
     return found
 

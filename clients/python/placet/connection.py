@@ -18,6 +18,7 @@ TOKEN_FILE_VARIABLE = "PLACET_TOKEN_FILE"
 TOKEN_FILE = Path(".placet", "token")
 
 MESSAGE_BYTES_MAX = 20 * 1024 * 1024
+KEEPALIVE_TIMEOUT_MS = 10_000
 
 Token = str | Callable[[], str]
 AsyncToken = str | Callable[[], str | Awaitable[str]]
@@ -58,7 +59,9 @@ class Address:
             ("grpc.min_reconnect_backoff_ms", 1000),
             ("grpc.max_reconnect_backoff_ms", 2000),
             ("grpc.keepalive_time_ms", 30_000),
-            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            # What grpc 1.85 goes by: it arms no keepalive timeout below this one, which is a minute unless said.
+            ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ]
         if is_local(self.target):
             options.append(("grpc.enable_http_proxy", 0))

@@ -82,7 +82,7 @@ class WakeListener:
     def _hear(self, payload: str) -> None:
         self._observe("heard")
         notice = unpacked(payload)
-        self._relay.has_others = True
+        self._relay.meet()
         if notice.joined:
             self._relay.forget_wishes()
         self._relay.note_wanted(notice.wanted)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from itertools import takewhile
 from typing import TypeVar
 
 from placet_server.core.publication.notice import Notice
@@ -25,6 +26,9 @@ WANTED_MAX = 16_384
 # A wish is told again after so long, and kept for longer than that.
 WISH_SECONDS = 10.0
 WISH_KEPT_SECONDS = 25.0
+# What had work while nobody else was there is told to whoever turns out to have come meanwhile. Longer than from one
+# look round to the next: who comes after that finds the work in the store as it begins.
+ALONE_KEPT_SECONDS = 5.0
 
 
 class Relay:
@@ -36,6 +40,7 @@ class Relay:
         self.is_here: Callable[[str], bool] = lambda _: False
         self.wanted_elsewhere: dict[str, float] = {}
         self._wished: dict[str, float] = {}
+        self._alone: dict[Line, float] = {}
         self._lines: set[Line] = set()
         self._news: set[str] = set()
         self._wanted: set[str] = set()
@@ -44,7 +49,10 @@ class Relay:
 
     def line(self, line: Line) -> None:
         """It has work. The action is in the store."""
-        self._tell(self._lines, line)
+        if self.has_others:
+            self._tell(self._lines, line)
+        elif self._alone.pop(line, None) is not None or len(self._alone) < WORDS_MAX:
+            self._alone[line] = time.monotonic()
 
     def news(self, action_id: str) -> None:
         """It has moved, and that is in the store."""
@@ -94,29 +102,36 @@ class Relay:
             if len(self.wanted_elsewhere) < WANTED_MAX:
                 self.wanted_elsewhere[action_id] = now
 
+    def meet(self) -> None:
+        """There are others."""
+        self.has_others = True
+        for line in self._alone:
+            self._tell(self._lines, line)
+        self._alone.clear()
+
     def forget_wishes(self) -> None:
         """Somebody is new, and is to be told again what is waited for here."""
         self._wished.clear()
 
     def look_round(self, has_others: bool) -> None:
         """Forget what is over. The dictionaries are in the order of their times."""
-        self.has_others = has_others
-        if not has_others:
+        if has_others:
+            self.meet()
+        else:
+            self.has_others = False
             self.wanted_elsewhere.clear()
-        now = time.monotonic()
-        for times, kept_seconds in (
-            (self._wished, WISH_SECONDS),
-            (self.wanted_elsewhere, WISH_KEPT_SECONDS),
-        ):
-            over = []
-            for action_id, since in times.items():
-                if now - since < kept_seconds:
-                    break
-                over.append(action_id)
-            for action_id in over:
-                del times[action_id]
+        _forget(self._alone, ALONE_KEPT_SECONDS)
+        _forget(self._wished, WISH_SECONDS)
+        _forget(self.wanted_elsewhere, WISH_KEPT_SECONDS)
 
     def _tell(self, words: set[Word], word: Word) -> None:
         if self.has_others and len(words) < WORDS_MAX:
             words.add(word)
             self._told.set()
+
+
+def _forget(times: dict[Word, float], kept_seconds: float) -> None:
+    """What is older."""
+    since = time.monotonic() - kept_seconds
+    for word, _ in list(takewhile(lambda item: item[1] <= since, times.items())):
+        del times[word]
