@@ -19,7 +19,7 @@ from placet_server.core.recovery.rescue import rescue
 from placet_server.core.recovery.retention import Cleaned, Retention, clean
 from placet_server.model.action import Action, Submission
 from placet_server.model.errors import CursorExpired
-from placet_server.model.event import IdleCheckpoint
+from placet_server.model.event import Event, IdleCheckpoint
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.query import FeedFilter
 from placet_server.store import event, instance
@@ -304,6 +304,7 @@ async def test_a_family_that_is_older_than_what_is_deleted_is_told_from_its_begi
         assert 1 == await clean_all(kernel)
         reading = watch_descendants(kernel.journal, ALICE, root.action_id, "")
         first = await anext(reading)
+        assert isinstance(first, Event)
         assert (root.action_id, 1) == (first.action_id, first.sequence)
         await reading.aclose()
         again = watch_descendants(kernel.journal, ALICE, root.action_id, first.cursor)
