@@ -11,7 +11,7 @@ import pytest
 
 from placet import App
 from placet.v1 import connector_service_pb2 as pb
-from placet_server.core.execution.finding import NotCommitted
+from placet_server.core.execution.finding import NotCommitted, NotKnown
 from placet_server.core.execution.lookup import Question, look_up
 from placet_server.core.kernel import Kernel
 from placet_server.model.connector_errors import ConnectorUnavailable
@@ -273,6 +273,44 @@ async def test_lookup_is_asked_there_and_its_finding_is_believed(kernel: Kernel,
         asked.caller.subject,
         asked.caller.tenant,
     )
+
+
+async def test_lookup_is_not_asked_of_who_serves_another_contract(kernel: Kernel, rogue: Rogue) -> None:
+    done = (await run(kernel, "far.reconcilable", {}, "k1")).action
+    tool = kernel.engine.handlers.find("far.reconcilable", "1", "acme")
+    assert tool is not None
+    capability = (await kernel.catalog.resolve("acme", "far.reconcilable")).capability
+    rogue.app = _without_lookup()
+    await until_described(kernel)
+    rogue.finding = pb.LookupResponse(not_committed=pb.NotCommitted(retryable=True), not_running=True)
+    question = Question(action=await read(kernel, done.action_id), capability=capability, seconds=5.0)
+    assert isinstance(await look_up(kernel.engine, tool, question), NotKnown)
+    assert rogue.looked_up is None
+
+
+async def test_address_that_its_admitter_stopped_waiting_for_is_asked_no_more(
+    kernel: Kernel, rogue: Rogue
+) -> None:
+    dialled, left = asyncio.Event(), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        dialled.set()
+        while await reader.read(65536):
+            pass
+        left.set()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    manifest = rogue.manifest(server.sockets[0].getsockname()[1], name="other")
+    routes: Any = kernel.engine.handlers.connectors
+    before = len(routes._supervisor._tasks)
+    admitting = asyncio.ensure_future(admit(kernel, manifest))
+    await dialled.wait()
+    admitting.cancel()
+    await asyncio.wait((admitting,))
+    assert before == len(routes._supervisor._tasks)
+    await asyncio.wait_for(left.wait(), 10)
+    server.close()
 
 
 def _standing(action: Any) -> tuple[ActionState, int]:

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from placet.v1 import connector_service_pb2 as pb
+from placet_server.connector.conversation import Conversation
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
 from placet_server.model.connector_errors import ConnectorUnavailable
@@ -128,6 +129,28 @@ async def test_one_that_never_answers_is_asked_to_stop_and_then_judged(kernel: K
     rogue.script = first_only(script)
     assert STOPPED == await ends(kernel, timeout_seconds=1.0)
     assert ["cancel"] * len(FAR) == heard
+
+
+@pytest.mark.parametrize("settings", [SHORT_GRACE], ids=[""])
+async def test_one_that_never_reads_does_not_hold_the_attempt_beyond_its_grace(
+    kernel: Kernel, rogue: Rogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Conversation._write
+
+    async def stuck(talk: Conversation, frame: pb.InvokeRequest) -> None:
+        if frame.HasField("cancel"):
+            await asyncio.Event().wait()
+        await write(talk, frame)
+
+    async def script(talk: Talk) -> None:
+        await talk.accept()
+        await talk.hear()
+
+    monkeypatch.setattr(Conversation, "_write", stuck)
+    rogue.script = script
+    told = asyncio.ensure_future(ends(kernel, ["far.unsafe"], timeout_seconds=0.5, time_left_seconds=None))
+    await until(told.done)
+    assert {"far.unsafe": "AMBIGUOUS TIMEOUT"} == told.result()
 
 
 @pytest.mark.parametrize("settings", [HASTY], ids=[""])

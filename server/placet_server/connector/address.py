@@ -21,6 +21,12 @@ _NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|\*")
 # A machine's link to its surroundings, such as the metadata of its cloud, is no connector.
 _NEVER = "it is reserved, or of the link alone"
 _UNIQUE_LOCAL = IPv6Network("fc00::/7")
+# A translator there dials the IPv4 address of the last four bytes.
+_TRANSLATED = IPv6Network("64:ff9b::/96")
+# The same by other prefixes, of translators, tunnels and old systems; and what was local once.
+_RESERVED = tuple(
+    map(IPv6Network, ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "2001::/32", "2002::/16", "fec0::/10"))
+)
 
 
 class HostRefused(Exception):
@@ -95,10 +101,10 @@ class HostRules:
         )
 
     def _check_address(self, address: Address, host: str, *, is_listed: bool) -> None:
-        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-        actual: Address = mapped or address
-        if actual.is_link_local or actual.is_multicast or actual.is_unspecified:
-            raise HostRefused(f"{host} may not be dialled: {_NEVER}.")
+        actual, inner = _actual(address), _inner(address)
+        for each in (actual, *inner):
+            if each.is_link_local or each.is_multicast or each.is_unspecified:
+                raise HostRefused(f"{host} may not be dialled: {_NEVER}.")
         if is_listed or any(
             actual.version == network.version and actual in network for network in self._networks
         ):
@@ -111,9 +117,29 @@ def _refused(host: str) -> HostRefused:
     return HostRefused(f"{host} is not among the hosts that may be dialled; see PLACET_CONNECTOR_HOSTS.")
 
 
+def _actual(address: Address) -> Address:
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def _inner(address: Address) -> tuple[IPv4Address, ...]:
+    """IPv4 addresses that may be reached by an IPv6 one, whoever translates it."""
+    if isinstance(address, IPv4Address) or address.is_loopback:
+        return ()
+    last = IPv4Address(int(address) & 0xFFFFFFFF)
+    found = [address.sixtofour] if address.sixtofour else []
+    if address in _TRANSLATED or any(address in network for network in _RESERVED[:3]):
+        found.append(last)
+    return tuple(found)
+
+
 def _kind_of(address: Address) -> str:
     if address.is_loopback:
         return "loopback"
+    if address in _TRANSLATED:
+        return "public" if all(each.is_global for each in _inner(address)) else "reserved"
+    if any(address in network for network in _RESERVED):
+        return "reserved"
     if address.is_global:
         return "public"
     if isinstance(address, IPv4Address):

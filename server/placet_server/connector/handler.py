@@ -157,7 +157,8 @@ class RemoteHandler:
             grace = self.link.settings.grace_seconds
             if cause is StopCause.SHUTDOWN:
                 grace = min(grace, SHUTDOWN_GRACE_SECONDS)
-            await talk.stop(cause.value, grace)
+            # Not waited for: a connector that does not read must not hold the attempt beyond its grace.
+            self._engine().supervisor.start(talk.stop(cause.value, grace))
             await asyncio.wait((talk.answer,), timeout=grace)
             if not talk.answer.done():
                 talk.give_up()
@@ -169,6 +170,8 @@ class RemoteHandler:
         described = self.link.described or await self.link.describe()
         if described is None:
             return NotKnown(message="The connector does not answer.")
+        if described.digests.get(self._identity) != self._digest:
+            return NotKnown(message="The connector serves another contract than was admitted.")
         request = self._question(context, text)
         try:
             answer = await self.link.stub.Lookup(request, timeout=max(0.001, context.time_left()))

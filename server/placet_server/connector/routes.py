@@ -115,9 +115,11 @@ class ConnectorRoutes:
             await kept.link.describe()
             return kept.link
         link = Link(address, self._rules, self._settings)
-        asking = self._supervisor.start(link.keep())
-        await link.describe()
-        await self._supervisor.stop([asking])
+        try:
+            await link.describe()
+        finally:
+            # Also where whoever admits goes away meanwhile.
+            await link.close()
         return link
 
     async def _read(self) -> None:
