@@ -89,6 +89,12 @@ class Config(BaseSettings):
     retention_dead_letter_days: float = Field(
         90.0, ge=0, le=36_500, description="How long dead letters are kept, if that is longer; 0: for ever."
     )
+    retention_report_days: float = Field(
+        365.0,
+        ge=0,
+        le=36_500,
+        description="How long reports of recovery are kept, the newest 1000 of a tenant; 0: for ever.",
+    )
 
     # Handlers.
     app: Words = Field((), description="Apps to load, each module:object or the name of an entry point.")

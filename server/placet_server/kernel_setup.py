@@ -302,7 +302,11 @@ def _start_loops(
     deliverer = CancelDeliverer(kernel.engine)
     supervisor.start(deliverer.run())
     supervisor.start(OwnershipChecker(kernel.engine, lease_seconds=lease_seconds).run())
-    kept = Retention(ended=_days(config.retention_days), dead_letter=_days(config.retention_dead_letter_days))
+    kept = Retention(
+        ended=_days(config.retention_days),
+        dead_letter=_days(config.retention_dead_letter_days),
+        report=_days(config.retention_report_days),
+    )
     supervisor.start(RetentionCleaner(kernel.journal, kept, observe=observer.deleted).run())
     supervisor.start(ConnectorWatcher(kernel.engine.handlers.connectors).run())
     supervisor.start(WakeSweeper(kernel.journal, poll_seconds=config.queue_poll_seconds).run())

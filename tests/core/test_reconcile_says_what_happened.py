@@ -34,6 +34,7 @@ from placet_server.loops.effect_reconciler import EffectReconciler
 from placet_server.model.action import Action, Requester
 from placet_server.model.capability import Capability
 from placet_server.model.ending_errors import EffectAmbiguous, HandlerFailed
+from placet_server.model.errors import StateConflict
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store.clock import FixedClock
@@ -85,6 +86,13 @@ class Bench(Workshop):
 
 def reconciler(kernel: Kernel) -> Reconciler:
     return EffectReconciler(kernel).reconciler
+
+
+def capability_of(kernel: Kernel) -> resolve.CapabilityOf:
+    async def found(action: Action) -> Capability:
+        return (await kernel.catalog.resolve("acme", action.capability)).capability
+
+    return found
 
 
 async def ask(asking: Reconciler) -> None:
@@ -365,14 +373,11 @@ async def test_a_persons_verdict_while_somebody_is_asked_stands(database: Databa
     async with open_kernel(database.dsn, shop.app, queue=QUEUE, clock=clock) as kernel:
         action_id = await doubt(kernel)
 
-        async def capability_of(action: Action) -> Capability:
-            return (await kernel.catalog.resolve("acme", action.capability)).capability
-
         async def find(context: LookupContext) -> Any:
             command = ResolveCommand(
                 action_id=action_id, finding=resolve.Finding.NOT_DONE, reason="r", evidence="e"
             )
-            await resolve_ambiguous(kernel.engine, ALICE, command, capability_of)
+            await resolve_ambiguous(kernel.engine, ALICE, command, capability_of(kernel))
             return HERE
 
         shop.find = find
@@ -425,3 +430,47 @@ async def test_a_row_that_is_missing_is_put_in_and_one_too_many_taken_out(databa
             await connection.execute(f"insert into reconciles select {members} from actions")
         await ask(reconciler(kernel))
         assert [] == await asked(kernel)
+
+
+async def test_an_earlier_attempt_that_was_lost_may_act_longer_than_the_last_one(database: Database) -> None:
+    clock, app = FixedClock(START), placet.App("slow")
+    began = asyncio.Event()
+
+    @app.tool("slow.pay", "idempotent", attempts_max=2, timeout_max=600)
+    async def pay(context: Context) -> None:
+        if context.attempt > 1:
+            raise ConnectionResetError
+        began.set()
+        await asyncio.Event().wait()
+
+    @app.lookup("slow.pay")
+    async def find() -> placet.NotCommitted:
+        return placet.NotCommitted(retryable=True)
+
+    async with (
+        open_kernel(database.dsn, app, clock=clock) as first,
+        open_kernel(database.dsn, app, clock=clock) as kernel,
+    ):
+        ids: list[str] = []
+        lost = asyncio.ensure_future(
+            run(
+                first, "slow.pay", {}, "k", on_admitted=ids.append, timeout_seconds=600, time_left_seconds=600
+            )
+        )
+        await until(began.is_set)
+        await declare_dead(first)
+        await rescue(kernel.journal)
+        clock.advance(6 * SECOND)
+        with pytest.raises(EffectAmbiguous):
+            await run(kernel, "slow.pay", {}, "k", timeout_seconds=5)
+        asking = reconciler(kernel)
+        clock.advance(timedelta(seconds=5 + GRACE_SECONDS))
+        await ask(asking)
+        assert S.AMBIGUOUS is (await read(kernel, ids[0])).state
+        undone = ResolveCommand(action_id=ids[0], finding=resolve.Finding.NOT_DONE, reason="r", evidence="e")
+        with pytest.raises(StateConflict):
+            await resolve_ambiguous(kernel.engine, ALICE, undone, capability_of(kernel))
+        clock.advance(timedelta(seconds=600))
+        await ask(asking)
+        assert S.FAILED is (await read(kernel, ids[0])).state
+        lost.cancel()

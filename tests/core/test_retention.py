@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from placet_server.core.publication import feed
 from placet_server.core.publication.descendants import watch_descendants
 from placet_server.core.publication.feed import watch_events
 from placet_server.core.recovery import retention
+from placet_server.core.recovery.recover import RecoverCommand, Recovery, list_reports, recover
 from placet_server.core.recovery.redrive import RedriveCommand, redrive
 from placet_server.core.recovery.rescue import rescue
 from placet_server.core.recovery.retention import Cleaned, Retention, clean
@@ -332,3 +334,32 @@ async def test_boots_that_are_dead_for_long_and_own_nothing_are_forgotten(databa
         await clean_all(kernel)
         left = {str(row["boot_id"]) for row in await rows(kernel, "instances")}
         assert {busy.boot_id, kernel.boot_id} == left
+
+
+async def test_old_reports_go_of_every_tenant_however_many(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "REPORTS_MAX", 2)
+    kept, clock = replace(MONTH, report=7 * DAY), FixedClock(START)
+    async with open_kernel(database.dsn, Workshop().app, clock=clock) as kernel:
+
+        async def ask_now(actions: Sequence[Action]) -> int:
+            return 0
+
+        recovery = Recovery(journal=kernel.journal, may_declare_dead=lambda: False, ask_now=ask_now)
+        for tenant in ("acme", "acme", None, None, "evil"):
+            await recover(recovery, ALICE, RecoverCommand(tenant=tenant, key="k" if tenant == "evil" else ""))
+        clock.advance(7 * DAY - timedelta(seconds=1))
+        new = await recover(recovery, ALICE, RecoverCommand(tenant="acme"))
+        await clean_all(kernel, kept)
+        assert 6 == len(await rows(kernel, "reports"))
+        clock.advance(timedelta(seconds=1))
+        await clean_all(kernel, MONTH)
+        assert 6 == len(await rows(kernel, "reports"))
+        await clean_all(kernel, kept)
+        assert [new.report_id] == [str(row["report_id"]) for row in await rows(kernel, "reports")]
+        assert [new.report_id] == [
+            r.report_id for r in await list_reports(kernel.journal, "acme", page_size=10)
+        ]
+        again = await recover(recovery, ALICE, RecoverCommand(tenant="evil", key="k"))
+        assert new.create_time_us < again.create_time_us

@@ -17,7 +17,7 @@ PAUSE_SECONDS_MIN = 0.02
 class RetentionCleaner:
     """Every process has one, and one at a time goes on. Never busy for more than half of the time.
 
-    `observe`: told of what is gone, "action" or "server", and how many."""
+    `observe`: told of what is gone, "action", "server" or "report", and how many."""
 
     def __init__(self, journal: Journal, kept: Retention, *, observe: Callable[[str, int], None]) -> None:
         self._journal = journal
@@ -34,7 +34,11 @@ class RetentionCleaner:
         begin = time.monotonic()
         cleaned = await clean(self._journal, self._kept)
         self._took_seconds = time.monotonic() - begin
-        for kind, count in (("action", cleaned.actions), ("server", cleaned.boots)):
+        for kind, count in (
+            ("action", cleaned.actions),
+            ("server", cleaned.boots),
+            ("report", cleaned.reports),
+        ):
             if count:
                 self._observe(kind, count)
         return cleaned.has_more

@@ -126,7 +126,7 @@ class Metrics:
         )
         self.deletions = CounterFamily(
             name="placet_retention_deletions_total",
-            help="What was kept long enough and is gone: actions, or rows of servers.",
+            help="What was kept long enough and is gone: actions, rows of servers, or reports.",
             labels=("kind",),
         )
         self.connector_attempts = CounterFamily(

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import orjson
@@ -161,8 +162,11 @@ class Reconciler:
         action, journal = due.action, self._engine.journal
         journal.boundary.reached("reconciliation_started", action.capability)
         finding = await self._find(action, route)
+        if isinstance(finding, NotCommitted) and _has_earlier(action):
+            # Who knows that the last attempt has ended does not know it of those before, which may run elsewhere.
+            finding = replace(finding, not_running=False)
         now = await now_us(journal)
-        verdict = judge_finding(action, finding, is_over=_is_over(due), now_us=now)
+        verdict = judge_finding(action, finding, is_over=_is_over(due, route), now_us=now)
         if verdict is None:
             elapsed_seconds = (now - due.since_time_us) / 1_000_000
             give_up = not rule.automatic or elapsed_seconds >= rule.elapsed_seconds_max
@@ -220,12 +224,22 @@ class Reconciler:
             await rows.forget(connection, action.requester.tenant, action.action_id)
 
 
-def _is_over(due: Due) -> bool:
+def _is_over(due: Due, route: Route) -> bool:
     """When it was claimed, which is before anybody was asked."""
     deadline = due.action.deadline_us
     if due.child_may_act:
         return False
+    if deadline is not None and _has_earlier(due.action):
+        span_seconds = route.capability.contract.limits.timeout_max_seconds
+        deadline = max(deadline, (due.action.start_time_us or 0) + int(span_seconds * 1_000_000))
     return deadline is None or deadline + int(GRACE_SECONDS * 1_000_000) <= due.claim_time_us
+
+
+def _has_earlier(action: Action) -> bool:
+    """Attempts that were lost before, and may still act: only IDEMPOTENT work is tried again while it is in doubt. None
+    of them has more time than one that began with the last attempt and had all that the contract gives.
+    """
+    return action.effect_class == "IDEMPOTENT" and action.attempt > 1
 
 
 def _told(finding: Finding) -> str:

@@ -2,8 +2,8 @@
 key.
 
 Ended actions go with their events, chunks and dead letters; the head of each chain of receipts stays. What is open or
-AMBIGUOUS never goes, nor does an action whose key is still known. Any number of processes may do this: the walk has one
-row, and whoever holds its lock goes on with it.
+AMBIGUOUS never goes, nor does an action whose key is still known. After them go old reports. Any number of processes
+may do this: the walk has one row, and whoever holds its lock goes on with it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ ACTIONS_MAX = 500
 EVENTS_MAX = 5000
 ITEMS_MAX = 5000
 BOOTS_MAX = 1000
+REPORTS_MAX = 1000
 BATCH_SECONDS_MAX = 6.0
 WALK_INTERVAL = timedelta(hours=1)
 BOOT_KEPT = timedelta(days=1)
@@ -31,10 +32,11 @@ _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long after their end actions are kept, and dead letters, if that is longer. None: for ever."""
+    """How long after their end actions are kept, and dead letters, if that is longer; and reports. None: for ever."""
 
     ended: timedelta | None
     dead_letter: timedelta | None
+    report: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class Cleaned:
 
     actions: int = 0
     boots: int = 0
+    reports: int = 0
     has_more: bool = False
 
 
@@ -62,8 +65,14 @@ async def clean(journal: Journal, kept: Retention) -> Cleaned:
             await retention.note_walk(connection, Place(tenant=tenant), now)
             return Cleaned(has_more=True)
         boots = await retention.delete_boots(connection, now - BOOT_KEPT, count_max=BOOTS_MAX)
-        await retention.note_walk(connection, Place(), now + WALK_INTERVAL)
-        return Cleaned(boots=boots)
+        reports = 0
+        if kept.report is not None:
+            reports = await retention.delete_reports(connection, now - kept.report, count_max=REPORTS_MAX)
+        # Where there may be more of them, the last tenant's walk goes on.
+        has_more = reports == REPORTS_MAX
+        place, at = (place, now) if has_more else (Place(), now + WALK_INTERVAL)
+        await retention.note_walk(connection, place, at)
+        return Cleaned(boots=boots, reports=reports, has_more=has_more)
 
 
 async def _page(connection: Connection, place: Place, bounds: Bounds) -> Page | None:

@@ -1,9 +1,20 @@
 -- Actions whose effect may have happened. Found by an index that holds nothing else, so that a settle never touches it.
 
 -- part: may_act
--- Whether the lost attempt may still act: itself, or through what it has called.
+-- Whether a lost attempt may still act: itself, or through what it has called. What is tried again while it is in doubt has earlier ones, of which
+-- none has more time than its contract gives.
 (
-    coalesce(s.deadline_us > (extract(epoch from coalesce(:now::timestamptz, statement_timestamp()) - make_interval(secs => :grace_seconds)) * 1000000)::bigint, false)
+    coalesce(
+        greatest(
+            s.deadline_us,
+            case when s.effect_class = 'IDEMPOTENT' and s.attempt > 1 then (
+                select s.start_time_us + (max((k.document::json #>> '{contract,limits,timeout_max_seconds}')::double precision) * 1000000)::bigint
+                from capabilities as k
+                where k.tenant in (s.tenant, '-') and k.name = s.capability and k.version = s.version
+            ) end
+        ) > (extract(epoch from coalesce(:now::timestamptz, statement_timestamp()) - make_interval(secs => :grace_seconds)) * 1000000)::bigint,
+        false
+    )
     or exists (
         select
         from lineage as l join actions as c on c.tenant = l.tenant and c.action_id = l.action_id

@@ -156,3 +156,13 @@ gone as (
     delete from instances as i using due as d where i.boot_id = d.boot_id returning i.boot_id
 )
 select count(*) from gone
+
+-- name: delete_reports
+-- Forget reports that are old. Cross-tenant: the cleaner's.
+with due as materialized (
+    select tenant, report_id from reports where create_time <= :before::timestamptz order by create_time limit :count_max for update skip locked
+),
+gone as (
+    delete from reports as r using due as d where r.tenant = d.tenant and r.report_id = d.report_id returning r.report_id
+)
+select count(*) from gone
