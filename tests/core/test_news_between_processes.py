@@ -126,6 +126,19 @@ async def test_a_line_rung_here_is_told_and_one_heard_from_elsewhere_is_not_told
     assert Notice(lines=(LINE,)) == relay.take()
 
 
+async def test_what_could_not_be_told_stays_to_be_told_within_bounds() -> None:
+    relay = Relay()
+    relay.has_others = True
+    relay.line(LINE)
+    for number in range(WORDS_MAX):
+        relay.news(str(number))
+    untold = relay.take()
+    relay.news("new")
+    relay.put_back(untold)
+    told = relay.take()
+    assert ((LINE,), WORDS_MAX, True) == (told.lines, len(told.news), "new" in told.news)
+
+
 async def test_whoever_has_something_to_tell_wakes_the_teller() -> None:
     relay = Relay()
     relay.has_others = True

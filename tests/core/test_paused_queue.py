@@ -229,14 +229,15 @@ async def test_pauses_of_a_tenant_are_counted(database: Database, monkeypatch: p
 
 
 async def test_a_resume_wakes_the_runner(database: Database) -> None:
+    """Which looks once a minute here."""
     shop = Workshop()
     shop.gate.set()
-    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+    async with open_kernel(database.dsn, shop.app, queue=QueueSettings(poll_seconds=60.0)) as kernel:
         await put(kernel, "work.unsafe", {}, "k", place=SLOW)
         await pause(kernel)
         assert kernel.dispatcher is not None
         kernel.engine.supervisor.start(QueueRunner(kernel.dispatcher, kernel.journal.doorbell).run())
-        await asyncio.sleep(0.1)
+        await until(lambda: kernel.dispatcher.look_seconds() > 0)
         assert [] == shop.attempts
         await resume(kernel)
         await until(lambda: shop.effects)

@@ -59,7 +59,7 @@ class WakeListener:
                 if time.monotonic() >= look_at:
                     await self._look_round(channel)
                     look_at = time.monotonic() + LOOK_SECONDS
-                await self._send(channel, self._relay.take())
+                await self._tell(channel)
                 await asyncio.sleep(GAP_SECONDS)
                 await self._relay.wait(max(0.0, look_at - time.monotonic()))
         finally:
@@ -68,6 +68,15 @@ class WakeListener:
 
     async def _look_round(self, channel: NoticeChannel) -> None:
         self._relay.look_round(await channel.has_others(self._journal.boot_id))
+
+    async def _tell(self, channel: NoticeChannel) -> None:
+        """What could not be told stays to be told."""
+        notice = self._relay.take()
+        try:
+            await self._send(channel, notice)
+        except StoreUnavailable:
+            self._relay.put_back(notice)
+            raise
 
     async def _send(self, channel: NoticeChannel, notice: Notice) -> None:
         payloads = packed(notice, PAYLOAD_BYTES_MAX)
@@ -99,7 +108,7 @@ class WakeListener:
     def _catch_up(self) -> None:
         """What was said while nobody listened here."""
         self._journal.hub.wake_all()
-        self._journal.doorbell.wake()
+        self._journal.doorbell.wake_to_look()
 
     def _lose(self) -> None:
         self._is_lost = True

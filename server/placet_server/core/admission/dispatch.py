@@ -100,6 +100,8 @@ class Dispatcher:
 
         Raises StoreUnavailable."""
         self._note(rung)
+        if self._engine.journal.doorbell.take_missed():
+            self._look_at = 0.0
         if self._free() <= 0:
             return False
         if self.look_seconds() <= 0:

@@ -33,7 +33,7 @@ async def resume_queue(journal: Journal, name: str, *, tenant: str | None) -> Qu
     check_text(name)
     async with journal.pool.connection() as connection:
         await queue_pause.resume(connection, name, tenant)
-    journal.doorbell.ring()
+    journal.doorbell.wake_to_look()
     return await _queue(journal, name, tenant)
 
 

@@ -17,6 +17,7 @@ class Doorbell:
     def __init__(self, relay: Relay | None = None) -> None:
         self._relay = relay or Relay()
         self._lines: set[Line] = set()
+        self._missed = False
         self._rung = asyncio.Event()
 
     def ring(self, line: Line | None = None) -> None:
@@ -30,6 +31,16 @@ class Doorbell:
         if line is not None and len(self._lines) < LINES_MAX:
             self._lines.add(line)
         self._rung.set()
+
+    def wake_to_look(self) -> None:
+        """Here. What was rung for while nobody listened is known to the store alone."""
+        self._missed = True
+        self._rung.set()
+
+    def take_missed(self) -> bool:
+        """Whether the store is to be looked into since the last time."""
+        missed, self._missed = self._missed, False
+        return missed
 
     async def wait(self, seconds: float) -> frozenset[Line]:
         """Returns at a ring, or after so long. The lines that were named; there may be work in others, too."""

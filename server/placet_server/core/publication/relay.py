@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from itertools import takewhile
+from collections.abc import Callable, Iterable
+from itertools import islice, takewhile
 from typing import TypeVar
 
 from placet_server.core.publication.notice import Notice
@@ -83,6 +83,13 @@ class Relay:
             words.clear()
         return notice
 
+    def put_back(self, notice: Notice) -> None:
+        """Of `take`: it could not be told."""
+        _fill(self._lines, notice.lines)
+        _fill(self._news, notice.news)
+        _fill(self._wanted, notice.wanted)
+        _fill(self._cancelled, notice.cancelled)
+
     async def wait(self, seconds: float) -> None:
         """Until there is something to tell, or `stir`, or so long."""
         try:
@@ -135,3 +142,7 @@ def _forget(times: dict[Word, float], kept_seconds: float) -> None:
     since = time.monotonic() - kept_seconds
     for word, _ in list(takewhile(lambda item: item[1] <= since, times.items())):
         del times[word]
+
+
+def _fill(words: set[Word], more: Iterable[Word]) -> None:
+    words.update(islice(more, max(0, WORDS_MAX - len(words))))
