@@ -174,3 +174,17 @@ async def test_who_wants_to_know_has_somebody_asked_also_of_what_was_given_up(da
             e.action_id for e in await wanted(capabilities=("work.reconcilable",), count_max=1)
         ]
         assert 2 == await ask()
+
+
+async def test_a_key_that_was_used_to_look_does_not_keep_anything_from_being_done(database: Database) -> None:
+    async with open_kernel(database.dsn, Workshop().app) as kernel:
+        looked = await done(kernel, key="k", validate_only=True)
+        acted = await done(kernel, key="k")
+        leases = await done(kernel, key="k", families=(F.LEASES, F.QUEUES))
+        assert (True, False) == (looked.validate_only, acted.validate_only)
+        assert [F.LEASES, F.QUEUES] == [each.family for each in leases.sections]
+        again = await done(kernel, key="k", families=(F.QUEUES, F.LEASES))
+        assert (leases.report_id, looked.report_id) == (
+            again.report_id,
+            (await done(kernel, key="k", validate_only=True)).report_id,
+        )

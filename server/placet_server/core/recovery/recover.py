@@ -119,10 +119,12 @@ async def _by_key(journal: Journal, digest: bytes) -> Report | None:
 
 
 def _key_digest(caller: Caller, command: RecoverCommand) -> bytes | None:
-    """No part of it can have a NUL."""
+    """Of the whole request, as who only looked must not be told that when he acts. No part of it can have a NUL."""
     if not command.key:
         return None
-    parts = (command.tenant or EVERY_TENANT, caller.tenant, caller.subject, command.key)
+    what = ",".join(sorted(family.value for family in command.families))
+    how = "look" if command.validate_only else "act"
+    parts = (command.tenant or EVERY_TENANT, caller.tenant, caller.subject, command.key, what, how)
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
 
