@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from placet_server.model.action import Action
 from placet_server.model.errors import NotFound
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.report import Report, ReportFamily, ReportSection
+from placet_server.store.clock import FixedClock
 from tests.core.kernels import (
     ALICE,
     BOB,
@@ -37,6 +39,7 @@ from tests.core.workshop import Workshop
 from tests.postgres import Database
 
 F = ReportFamily
+START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 async def done(kernel: Kernel, caller: Any = ALICE, **members: Any) -> Report:
@@ -188,3 +191,13 @@ async def test_a_key_that_was_used_to_look_does_not_keep_anything_from_being_don
             again.report_id,
             (await done(kernel, key="k", validate_only=True)).report_id,
         )
+
+
+async def test_what_was_closed_of_others_is_not_told(database: Database) -> None:
+    shop, clock = Workshop(queue_delay_max=60), FixedClock(START)
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE, clock=clock) as kernel:
+        hers = (await put(kernel, "work.read", {}, caller=EVE)).action.action_id
+        clock.advance(timedelta(seconds=61))
+        found = section(await done(kernel), F.QUEUES)
+        assert (0, 0, "") == (found.found, found.ended, found.note)
+        assert ActionState.EXHAUSTED is (await read(kernel, hers, "evil")).state

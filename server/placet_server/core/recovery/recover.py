@@ -187,7 +187,7 @@ async def _queues(recovery: Recovery, command: RecoverCommand) -> ReportSection:
         for _ in range(BATCHES_MAX):
             if not await promote(journal):
                 break
-        closed = await close_unwanted(journal)
+        closed = await close_unwanted(journal, command.tenant)
     depths = await list_queues(journal, tenant=command.tenant)
     waiting = sum(depth.ready + depth.delayed for depth in depths)
     note = f"closed {closed} that nobody may begin any more" if closed else ""

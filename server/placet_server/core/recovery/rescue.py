@@ -98,9 +98,9 @@ async def _settle(journal: Journal, lost: Sequence[Action]) -> Rescued:
     return _count([action.state for action in settled if action is not None])
 
 
-async def close_unwanted(journal: Journal) -> int:
-    """Ready actions that nobody may begin any more; how many were closed. A place in line that expired for no reason,
-    or without an action that waits, is put right.
+async def close_unwanted(journal: Journal, told: str | None = None) -> int:
+    """Ready actions that nobody may begin any more; how many were closed, of the tenant that is told. A place in line
+    that expired for no reason, or without an action that waits, is put right.
     """
     async with journal.pool.connection() as connection:
         expired = await queue.list_expired(connection, BATCH_MAX, journal.clock.now())
@@ -114,7 +114,8 @@ async def close_unwanted(journal: Journal) -> int:
             asked = action.cancel_requested_time_us is not None
             if action.attempt > 0 and (asked or verdict.state is ActionState.CANCELLED):
                 await cancel_below(journal, action)
-            closed += await close_queued(journal, action, verdict)
+            is_closed = await close_queued(journal, action, verdict)
+            closed += is_closed and told in (None, action.requester.tenant)
         else:
             await _correct(journal, action)
     return closed
