@@ -138,7 +138,7 @@ def _tell_refused(number: int, answer: Complaint | PlacetError, *, is_json: bool
     else:
         document, code = document_of_error(answer), code_of_error(answer)
         text = "; ".join(
-            [str(answer)]
+            [str(answer).removesuffix(".") if answer.violations else str(answer)]
             + [f"{each.field or '(input)'}: {each.description}" for each in answer.violations]
             + list(document["notes"])
         )

@@ -28,8 +28,11 @@ def advice_of(error: PlacetError, *, is_call: bool = True) -> str:
         again = "The same request with the same --key may be sent again" if is_call else "Ask again"
         return f"is the server running? {again} at any time"
     if error.reason in _REASONS:
-        return _REASONS[error.reason]
+        early = error.metadata.get("rule") == "attempt_may_act"
+        return _TOO_EARLY if early else _REASONS[error.reason]
     advice = _ADVICE.get(error.retry_advice, error.retry_advice)
+    if error.retry_advice == "NEW_KEY" and error.action_id and error.effect != "DONE":
+        advice += ", or an operator's `placet redrive`"
     delay = error.retry_delay_seconds
     return f"{advice} (after {delay:g} s)" if delay else advice
 
@@ -75,6 +78,7 @@ _EFFECTS = {
     "UNKNOWN": "it may have happened; nobody knows yet",
 }
 _AGAIN = "find out why first; then a new --key, or an operator's `placet redrive`, tries it again"
+_TOO_EARLY = "what was lost may still act: say so once `placet ambiguous` shows it as over"
 _REASONS = {
     "RETRY_BUDGET": _AGAIN,
     "QUEUE_DELAY": _AGAIN,

@@ -156,7 +156,7 @@ def _next_steps(found: dict[str, Any], tenant: str) -> list[str]:
     steps += [f"placet queues resume {queue['name']}" for queue in found["queues"] if queue["paused"]][
         :SHOWN_MAX
     ]
-    if found["ambiguous"]["operators"]:
+    if found["ambiguous"]["count"]:
         steps.append(f"placet ambiguous{everywhere}")
         steps += [
             f"placet resolve {action_id} done|not-done --reason … --evidence …"
