@@ -44,10 +44,10 @@ class Lane:
 
     async def drain(self) -> None:
         """Everything said is durable, or the lease is lost. Raises what the store said of an item that it rejects."""
-        await self._unstored.nothing()
+        await self._writer.nothing(self._unstored)
 
     async def _say(self, type_: EventType, body: str) -> None:
-        await self._unstored.room()
+        await self._writer.room(self._unstored)
         self._number += 1
         item = LaneItem(
             tenant=self._tenant,
