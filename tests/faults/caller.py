@@ -94,13 +94,20 @@ class Caller:
             await asyncio.sleep(POLL_SECONDS)
 
     async def submit(
-        self, capability: str, input: Any, key: str, *, delay: float | None = None, seconds: float = 10.0
+        self,
+        capability: str,
+        input: Any,
+        key: str,
+        *,
+        queue: str = "",
+        delay: float | None = None,
+        seconds: float = 10.0,
     ) -> Answer:
         """Stored, or why not."""
         prepared = requests.prepare_call(capability, input, CallOptions(key=key))
         try:
             response = await self._ask(
-                self._stub.Submit, prepared.submit_request(Place(delay=delay)), seconds
+                self._stub.Submit, prepared.submit_request(Place(queue=queue, delay=delay)), seconds
             )
         except PlacetError as error:
             return Answer(error=error)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from placet.aio import AsyncClient
 from placet_server.store.session import connect
 from tests.faults.caller import Caller, check_chain, effect_of, state_of, until_all_ended
 from tests.faults.processes import LEASE_SECONDS, POLL_SECONDS, WAIT_SECONDS, Provider, Server, Servers
@@ -31,7 +32,8 @@ async def test_what_a_frozen_server_had_taken_is_taken_over_by_class(
     # Who is not frozen keeps its own, however busy the machine.
     lease = 2 * LEASE_SECONDS
     store: dict[str, Any] = {"dsn": database.dsn, "dsn_durability": "ephemeral", "lease_seconds": lease}
-    storing = call(servers.start(queue_slots=0, **store))
+    keeper = servers.start(queue_slots=0, **store)
+    storing = call(keeper)
     sleeper = servers.start(**store)
     provider.hold("before")
     for name in TAKEN_OVER + GIVEN_UP:
@@ -39,10 +41,14 @@ async def test_what_a_frozen_server_had_taken_is_taken_over_by_class(
         assert "SUCCEEDED" == (await storing.submit(f"till.{name}", told, name)).word
     await provider.until_held(5, [])
     await storing.until("till.look", "look", "RUNNING")
+    operator = AsyncClient.connect(keeper.target, token=keeper.token)
+    # So that what is ready again stays so until it was looked at.
+    await operator.pause_queue("default")
     sleeper.signal(signal.SIGSTOP)
     begin = time.monotonic()
     other = call(servers.start(**store))
-    assert "SUCCEEDED" == (await other.submit("till.through", {"order": database.name}, "long")).word
+    through = await other.submit("till.through", {"order": database.name}, "long", queue="long")
+    assert "SUCCEEDED" == through.word
 
     judged = {n: await other.until(f"till.{n}", n, "QUEUED", "AMBIGUOUS") for n in TAKEN_OVER + GIVEN_UP}
     assert dict.fromkeys(GIVEN_UP, "AMBIGUOUS UNKNOWN") | {
@@ -50,6 +56,8 @@ async def test_what_a_frozen_server_had_taken_is_taken_over_by_class(
         "refund": "QUEUED UNKNOWN",
         "ponder": "QUEUED NOT_DONE",
     } == {name: f"{state_of(action)} {effect_of(action)}" for name, action in judged.items()}
+    await operator.resume_queue("default")
+    await operator.close()
     provider.release()
     taken = {name: await other.until(f"till.{name}", name, "SUCCEEDED") for name in TAKEN_OVER}
 
