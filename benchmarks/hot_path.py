@@ -8,13 +8,17 @@ machine lacks a tool.
 
 from __future__ import annotations
 
+import os
+import sys
+
+# The folder of this file has a `queue` that is not Python's.
+sys.path.pop(0)
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.bench import Bench
 from benchmarks.load import LoadFailed, Unfit

@@ -7,14 +7,19 @@ In one run, in turns. docs/performance.md says what is measured. Exits with 2 if
 
 from __future__ import annotations
 
+import os
+import sys
+
+# The folder of this file has a `queue` that is not Python's.
+sys.path.pop(0)
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 import argparse
 import asyncio
 import json
-import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -22,8 +27,6 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import load, noop_app, store
 from benchmarks.bench import say

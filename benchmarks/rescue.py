@@ -7,17 +7,21 @@ docs/performance.md says what is measured. Exits with 1 if one was lost or ran m
 
 from __future__ import annotations
 
+import os
+import sys
+
+# The folder of this file has a `queue` that is not Python's.
+sys.path.pop(0)
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 import argparse
 import asyncio
 import json
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import asyncpg
 
