@@ -74,8 +74,8 @@ async def test_start_says_what_was_admitted_and_the_token_says_the_same(kernel: 
         start.invocation_token, jwt.PyJWK(key), ["EdDSA"], audience="placet-connector:far", issuer="test"
     )
     assert hashlib.sha256(start.input_json.encode()).hexdigest() == claims["input_sha256"]
-    assert (done.action_id, "acme", 1, "far.unsafe", "1") == tuple(
-        claims[name] for name in ("sub", "tenant", "attempt", "capability", "version")
+    assert ("invoke", done.action_id, "acme", 1, "far.unsafe", "1") == tuple(
+        claims[name] for name in ("use", "sub", "tenant", "attempt", "capability", "version")
     )
     assert 60 <= claims["exp"] - claims["iat"] <= 71
 

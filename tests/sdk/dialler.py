@@ -42,12 +42,13 @@ class Signer:
         public = jwt.algorithms.OKPAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
         return json.dumps({"keys": [{**public, "kid": self.key_id, "alg": "EdDSA", "use": "sig"}]}).encode()
 
-    def token(self, said: Any, **changes: Any) -> str:
+    def token(self, said: Any, use: str | None = "invoke", **changes: Any) -> str:
         """Of a start or a lookup; a claim changed to None is left out."""
         now = int(time.time())
         claims = {
             "iss": "placet",
             "aud": "placet-connector:desk",
+            "use": use,
             "sub": said.action_id,
             "tenant": said.caller.tenant,
             "attempt": said.attempt,

@@ -130,9 +130,25 @@ async def test_a_token_for_anything_else_is_refused() -> None:
         for changes in wrong:
             start.invocation_token = signer.token(start, **changes)
             assert UNAUTHENTICATED == await dialler.refused(start), changes
+            start.invocation_token = signer.token(start, "lookup", **changes)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await dialler.look_up(start)
             assert UNAUTHENTICATED == caught.value.code(), changes
+    assert not errands.entered.is_set()
+
+
+async def test_a_token_for_a_lookup_begins_nothing_and_one_for_an_attempt_asks_nothing() -> None:
+    errands, signer = Errands(), Signer()
+    async with dialled(errands.app, _tokens(signer)) as dialler:
+        start = dialler.start("desk.read", {"text": "x"})
+        start.invocation_token = signer.token(start, "lookup")
+        assert "not_known" == (await dialler.look_up(start)).WhichOneof("finding")
+        assert UNAUTHENTICATED == await dialler.refused(start)
+        for use in ("invoke", "", None):
+            start.invocation_token = signer.token(start, use)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await dialler.look_up(start)
+            assert UNAUTHENTICATED == caught.value.code(), use
     assert not errands.entered.is_set()
 
 

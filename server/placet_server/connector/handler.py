@@ -134,6 +134,7 @@ class RemoteHandler:
 
     def _token(self, attempt: Attempt) -> str:
         return self._signer.token(
+            "invoke",
             manifest=self.manifest,
             tenant=attempt.action.requester.tenant,
             action_id=attempt.action.action_id,
@@ -184,6 +185,7 @@ class RemoteHandler:
         cursor = context.provider_cursor
         name, version = self._identity
         token = self._signer.token(
+            "lookup",
             manifest=self.manifest,
             tenant=caller.tenant,
             action_id=context.action_id,

@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -18,6 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 AUDIENCE = "placet-connector:"
+# To have an attempt made, or only to be told of it.
+Use = Literal["invoke", "lookup"]
 LEEWAY_SECONDS = 60.0
 
 
@@ -47,6 +50,7 @@ class TokenSigner:
 
     def token(
         self,
+        use: Use,
         *,
         manifest: str,
         tenant: str,
@@ -62,6 +66,7 @@ class TokenSigner:
         claims = {
             "iss": self._issuer,
             "aud": AUDIENCE + manifest,
+            "use": use,
             "sub": action_id,
             "tenant": tenant,
             "attempt": attempt,

@@ -19,7 +19,7 @@ from placet.connector.attempt_table import AttemptTable, Key
 from placet.connector.frame import CURSOR_BYTES_MAX, PAYLOAD_BYTES_MAX
 from placet.connector.outlet import Outlet
 from placet.connector.refusal import Refused
-from placet.connector.token import Said, TokenCheck, input_digest
+from placet.connector.token import Said, TokenCheck, Use, input_digest
 from placet.supervisor import Supervisor
 from placet.v1 import connector_service_pb2 as pb
 
@@ -99,7 +99,7 @@ class Service:
     async def Lookup(self, request: pb.LookupRequest, context: Context) -> pb.LookupResponse:
         try:
             _check(request, request.provider_cursor_json)
-            tool = await self._checked(request)
+            tool = await self._checked(request, "lookup")
             if (found := finding.known(self._table, request)) is not None:
                 return found
             found = finding.no_lookup() if tool.lookup is None else await self._ask(tool, request, context)
@@ -122,7 +122,7 @@ class Service:
     async def _begin(self, start: pb.InvokeStart) -> tuple[Key, Attempt | None, Outlet]:
         """A new attempt, or another stream of one that is known. Raises Refused, and then nothing was begun."""
         _check(start, start.provider_cursor_json)
-        tool = await self._checked(start)
+        tool = await self._checked(start, "invoke")
         if start.boot_id != self._boot_id:
             raise Refused(
                 grpc.StatusCode.FAILED_PRECONDITION, "this process has begun since: describe it again"
@@ -182,13 +182,13 @@ class Service:
         if attempt is not None:
             attempt.check_hearing()
 
-    async def _checked(self, said: Said) -> Tool:
+    async def _checked(self, said: Said, use: Use) -> Tool:
         """What is to be done, and that Placet says so, for a tenant that may. Raises Refused."""
         tool = self._tools.get((said.capability, said.version))
         if tool is None:
             text = f"{said.capability}@{said.version} is not served here"
             raise Refused(grpc.StatusCode.NOT_FOUND, text)
-        await self._tokens.check(said)
+        await self._tokens.check(said, use)
         if self._tenants and said.caller.tenant not in self._tenants:
             raise Refused(grpc.StatusCode.UNAUTHENTICATED, "tokens of this tenant do not count here")
         return tool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import grpc
 
@@ -13,6 +13,8 @@ from placet.v1 import action_pb2
 
 AUDIENCE_PREFIX = "placet-connector:"
 LEEWAY_SECONDS = 30.0
+# To make an attempt, or only to tell of it.
+Use = Literal["invoke", "lookup"]
 
 
 class Said(Protocol):
@@ -38,8 +40,8 @@ class TokenCheck(Protocol):
     async def prepare(self) -> None:
         """Once, at start: what would be wrong later is logged now."""
 
-    async def check(self, said: Said) -> None:
-        """Raises Refused unless Placet itself says what is said."""
+    async def check(self, said: Said, use: Use) -> None:
+        """Raises Refused unless Placet itself says what is said, for this use."""
 
 
 class Keys(Protocol):
@@ -54,12 +56,12 @@ class Unchecked:
     async def prepare(self) -> None:
         return
 
-    async def check(self, said: Said) -> None:
+    async def check(self, said: Said, use: Use) -> None:
         return
 
 
 class SignedTokens:
-    """EdDSA alone; for this app, this attempt, this input."""
+    """EdDSA alone; for this app, this use, this attempt, this input."""
 
     def __init__(self, app: str, keys: Keys, issuer: str = "") -> None:
         """`issuer` "": any who has one of the keys."""
@@ -70,9 +72,9 @@ class SignedTokens:
     async def prepare(self) -> None:
         await self._keys.warm()
 
-    async def check(self, said: Said) -> None:
+    async def check(self, said: Said, use: Use) -> None:
         claims = await self._verified(said.invocation_token)
-        for name, value in _claims_of(said).items():
+        for name, value in _claims_of(said, use).items():
             if type(claims.get(name)) is not type(value) or claims[name] != value:
                 raise _refused(f"says another {name}")
 
@@ -110,8 +112,9 @@ def input_digest(input_json: str) -> str:
     return hashlib.sha256(input_json.encode()).hexdigest()
 
 
-def _claims_of(said: Said) -> dict[str, str | int]:
+def _claims_of(said: Said, use: Use) -> dict[str, str | int]:
     return {
+        "use": use,
         "sub": said.action_id,
         "tenant": said.caller.tenant,
         "attempt": said.attempt,

@@ -528,8 +528,8 @@ type InvokeStart struct {
 	// Opaque.
 	CredentialHandle string `protobuf:"bytes,10,opt,name=credential_handle,json=credentialHandle,proto3" json:"credential_handle,omitempty"`
 	// JSON Web Token, signed with EdDSA; its header names the key (kid) of GetServerInfo's signing_keys_json. Claims: iss, aud
-	// "placet-connector:<manifest>", sub (action id), tenant, attempt, capability, version, input_sha256 (hex, of input_json in UTF-8), iat,
-	// exp. A refused one ends the stream with UNAUTHENTICATED.
+	// "placet-connector:<manifest>", use ("invoke"), sub (action id), tenant, attempt, capability, version, input_sha256 (hex, of input_json
+	// in UTF-8), iat, exp. A refused one ends the stream with UNAUTHENTICATED.
 	InvocationToken string `protobuf:"bytes,11,opt,name=invocation_token,json=invocationToken,proto3" json:"invocation_token,omitempty"`
 	// As an earlier attempt checkpointed it.
 	ProviderOperation string `protobuf:"bytes,12,opt,name=provider_operation,json=providerOperation,proto3" json:"provider_operation,omitempty"`
@@ -1557,7 +1557,7 @@ type LookupRequest struct {
 	ProviderOperation string `protobuf:"bytes,7,opt,name=provider_operation,json=providerOperation,proto3" json:"provider_operation,omitempty"`
 	// As stored.
 	ProviderCursorJson string `protobuf:"bytes,8,opt,name=provider_cursor_json,json=providerCursorJson,proto3" json:"provider_cursor_json,omitempty"`
-	// As in InvokeStart.
+	// As in InvokeStart, with use "lookup".
 	InvocationToken string `protobuf:"bytes,9,opt,name=invocation_token,json=invocationToken,proto3" json:"invocation_token,omitempty"`
 	// Who asked.
 	Caller *Caller `protobuf:"bytes,10,opt,name=caller,proto3" json:"caller,omitempty"`

@@ -270,8 +270,8 @@ class InvokeStart(_message.Message):
     """Opaque."""
     invocation_token: _builtins.str
     """JSON Web Token, signed with EdDSA; its header names the key (kid) of GetServerInfo's signing_keys_json. Claims: iss, aud
-    "placet-connector:<manifest>", sub (action id), tenant, attempt, capability, version, input_sha256 (hex, of input_json in UTF-8), iat,
-    exp. A refused one ends the stream with UNAUTHENTICATED.
+    "placet-connector:<manifest>", use ("invoke"), sub (action id), tenant, attempt, capability, version, input_sha256 (hex, of input_json
+    in UTF-8), iat, exp. A refused one ends the stream with UNAUTHENTICATED.
     """
     provider_operation: _builtins.str
     """As an earlier attempt checkpointed it."""
@@ -733,7 +733,7 @@ class LookupRequest(_message.Message):
     provider_cursor_json: _builtins.str
     """As stored."""
     invocation_token: _builtins.str
-    """As in InvokeStart."""
+    """As in InvokeStart, with use "lookup"."""
     credential_handle: _builtins.str
     """Opaque."""
     @_builtins.property

@@ -316,8 +316,8 @@ export declare type InvokeStart = Message<"placet.v1.InvokeStart"> & {
 
   /**
    * JSON Web Token, signed with EdDSA; its header names the key (kid) of GetServerInfo's signing_keys_json. Claims: iss, aud
-   * "placet-connector:<manifest>", sub (action id), tenant, attempt, capability, version, input_sha256 (hex, of input_json in UTF-8), iat,
-   * exp. A refused one ends the stream with UNAUTHENTICATED.
+   * "placet-connector:<manifest>", use ("invoke"), sub (action id), tenant, attempt, capability, version, input_sha256 (hex, of input_json
+   * in UTF-8), iat, exp. A refused one ends the stream with UNAUTHENTICATED.
    *
    * @generated from field: string invocation_token = 11;
    */
@@ -837,7 +837,7 @@ export declare type LookupRequest = Message<"placet.v1.LookupRequest"> & {
   providerCursorJson: string;
 
   /**
-   * As in InvokeStart.
+   * As in InvokeStart, with use "lookup".
    *
    * @generated from field: string invocation_token = 9;
    */
