@@ -98,7 +98,7 @@ async def stream(wanted: dict[str, Any], context: Context) -> None:
 
 @app.tool(TICK, effect="read", input_schema=COUNT, output_schema={})
 async def tick(wanted: dict[str, Any], context: Context) -> None:
-    """Sends chunks as slowly as an agent speaks: twenty a second."""
+    """Sends five chunks a second, so that a thousand watchers are told five thousand."""
     for _ in range(wanted["chunks"]):
         await context.chunk(CHUNK)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)

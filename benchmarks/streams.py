@@ -39,9 +39,9 @@ from placet_server.embedded.error import EmbeddedError
 STREAMS = (1, 16)
 FIRST_CHUNK_CALLS = 100
 CONNECTIONS = 8
-# Ten seconds, most of them for all to come.
-CROWD_CHUNKS = 200
-CROWD_SECONDS_MAX = 9.0
+# Twelve seconds, most of them for all to come.
+CROWD_CHUNKS = 60
+CROWD_SECONDS_MAX = 11.0
 CALL_SECONDS = 120.0
 
 
@@ -224,7 +224,11 @@ def main() -> int:
                 stack.callback(contender.stop)
                 contender.start()
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                report = runner.run(Streams(arguments, bare, ours).measured())
+                try:
+                    report = runner.run(Streams(arguments, bare, ours).measured())
+                except grpc.aio.AioRpcError as error:
+                    print(f"{error}\n{ours.children[0].log()}", file=sys.stderr)
+                    return 1
     except EmbeddedError as error:
         print(error, file=sys.stderr)
         return 2

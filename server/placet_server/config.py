@@ -185,7 +185,7 @@ class Config(BaseSettings):
         1024, ge=1, le=100_000, description="Calls in flight; more are refused as OVERLOADED."
     )
     watches_max: int = Field(
-        1024, ge=1, le=100_000, description="Watching and waiting calls in flight, counted apart."
+        2048, ge=1, le=100_000, description="Watching and waiting calls in flight, counted apart."
     )
     reader_stall_seconds: float = Field(
         60.0, gt=0, le=3600, description="A reader of a stream that takes nothing for so long is let go."
