@@ -148,3 +148,26 @@ async def test_one_connector_has_another_do_a_step_of_its_work(running: Server) 
         with pytest.raises(errors.FailedError) as failed:
             await client.call("warehouse.ship", {"order": "free"}, key="f", timeout=30)
         assert ("call_failed", "NOT_DONE") == (failed.value.failure_code, failed.value.effect)
+
+
+async def test_a_connector_that_runs_one_at_a_time_runs_the_child_of_what_waits_there(
+    running: Server,
+) -> None:
+    """In threads, of which the parent keeps one."""
+    app = placet.App("shop")
+
+    @app.tool("shop.price", "read")
+    def price(order: str) -> str:
+        return f"price of {order}"
+
+    @app.tool("shop.sell", "unsafe")
+    def sell(context: placet.SyncContext, order: str) -> Any:
+        return context.call("price", "shop.price", {"order": order})
+
+    async with connector(app, running, concurrency_max=1):
+        client = running.client()
+        calls = [
+            client.call("shop.sell", {"order": order}, key=order, timeout=30) for order in ("a", "b", "c")
+        ]
+        results = await asyncio.gather(*calls)
+    assert ["price of a", "price of b", "price of c"] == [result.output for result in results]

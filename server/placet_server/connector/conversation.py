@@ -21,7 +21,7 @@ from placet.context import Json
 from placet.failure import Cancelled, Failure
 from placet.v1 import connector_service_pb2 as pb
 from placet_server.connector.frames import UndeclaredError, chunk_of, failure_of
-from placet_server.connector.link import Link
+from placet_server.connector.link import Link, LinkSlot
 from placet_server.core.execution.attempt import CURSOR_BYTES_MAX, Attempt, LeaseLost
 from placet_server.core.execution.child import check_call
 from placet_server.core.execution.connectors import ConnectorFailure, OutputText
@@ -61,12 +61,15 @@ class Conversation:
 
     `entered`: the author's code may have been."""
 
-    def __init__(self, engine: Engine, link: Link, attempt: Attempt, start: pb.InvokeRequest) -> None:
+    def __init__(
+        self, engine: Engine, link: Link, slot: LinkSlot, attempt: Attempt, start: pb.InvokeRequest
+    ) -> None:
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.entered = False
         self.refused_by = ""
         self._engine = engine
         self._link = link
+        self._slot = slot
         self._attempt = attempt
         self._start = start
         self._writing = asyncio.Lock()
@@ -106,7 +109,7 @@ class Conversation:
             self._lose("lost", "it ended")
             self._stop_children()
             self._call.cancel()
-            self._link.give_back()
+            self._slot.end()
 
     async def stop(self, cause: str, grace_seconds: float) -> None:
         """Ask it to stop soon."""
@@ -148,6 +151,8 @@ class Conversation:
         if self._is_abandoned:
             raise Breach("abandoned")
         self.entered = True
+        run = self._attempt.run
+        run.holdings = (*run.holdings, self._slot)
         await self._write(pb.InvokeRequest(proceed=pb.InvokeProceed()))
 
     async def _listen(self) -> Answer:

@@ -70,6 +70,10 @@ class RemoteHandler:
     def room(self) -> int:
         return self.link.room() if self.is_backed(self.link.described) else 0
 
+    @property
+    def children_only(self) -> bool:
+        return self.link.children_only
+
     def is_backed(self, described: Description | None) -> bool:
         """It is there, and serves the contract that was admitted."""
         return (
@@ -115,8 +119,9 @@ class RemoteHandler:
         if not self.is_backed(described):
             raise not_done("contract_differs", "it serves another contract than was admitted.")
         left = attempt.time_left()
+        wait_seconds = left if attempt.action.is_submitted else min(left, link.settings.accept_seconds)
         try:
-            await link.take(left if attempt.action.is_submitted else min(left, link.settings.accept_seconds))
+            slot = await link.take(wait_seconds, is_child=attempt.action.parent_id is not None)
         except TimeoutError:
             raise not_done("full", "it runs as much as it can.") from None
         try:
@@ -125,9 +130,9 @@ class RemoteHandler:
             if described is None or not self.is_backed(described):
                 raise not_done("not_reached", "it does not answer any more.")
             frame = start_frame(attempt, boot_id=described.boot_id, token=self._token(attempt))
-            talk = Conversation(self._engine(), link, attempt, frame)
+            talk = Conversation(self._engine(), link, slot, attempt, frame)
         except BaseException:
-            link.give_back()
+            slot.end()
             raise
         self._engine().supervisor.start(talk.run())
         return talk

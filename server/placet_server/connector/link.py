@@ -3,6 +3,10 @@
 It is asked every few seconds what it serves; while it does not answer, after a growing pause. Who wants to begin
 something meanwhile has it asked at once, together with whoever else wants to. A channel is left only when nothing runs
 on it, and the next one looks the name up again.
+
+An attempt that waits for a child gives its slot back meanwhile and takes it again when it goes on, though there may
+then be more at work than slots. As many as may be at work may wait so; beyond that children alone are begun, so that
+what was begun gets done before more is begun.
 """
 
 from __future__ import annotations
@@ -24,11 +28,13 @@ from placet.v1.connector_service_pb2_grpc import ConnectorServiceStub
 from placet_server.connector.address import HostRefused, HostRules, dialled, place_of
 from placet_server.connector.frames import Handlers, read_description
 from placet_server.connector.settings import ConnectorSettings
-from placet_server.model.errors import PlacetError
+from placet_server.model.errors import Overloaded, PlacetError
 from placet_server.model.manifest import MANIFEST_BYTES_MAX, ConnectorAddress
 
 DESCRIBE_TIMEOUT_SECONDS = 5.0
 MESSAGE_BYTES_MAX = 4 * 2**20
+# How many attempts may wait for children, beside each that may be at work: a connector bears as many.
+LENT_SHARE = 8
 
 _log = logging.getLogger(__name__)
 
@@ -45,12 +51,13 @@ class Description:
 
 
 class Link:
-    """Belongs to one event loop. `running`: conversations on it."""
+    """Belongs to one event loop. `running`: conversations on it; `lent`: those of them that wait for children."""
 
     def __init__(self, address: ConnectorAddress, rules: HostRules, settings: ConnectorSettings) -> None:
         self.address = address
         self.settings = settings
         self.running = 0
+        self.lent = 0
         self.problem = "it was not asked yet"
         self.described: Description | None = None
         self._rules = rules
@@ -60,15 +67,22 @@ class Link:
         self._failures = 0
         self._hurry = asyncio.Event()
         self._queue: deque[asyncio.Future[None]] = deque()
+        self._children: deque[asyncio.Future[None]] = deque()
 
     @property
     def is_up(self) -> bool:
         return self.described is not None and not self.described.is_draining
 
+    @property
+    def children_only(self) -> bool:
+        return self.described is not None and self.lent >= self.described.concurrency_max
+
     def room(self) -> int:
+        """Where only children may begin, for so many of them."""
         if self.described is None or self.described.is_draining:
             return 0
-        return max(0, self.described.concurrency_max - self.running - len(self._queue))
+        waiting = len(self._children) + (0 if self.children_only else len(self._queue))
+        return max(0, self.described.concurrency_max - self._working() - waiting)
 
     @property
     def stub(self) -> Any:
@@ -120,31 +134,41 @@ class Link:
             self._asked += 1
             return self.described
 
-    async def take(self, seconds: float) -> None:
-        """A slot, as soon as there is one. Raises TimeoutError."""
-        if self.room() > 0:
+    async def take(self, seconds: float, *, is_child: bool = False) -> LinkSlot:
+        """As soon as there is one. Raises TimeoutError."""
+        if self.room() > 0 and (is_child or not self.children_only):
             self.running += 1
-            return
+            return LinkSlot(self)
+        queue = self._children if is_child else self._queue
         waiter = asyncio.get_running_loop().create_future()
-        self._queue.append(waiter)
+        queue.append(waiter)
         try:
             async with asyncio.timeout(seconds):
                 await waiter
         except BaseException:
-            if waiter in self._queue:
-                self._queue.remove(waiter)
+            if waiter in queue:
+                queue.remove(waiter)
             elif waiter.done() and not waiter.cancelled():
-                self.give_back()
+                self.count(running=-1)
             raise
+        return LinkSlot(self)
 
-    def give_back(self) -> None:
-        self.running -= 1
+    def count(self, *, running: int = 0, lent: int = 0) -> None:
+        """For slots."""
+        self.running += running
+        self.lent += lent
         self._let_in()
+
+    def _working(self) -> int:
+        return self.running - self.lent
 
     def _let_in(self) -> None:
         described = self.described
-        while self._queue and described is not None and self.running < described.concurrency_max:
-            waiter = self._queue.popleft()
+        while described is not None and self._working() < described.concurrency_max:
+            queue = self._children or self._queue
+            if not queue or (self.children_only and not self._children):
+                return
+            waiter = queue.popleft()
             if not waiter.done():
                 self.running += 1
                 waiter.set_result(None)
@@ -201,6 +225,37 @@ class Link:
             return self.settings.describe_seconds
         grown = self.settings.backoff_seconds_min * 2.0 ** min(self._failures - 1, 16)
         return min(self.settings.backoff_seconds_max, grown)
+
+
+class LinkSlot:
+    """Of one conversation."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._is_lent = False
+        self._is_over = False
+
+    async def lend(self) -> None:
+        """Raises Overloaded when too many wait so."""
+        link = self._link
+        lent_max = LENT_SHARE * (1 if link.described is None else link.described.concurrency_max)
+        if link.lent >= lent_max:
+            raise Overloaded(limit="waiting_attempts", limit_max=lent_max)
+        if not self._is_over:
+            self._is_lent = True
+            link.count(lent=1)
+
+    async def take_back(self) -> None:
+        if self._is_lent:
+            self._is_lent = False
+            self._link.count(lent=-1)
+
+    def end(self) -> None:
+        """The conversation has ended, whoever waits for its children yet."""
+        if not self._is_over:
+            self._is_over = True
+            lent, self._is_lent = int(self._is_lent), False
+            self._link.count(running=-1, lent=-lent)
 
 
 def _read(answer: pb.DescribeResponse) -> Description:

@@ -66,6 +66,10 @@ class ConnectorRoutes:
         handler = self._handlers.get((tenant, capability, version))
         return 0 if handler is None else handler.room()
 
+    def children_only(self, tenant: str, capability: str, version: str) -> bool:
+        handler = self._handlers.get((tenant, capability, version))
+        return handler is not None and handler.children_only
+
     def answers(self, tenant: str, capability: str, version: str) -> bool:
         handler = self._handlers.get((tenant, capability, version))
         return handler is not None and handler.is_backed(handler.link.described)

@@ -51,8 +51,9 @@ class Attempt:
         self._questions: list[Question] = []
         self._marking = asyncio.Lock()
         self._calling = asyncio.Semaphore(CALLS_MAX)
-        # Children that have done something, or may have.
+        # Children that have done something, or may have; and those that are waited for.
         self._effects = 0
+        self._calls = 0
         self._stopped = asyncio.Event()
         self._decided: asyncio.Future[bool] = self._loop.create_future()
         self._standing: ThreadStanding | None = None
@@ -66,6 +67,11 @@ class Attempt:
     def may_have_acted(self) -> bool:
         """This attempt or a child of it may have done something."""
         return self.is_touched or self._effects > 0
+
+    @property
+    def waits_for_child(self) -> bool:
+        """Others may work meanwhile."""
+        return self._calls > 0
 
     async def may_begin(self) -> bool:
         """Once Placet says so. False: nobody says it any more."""
@@ -202,10 +208,14 @@ class Attempt:
         if self._stopped.is_set():
             raise Cancelled
         self._effects += 1
-        async with self._calling:
-            ended: pb.ChildResult = await self._ask(
-                "child", lambda number: pb.InvokeResponse(child_call=_numbered(said, number))
-            )
+        self._calls += 1
+        try:
+            async with self._calling:
+                ended: pb.ChildResult = await self._ask(
+                    "child", lambda number: pb.InvokeResponse(child_call=_numbered(said, number))
+                )
+        finally:
+            self._calls -= 1
         if ended.WhichOneof("ending") == "output_json":
             output: Json = json.loads(ended.output_json)
             return output

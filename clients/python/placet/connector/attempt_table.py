@@ -18,6 +18,8 @@ from placet.connector.attempt import Attempt
 from placet.connector.refusal import Refused
 from placet.v1 import connector_service_pb2 as pb
 
+# How many attempts may wait for children, beside each that may be at work: Placet begins no more.
+WAITING_SHARE = 8
 KEPT_MAX = 10_000
 KEPT_SECONDS = 3600.0
 KEPT_BYTES_MAX = 64 * 1024 * 1024
@@ -62,6 +64,12 @@ class AttemptTable:
     @property
     def running(self) -> list[Attempt]:
         return [attempt for _, attempt in self._running.values()]
+
+    def has_room(self, working_max: int) -> bool:
+        """For one more that works. Who waits for a child does not, or the child might never begin."""
+        running = self.running
+        working = sum(not attempt.waits_for_child for attempt in running)
+        return working < working_max and len(running) < working_max * (1 + WAITING_SHARE)
 
     def find(self, key: Key, work: str) -> Attempt | pb.InvokeResponse | None:
         """The attempt if it runs, its answer if it has ended, None if it may begin.

@@ -19,7 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from placet.app import App
 from placet.connection import Tls, pem
-from placet.connector.attempt_table import AttemptTable
+from placet.connector.attempt_table import WAITING_SHARE, AttemptTable
 from placet.connector.service import Service
 from placet.connector.token import TokenCheck
 from placet.supervisor import Supervisor
@@ -72,7 +72,7 @@ class Connector:
         self._supervisor = Supervisor()
         # Apart, so that lookups that hang keep no handler waiting: of these each has a thread as soon as it begins.
         self._handler_threads = ThreadPoolExecutor(
-            settings.concurrency_max, thread_name_prefix=THREAD_NAMES[0]
+            settings.concurrency_max * (1 + WAITING_SHARE), thread_name_prefix=THREAD_NAMES[0]
         )
         self._lookup_threads = ThreadPoolExecutor(LOOKUP_THREADS_MAX, thread_name_prefix=THREAD_NAMES[1])
         self._service = Service(
@@ -203,7 +203,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
         ("grpc.max_send_message_length", RECEIVE_BYTES_MAX),
-        ("grpc.max_concurrent_streams", settings.concurrency_max + STREAMS_BESIDE),
+        ("grpc.max_concurrent_streams", settings.concurrency_max * (1 + WAITING_SHARE) + STREAMS_BESIDE),
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         # What grpc 1.85 goes by: it arms no keepalive timeout below this one, which is a minute unless said.

@@ -142,7 +142,7 @@ class Service:
     def _new(self, key: Key, work: str, start: pb.InvokeStart, tool: Tool) -> Attempt:
         if self.is_draining:
             raise Refused(grpc.StatusCode.UNAVAILABLE, "this process is draining")
-        if len(self._table.running) >= self._concurrency_max:
+        if not self._table.has_room(self._concurrency_max):
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._concurrency_max} attempts run here")
         attempt = Attempt(start, tool, self._handler_threads)
         self._table.add(key, work, attempt)

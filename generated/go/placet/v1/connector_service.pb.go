@@ -68,7 +68,8 @@ type DescribeResponse struct {
 	Manifest *Manifest `protobuf:"bytes,1,opt,name=manifest,proto3" json:"manifest,omitempty"`
 	// New with every start of the process. One address is one process, or processes between which a connection does not change.
 	BootId string `protobuf:"bytes,2,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
-	// Attempts that it runs at once. No process of Placet sends more; what several send above it is refused with RESOURCE_EXHAUSTED.
+	// Attempts that it runs at once. No process of Placet sends more; what several send above it is refused with RESOURCE_EXHAUSTED. One
+	// that waits for a child_result is none of them, or its child might never begin there; eight times as many may wait so.
 	ConcurrencyMax int32 `protobuf:"varint,3,opt,name=concurrency_max,json=concurrencyMax,proto3" json:"concurrency_max,omitempty"`
 	// It finishes what runs and takes nothing new.
 	Draining bool `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"`

@@ -53,7 +53,9 @@ class DescribeResponse(_message.Message):
     boot_id: _builtins.str
     """New with every start of the process. One address is one process, or processes between which a connection does not change."""
     concurrency_max: _builtins.int
-    """Attempts that it runs at once. No process of Placet sends more; what several send above it is refused with RESOURCE_EXHAUSTED."""
+    """Attempts that it runs at once. No process of Placet sends more; what several send above it is refused with RESOURCE_EXHAUSTED. One
+    that waits for a child_result is none of them, or its child might never begin there; eight times as many may wait so.
+    """
     draining: _builtins.bool
     """It finishes what runs and takes nothing new."""
     @_builtins.property

@@ -51,7 +51,8 @@ export declare type DescribeResponse = Message<"placet.v1.DescribeResponse"> & {
   bootId: string;
 
   /**
-   * Attempts that it runs at once. No process of Placet sends more; what several send above it is refused with RESOURCE_EXHAUSTED.
+   * Attempts that it runs at once. No process of Placet sends more; what several send above it is refused with RESOURCE_EXHAUSTED. One
+   * that waits for a child_result is none of them, or its child might never begin there; eight times as many may wait so.
    *
    * @generated from field: int32 concurrency_max = 3;
    */

@@ -206,6 +206,10 @@ class Dispatcher:
         room = self._engine.handlers.room(line.capability, line.version, line.tenant)
         return self.settings.slots_max if room is None else room
 
+    def _children_only(self, line: Line) -> bool:
+        handlers = self._engine.handlers
+        return self._slots.children_only or handlers.children_only(line.capability, line.version, line.tenant)
+
     async def _resolve(self, line: Line) -> Capability | None:
         """None: known to no catalogue that this process sees, for now."""
         try:
@@ -277,8 +281,8 @@ class Dispatcher:
 
     async def _ask(self, routes: Sequence[_Route]) -> Granted:
         """All of them unlimited, or one that is limited."""
-        children_only, bytes_max = self._slots.children_only, self.settings.input_bytes_max
-        shares = [_line_share(route, children_only) for route in routes]
+        bytes_max = self.settings.input_bytes_max
+        shares = [_line_share(route, self._children_only(route.share.line)) for route in routes]
         capability = routes[0].capability
         if capability.is_limited:
             return await claim_in_slots(

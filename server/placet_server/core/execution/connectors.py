@@ -28,6 +28,9 @@ class Connectors(Protocol):
     def room(self, tenant: str, capability: str, version: str) -> int:
         """How many attempts may begin there now; 0 while it does not answer."""
 
+    def children_only(self, tenant: str, capability: str, version: str) -> bool:
+        """So many wait there for what they have called that nothing else may begin."""
+
     def answers(self, tenant: str, capability: str, version: str) -> bool:
         """It is there, however busy."""
 
@@ -46,6 +49,9 @@ class NoConnectors:
 
     def room(self, tenant: str, capability: str, version: str) -> int:
         return 0
+
+    def children_only(self, tenant: str, capability: str, version: str) -> bool:
+        return False
 
     def answers(self, tenant: str, capability: str, version: str) -> bool:
         return False

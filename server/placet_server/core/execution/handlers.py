@@ -27,6 +27,12 @@ class HandlerTable:
             return None
         return self.connectors.room(tenant, capability, version)
 
+    def children_only(self, capability: str, version: str, tenant: str) -> bool:
+        """Nothing but what a handler has called may begin there now."""
+        if (capability, version) in self._tools:
+            return False
+        return self.connectors.children_only(tenant, capability, version)
+
     def claims(self) -> dict[tuple[str, str], HandlerClaims]:
         """What each handler can do, for the admission of its contract."""
         return {
