@@ -13,7 +13,7 @@ from placet_server.core.publication.lease import child_id
 from placet_server.core.recovery.redrive import RedriveCommand, redrive
 from placet_server.model.action import Action
 from placet_server.model.lifecycle import ActionState
-from placet_server.store import ambiguous
+from placet_server.store import ambiguous, reconcile
 from tests.core.family import family
 from tests.core.kernels import ALICE, QUEUE, dispatch, open_kernel, output, put, read, work_off
 from tests.postgres import Database
@@ -134,3 +134,46 @@ async def test_an_ambiguous_child_is_resolved_first(database: Database, attempt:
         assert (ActionState.FAILED, ActionState.AMBIGUOUS) == (parent.state, child.state)
         assert ["ambiguous"] * attempt == kinds
         assert "child_ambiguous" == await again(kernel, parent)
+
+
+async def test_what_is_in_doubt_below_a_child_that_has_ended_is_seen(database: Database) -> None:
+    async def give_up(context: Context, step: str, capability: str) -> Any:
+        with pytest.raises(placet.CallFailed):
+            await context.call(step, capability, {})
+        raise placet.Failure("later", effect="not_done")
+
+    async def root(context: Context) -> Any:
+        return await give_up(context, "middle", "work.unsafe_marked")
+
+    async def below(context: Context) -> Any:
+        if context.capability == "work.unsafe_marked":
+            return await give_up(context, "leaf", "work.unsafe")
+        raise RuntimeError("who knows")
+
+    shop = family(root, child=below)
+    shop.touch = False
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+        top = (await put(kernel, "work.idempotent", {}, "k")).action
+        await work_off(kernel)
+        middle = await read(kernel, child_id(top.action_id, "middle"))
+        leaf = await read(kernel, child_id(middle.action_id, "leaf"))
+        assert (ActionState.FAILED, ActionState.AMBIGUOUS) == (middle.state, leaf.state)
+        assert "child_ambiguous" == await again(kernel, top)
+        async with kernel.journal.pool.connection() as connection:
+            await connection.execute("update actions set deadline = now() - interval '1 day'")
+            found = await ambiguous.find(connection, "acme", top.action_id, grace_seconds=30.0, now=None)
+            await connection.execute(
+                "insert into reconciles (tenant, action_id, capability, version, since_time, next_time)"
+                " select tenant, action_id, capability, version, now(), now() from actions where action_id = $1",
+                top.action_id,
+            )
+            due = await reconcile.claim_due(
+                connection,
+                [reconcile.Kind(top.capability, top.version, "acme")],
+                each_max=1,
+                count_max=1,
+                visible_seconds=60.0,
+                now=None,
+            )
+        assert found is not None
+        assert (True, [True]) == (found.attempt_may_act, [each.child_may_act for each in due])

@@ -1,7 +1,7 @@
 -- Actions whose effect may have happened. Found by an index that holds nothing else, so that a settle never touches it.
 
 -- part: may_act
--- Whether a lost attempt may still act: itself, or through what it has called. What is tried again while it is in doubt has earlier ones, of which
+-- Whether a lost attempt may still act: itself, or through what it has called, also where that has ended before what it called itself. What is tried again while it is in doubt has earlier ones, of which
 -- none has more time than its contract gives.
 (
     coalesce(
@@ -16,12 +16,14 @@
         false
     )
     or exists (
+        with recursive below as (
+            select l.tenant, l.action_id from lineage as l where l.tenant = s.tenant and l.parent_id = s.action_id
+            union all
+            select l.tenant, l.action_id from below as b join lineage as l on l.tenant = b.tenant and l.parent_id = b.action_id
+        )
         select
-        from lineage as l join actions as c on c.tenant = l.tenant and c.action_id = l.action_id
-        where num_nonnulls(l.tenant, l.action_id) = 2
-          and l.tenant = s.tenant
-          and l.parent_id = s.action_id
-          and (c.state || '') in ('QUEUED', 'RUNNING', 'AMBIGUOUS')
+        from below as b join actions as c on c.tenant = b.tenant and c.action_id = b.action_id
+        where num_nonnulls(b.tenant, b.action_id) = 2 and (c.state || '') in ('QUEUED', 'RUNNING', 'AMBIGUOUS')
     )
 )
 

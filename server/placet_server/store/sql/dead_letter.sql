@@ -10,14 +10,25 @@ and (:queue::text is null or d.queue = :queue)
 and (:reason::text is null or d.reason = :reason)
 
 -- name: find
--- An action as a redrive looks at it: whether another one has taken its key over, whether a child of it is ambiguous, and what its last redrive said.
+-- An action as a redrive looks at it: whether another one has taken its key over, whether an effect below it is ambiguous, and what its last redrive
+-- said. A child that would be tried again is looked below, too: there is no meeting what it has called, which would be called once more.
 select
     s.*,
     s.idempotency_key <> '' and s.key_digest is null as key_is_taken,
     exists (
+        with recursive below as (
+            select l.tenant, l.action_id, false as is_deep from lineage as l where l.tenant = s.tenant and l.parent_id = s.action_id
+            union all
+            select l.tenant, l.action_id, true
+            from below as b
+            join actions as c on c.tenant = b.tenant and c.action_id = b.action_id
+            join lineage as l on l.tenant = c.tenant and l.parent_id = c.action_id
+            where (c.state || '') in ('FAILED', 'CANCELLED', 'EXHAUSTED') and c.effect is distinct from 'DONE'
+        )
         select
-        from lineage as l join actions as c on c.tenant = l.tenant and c.action_id = l.action_id
-        where l.tenant = s.tenant and l.parent_id = s.action_id and (c.state || '') = 'AMBIGUOUS'
+        from below as b join actions as c on c.tenant = b.tenant and c.action_id = b.action_id
+        where num_nonnulls(b.tenant, b.action_id) = 2
+          and ((c.state || '') = 'AMBIGUOUS' or (b.is_deep and (c.state || '') in ('QUEUED', 'RUNNING') and c.effect is not null))
     ) as child_is_ambiguous,
     (
         select e.body

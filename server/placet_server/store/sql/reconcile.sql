@@ -71,12 +71,14 @@ noted as (
 select s.*, n.asked, n.wanted, (extract(epoch from n.since_time) * 1000000)::bigint as since_time_us,
     (extract(epoch from n.at) * 1000000)::bigint as claim_time_us,
     exists (
+        with recursive below as (
+            select l.tenant, l.action_id from lineage as l where l.tenant = n.tenant and l.parent_id = n.action_id
+            union all
+            select l.tenant, l.action_id from below as b join lineage as l on l.tenant = b.tenant and l.parent_id = b.action_id
+        )
         select
-        from lineage as l join actions as c on c.tenant = l.tenant and c.action_id = l.action_id
-        where num_nonnulls(l.tenant, l.action_id) = 2
-          and l.tenant = n.tenant
-          and l.parent_id = n.action_id
-          and (c.state || '') in ('QUEUED', 'RUNNING', 'AMBIGUOUS')
+        from below as b join actions as c on c.tenant = b.tenant and c.action_id = b.action_id
+        where num_nonnulls(b.tenant, b.action_id) = 2 and (c.state || '') in ('QUEUED', 'RUNNING', 'AMBIGUOUS')
     ) as child_may_act
 from noted as n
 join action_records as s on s.tenant = n.tenant and s.action_id = n.action_id
