@@ -162,8 +162,9 @@ class Reconciler:
         action, journal = due.action, self._engine.journal
         journal.boundary.reached("reconciliation_started", action.capability)
         finding = await self._find(action, route)
-        if isinstance(finding, NotCommitted) and _has_earlier(action):
-            # Who knows that the last attempt has ended does not know it of those before, which may run elsewhere.
+        if isinstance(finding, NotCommitted) and (due.child_may_act or _has_earlier(action)):
+            # Who knows that the last attempt has ended does not know it of those before, which may run elsewhere, nor
+            # of what it has called.
             finding = replace(finding, not_running=False)
         now = await now_us(journal)
         verdict = judge_finding(action, finding, is_over=_is_over(due, route), now_us=now)
