@@ -12,12 +12,15 @@ from placet.context import Context, SyncContext
 from placet_server.core.admission.child import is_superseded
 from placet_server.core.admission.reserve import BLANK
 from placet_server.core.execution.cancel import cancel_action, cancel_below
+from placet_server.core.execution.cancel_many import cancel_many
 from placet_server.core.execution.judgement import StopCause
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import child_id
 from placet_server.core.recovery.rescue import rescue
+from placet_server.model.errors import StoreUnavailable
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
+from placet_server.model.query import ActionQuery
 from placet_server.store import action as actions
 from placet_server.store.lineage import Tried
 from tests.core.family import family
@@ -130,6 +133,47 @@ async def test_a_lost_parent_that_was_to_be_cancelled_leaves_no_child_behind(dat
         await rescue(other.journal)
         found = await family_states(other)
         assert {"root": "CANCELLED", "left": "CANCELLED", "right": "CANCELLED"} == found
+
+
+@pytest.mark.parametrize("closer", ["claim", "many"])
+async def test_a_parent_that_waits_is_not_ended_before_its_children_are_asked(
+    database: Database, monkeypatch: pytest.MonkeyPatch, closer: str
+) -> None:
+    """Who dies in between leaves somebody to ask them."""
+    hold = asyncio.Event()
+    async with (
+        open_kernel(database.dsn, tree(hold), queue=QUEUE) as kernel,
+        open_kernel(database.dsn, tree(hold), queue=QUEUE) as other,
+    ):
+        root = (await put(kernel, "tree.root", {})).action
+        await dispatch(kernel)
+        await called(kernel, root.action_id, 2)
+        await declare_dead(kernel)
+        await rescue(other.journal)
+        async with other.journal.pool.connection() as connection:
+            await connection.execute("update actions set ready_time = create_time where parent_id is null")
+            await connection.execute("update queue_delayed set ready_time = now()")
+            await connection.execute("insert into queue_ready select * from queue_delayed")
+            await connection.execute("delete from queue_delayed")
+            if closer == "claim":
+                await actions.request_cancel(
+                    connection, tenant="acme", action_id=root.action_id, event_body="{}", now=None
+                )
+        if closer == "claim":
+            await dispatch(other)
+            assert ActionState.CANCELLED is (await read(other, root.action_id)).state
+        else:
+
+            async def die(*_: object, **__: object) -> list[str]:
+                raise StoreUnavailable(detail="the end")
+
+            monkeypatch.setattr(actions, "close_many", die)
+            query = ActionQuery(capabilities=("tree.root",))
+            with pytest.raises(StoreUnavailable):
+                await cancel_many(other.engine, ALICE, query, "enough", validate_only=False)
+        async with other.journal.pool.connection() as connection:
+            unasked = "select count(*) from actions where cancel_requested_time is null"
+            assert 0 == await connection.fetchval(unasked)
 
 
 async def test_a_parent_cancelled_through_another_server_does_not_fail_by_its_cancelled_child(

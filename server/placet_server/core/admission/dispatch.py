@@ -26,10 +26,10 @@ from placet_server.core.admission.dispatch_slot import Slots
 from placet_server.core.admission.queue_counts import QueueCounts
 from placet_server.core.admission.slot import Granted, claim_in_slots
 from placet_server.core.admission.take import Taken, take
+from placet_server.core.execution.cancel import close_with_family
 from placet_server.core.execution.fairness import share_out
 from placet_server.core.execution.judgement import close_verdict
 from placet_server.core.kernel import Kernel
-from placet_server.core.publication.close import close_queued
 from placet_server.core.publication.line import line_of
 from placet_server.core.publication.read import now_us
 from placet_server.model.action import PRIORITY_DEFAULT, QUEUE_DEFAULT, Action
@@ -379,7 +379,7 @@ class Dispatcher:
             if action is None or action.state is not ActionState.QUEUED:
                 orphans.append((tenant, action_id))
             elif (verdict := close_verdict(action, now)) is not None:
-                righted += await close_queued(journal, action, verdict)
+                righted += await close_with_family(journal, action, verdict)
             else:
                 early.append((tenant, action_id))
         async with journal.pool.connection() as connection:

@@ -15,6 +15,7 @@ from placet_server.core.execution.judgement import StopCause, close_verdict
 from placet_server.core.publication.close import close_queued
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.read import get_action
+from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.errors import StoreUnavailable
@@ -106,6 +107,16 @@ async def _close(journal: Journal, action: Action) -> bool:
         return False
     await close_queued(journal, action, verdict)
     return True
+
+
+async def close_with_family(journal: Journal, action: Action, verdict: Verdict) -> bool:
+    """Ends a ready action that is not to run any more: what it has called first, if nobody wants it. False when it has
+    moved since it was read.
+    """
+    asked = action.cancel_requested_time_us is not None
+    if action.attempt > 0 and (asked or verdict.state is ActionState.CANCELLED):
+        await cancel_below(journal, action)
+    return await close_queued(journal, action, verdict)
 
 
 def _tell(journal: Journal, action: Action, engine: Engine | None) -> None:

@@ -1,8 +1,9 @@
 """Asking all actions that match to stop, a page at a time.
 
 Marks are what counts: they are durable, and no statement that claims takes what has one. So a page is marked by few
-statements, which pass over what somebody holds right now; that is marked alone, waiting for it. What is marked and
-waits in line is ended at once; where even that meets somebody, the sweep ends it. What it has called follows."""
+statements, which pass over what somebody holds right now; that is marked alone, waiting for it. What it has called
+follows, and then what is marked and waits in line is ended at once; where even that meets somebody, the sweep ends it.
+"""
 
 from __future__ import annotations
 
@@ -70,15 +71,16 @@ async def _cancel(engine: Engine, caller: Caller, some: Sequence[Action], reason
             event_body=cancel_body(caller.subject, reason),
             now=journal.clock.now(),
         )
-    marked, ended = len(marks), await _close(journal, caller, some, marks)
     for action_id, mark in marks.items():
         if not deliver_cancel(engine, action_id) and mark.state is ActionState.RUNNING:
             journal.relay.cancelled(action_id)
-        journal.hub.publish(action_id)
     for action in (
         action for action in some if action.action_id in marks and _may_have_called(action, marks)
     ):
         await cancel_below(journal, action, requester=caller.subject, reason=reason, engine=engine)
+    marked, ended = len(marks), await _close(journal, caller, some, marks)
+    for action_id in marks:
+        journal.hub.publish(action_id)
     for action in (action for action in some if action.action_id not in marks):
         left = await cancel_action(engine, caller, action.action_id, reason)
         marked += left.cancel_requested_time_us is not None

@@ -11,9 +11,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placet_server.core.execution.cancel import cancel_below
+from placet_server.core.execution.cancel import cancel_below, close_with_family
 from placet_server.core.execution.judgement import StopCause, Stopped, close_verdict, judge
-from placet_server.core.publication.close import close_queued
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.line import closing_time_us
 from placet_server.core.publication.read import now_us
@@ -111,10 +110,7 @@ async def close_unwanted(journal: Journal, told: str | None = None) -> int:
     for action in expired:
         verdict = close_verdict(action, now) if action.state is ActionState.QUEUED else None
         if verdict is not None:
-            asked = action.cancel_requested_time_us is not None
-            if action.attempt > 0 and (asked or verdict.state is ActionState.CANCELLED):
-                await cancel_below(journal, action)
-            is_closed = await close_queued(journal, action, verdict)
+            is_closed = await close_with_family(journal, action, verdict)
             closed += is_closed and told in (None, action.requester.tenant)
         else:
             await _correct(journal, action)
