@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from placet.app import App
+from placet.supervisor import Supervisor
 from placet_server.config import Config, ConfigRefused
 from placet_server.core.execution.engine import ExecutionSettings
 from placet_server.core.execution.servers import tell_draining
-from placet_server.core.execution.supervisor import Supervisor
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.boundary import Hook
 from placet_server.core.publication.feed import feed_lag

@@ -18,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from placet.app import App, load_app
 from placet.failure import DeclarationError
+from placet.supervisor import Supervisor
 from placet_server.config import Config, ConfigRefused
 from placet_server.connector.routes import ConnectorRoutes
 from placet_server.connector.setup import open_routes, open_signer
@@ -26,7 +27,6 @@ from placet_server.core.admission.child import Children
 from placet_server.core.admission.dispatch import ANSWER_SECONDS, Dispatcher, QueueSettings
 from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
-from placet_server.core.execution.supervisor import Supervisor
 from placet_server.core.execution.threads import HandlerThreads
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.boundary import Boundary, Hook

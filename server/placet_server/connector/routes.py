@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from placet.app import Tool
+from placet.supervisor import Supervisor
 from placet_server.connector.address import HostRefused, HostRules
 from placet_server.connector.handler import RemoteHandler
 from placet_server.connector.link import Link
@@ -19,7 +20,6 @@ from placet_server.connector.settings import ConnectorSettings
 from placet_server.connector.token import TokenSigner
 from placet_server.core.execution.connectors import Described
 from placet_server.core.execution.engine import Engine
-from placet_server.core.execution.supervisor import Supervisor
 from placet_server.model.manifest import ConnectorAddress, Manifest, Problem
 from placet_server.store import catalog as rows
 from placet_server.store.catalog import ConnectorRow

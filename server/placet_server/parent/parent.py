@@ -16,8 +16,8 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
+from placet.supervisor import Supervisor
 from placet_server.config import Config, ConfigRefused
-from placet_server.core.execution.supervisor import Supervisor
 from placet_server.embedded.error import EmbeddedError
 from placet_server.embedded.server import EmbeddedPostgres
 from placet_server.model.errors import StoreUnavailable

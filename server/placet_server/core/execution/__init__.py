@@ -18,5 +18,4 @@ judgement   how an attempt ended, and what that means: pure
 cancel      somebody asks to stop
 pause       queues that begin nothing for a while
 watched     a watcher who keeps a run wanted
-supervisor  the only place that starts tasks
 """

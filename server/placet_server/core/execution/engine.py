@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from placet.supervisor import Supervisor
 from placet_server.core.execution.child import ChildAdmitter
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.core.execution.lookups import Lookups
 from placet_server.core.execution.runs import Run, Runs, Work
 from placet_server.core.execution.slot import Slots
-from placet_server.core.execution.supervisor import Supervisor
 from placet_server.core.execution.threads import HandlerThreads
 from placet_server.core.execution.timers import TimerWheel
 from placet_server.core.publication.journal import Journal

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from placet_server.core.execution.supervisor import Supervisor
+from placet.supervisor import Supervisor
 from placet_server.core.execution.threads import HandlerThreads
 
 LOOKUPS_MAX = 32

@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 
-from placet_server.core.execution.supervisor import Supervisor
+from placet.supervisor import Supervisor
 from placet_server.core.publication.journal import Journal
 from placet_server.model.action import Action
 from placet_server.model.capability import Capability

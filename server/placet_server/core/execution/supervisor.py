@@ -1,5 +1,0 @@
-"""As a connector's: see there."""
-
-from placet.supervisor import Supervisor
-
-__all__ = ["Supervisor"]
