@@ -1,8 +1,5 @@
 """The asyncio client."""
 
-# Deadlines are an argument of every method: they travel to the server, and bound retries too.
-# ruff: noqa: ASYNC109
-
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a client asks for after something stopped in between. `AsyncClient` has all of it."""
 
-# ruff: noqa: ASYNC109
-
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence

@@ -1,8 +1,5 @@
 """How the asyncio client sends: the steps of `placet.steps`, pages, and streams."""
 
-# Deadlines are an argument: they travel to the server, and bound retries too.
-# ruff: noqa: ASYNC109
-
 from __future__ import annotations
 
 import asyncio

@@ -1,8 +1,5 @@
 """What a handler is given beside its input. The server, or `placet.testing`, implements it."""
 
-# The SDK's time limits are arguments.
-# ruff: noqa: ASYNC109
-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod

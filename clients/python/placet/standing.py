@@ -1,8 +1,5 @@
 """`Context` and `SyncContext` over whatever runs the attempt: the server, or a connector."""
 
-# The SDK's time limits are arguments.
-# ruff: noqa: ASYNC109
-
 from __future__ import annotations
 
 import asyncio

@@ -1,8 +1,5 @@
 """Contexts for unit tests of handlers: no server, no store, everything the handler did is remembered."""
 
-# The SDK's time limits are arguments.
-# ruff: noqa: ASYNC109
-
 from __future__ import annotations
 
 import asyncio
