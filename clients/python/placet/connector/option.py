@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from placet.app import App
 from placet.connection import Tls, is_local
-from placet.connector.server import ServeError, Settings
+from placet.connector.server import CONCURRENCY_MAX, DRAIN_SECONDS, ServeError, Settings
 from placet.connector.token import SignedTokens, TokenCheck, Unchecked
 
 if TYPE_CHECKING:
@@ -46,16 +46,18 @@ def settings_of(app: App, host: str, port: int, options: ServeOptions) -> Settin
     tls = options.get("tls")
     if tls is None and not is_local(f"{host}:{port}") and not options.get("plaintext"):
         raise ServeError(f"{host} is not loopback: give tls, or say plaintext if something else encrypts")
-    given: dict[str, float] = {}
-    if "concurrency_max" in options:
-        if not 1 <= options["concurrency_max"] <= CONCURRENCY_LIMIT:
-            raise ServeError(f"concurrency_max is from 1 to {CONCURRENCY_LIMIT}")
-        given["concurrency_max"] = options["concurrency_max"]
-    if "drain_seconds" in options:
-        given["drain_seconds"] = max(0.0, options["drain_seconds"])
-    tokens = _tokens(app, host, port, options)
-    tenants = frozenset(options.get("tenants", ()))
-    return Settings(host=host, port=port, tokens=tokens, tenants=tenants, tls=tls, **given)  # type: ignore[arg-type]
+    concurrency_max = options.get("concurrency_max", CONCURRENCY_MAX)
+    if not 1 <= concurrency_max <= CONCURRENCY_LIMIT:
+        raise ServeError(f"concurrency_max is from 1 to {CONCURRENCY_LIMIT}")
+    return Settings(
+        host=host,
+        port=port,
+        tokens=_tokens(app, host, port, options),
+        tls=tls,
+        tenants=frozenset(options.get("tenants", ())),
+        concurrency_max=concurrency_max,
+        drain_seconds=max(0.0, options.get("drain_seconds", DRAIN_SECONDS)),
+    )
 
 
 def _tokens(app: App, host: str, port: int, options: ServeOptions) -> TokenCheck:

@@ -36,6 +36,8 @@ STREAMS_BESIDE = 100
 KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
 POLL_SECONDS = 0.05
+CONCURRENCY_MAX = 64
+DRAIN_SECONDS = 30.0
 
 log = logging.getLogger("placet.connector")
 
@@ -53,8 +55,8 @@ class Settings:
     tokens: TokenCheck
     tls: Tls | None = None
     tenants: frozenset[str] = frozenset()
-    concurrency_max: int = 64
-    drain_seconds: float = 30.0
+    concurrency_max: int = CONCURRENCY_MAX
+    drain_seconds: float = DRAIN_SECONDS
     stop_seconds: float = 5.0
 
 
@@ -89,6 +91,7 @@ class Connector:
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_options(settings))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        # The stubs know no handler that writes to its stream, as Invoke does.
         add_ConnectorServiceServicer_to_server(self._service, self._server)  # type: ignore[arg-type]
         self.port = self._bound()
 
