@@ -1,6 +1,7 @@
 """Fixtures for every test: servers, databases, and which of the two kinds of server a test runs on."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,6 +17,10 @@ REQUIRED = os.environ.get("PLACET_REQUIRE_TOOLCHAINS") == "1"
 # Hundreds of processes start from the same sources: whoever forbids compiled ones has them compile these each time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A job in the background of a shell is deaf to interrupts, and so would be all that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:

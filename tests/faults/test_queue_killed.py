@@ -232,7 +232,10 @@ async def test_a_life_of_deaths_finishes_what_was_submitted(
         "result_persisted": ("charge", "SUCCEEDED"),
     }
     first = servers.start(data_dir=folder, queue_slots=0, **LONG_LEASE)
-    assert "SUCCEEDED" == (await call(first).submit("till.send_unmarked", {"order": "l"}, "l", delay=3)).word
+    late_one = call(first).submit("till.send_unmarked", {"order": "l"}, "l", queue="late", delay=3)
+    assert "SUCCEEDED" == (await late_one).word
+    # However long the deaths take, it is at none of them.
+    await _execute(folder, "insert into queue_pauses values ('late', '-', now(), 'a test', '')")
     first.kill()
     left = ("till.send", "none", "")
     for boundary, (name, word) in deaths.items():
@@ -245,12 +248,21 @@ async def test_a_life_of_deaths_finishes_what_was_submitted(
         left = f"till.{name}", boundary, word
     caller = call(servers.start(data_dir=folder, **LONG_LEASE))
     await _finish(caller, *left)
+    await _execute(folder, "delete from queue_pauses")
     late = await caller.until("till.send_unmarked", "l", "SUCCEEDED")
     assert (1, True) == (late.attempt, late.start_time.ToNanoseconds() >= late.ready_time.ToNanoseconds())
     assert 3 <= (late.ready_time.ToNanoseconds() - late.create_time.ToNanoseconds()) / 1e9 < 3.1
     # The claimed one, the one that is ambiguous, and the late one.
     assert {"refunds": 1, "charges": 2, "messages": 3} == provider.counts()
     await check_chain(dsn_of(folder), late)
+
+
+async def _execute(folder: Path, statement: str) -> None:
+    connection = await connect(dsn_of(folder))
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
 
 
 async def _finish(caller: Caller, capability: str, key: str, ended: str) -> None:
