@@ -11,6 +11,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -19,6 +20,7 @@ from urllib.parse import urlsplit
 from tests.house.source_tree import ROOT
 
 READY_SECONDS = 60
+POLL_SECONDS = 0.05
 COMMAND_SECONDS = 60
 
 _BLOCK = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -84,10 +86,11 @@ def _free_port() -> int:
 
 class Desk:
     """A folder where a document is followed: its files are written, its commands run, one server at a time, and as many
-    connectors as it begins, on free ports in the place of those that it names.
+    connectors as it begins, on free ports in the place of those that it names. What is in `programs` goes before what
+    is installed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *programs: Path) -> None:
         self.folder = folder
         self._server: subprocess.Popen[str] | None = None
         self._connectors: list[subprocess.Popen[str]] = []
@@ -95,9 +98,9 @@ class Desk:
         self._log: IO[str] | None = None
         self._code = 0
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PLACET_")}
-        programs = str(Path(sys.executable).parent)
+        path = [*map(str, programs), str(Path(sys.executable).parent), kept["PATH"]]
         self._environment = kept | {
-            "PATH": f"{programs}{os.pathsep}{kept['PATH']}",
+            "PATH": os.pathsep.join(path),
             "COLUMNS": "120",
             "PYTHONPATH": str(folder),
         }
@@ -154,9 +157,10 @@ class Desk:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for _ in range(READY_SECONDS // 5):
-            if self._server.poll() is not None or self._is_ready():
-                break
+        end = time.monotonic() + READY_SECONDS
+        while self._server.poll() is None and "ready on" not in self._server_said():
+            assert time.monotonic() < end, f"it is not ready{self._server_said()}"
+            time.sleep(POLL_SECONDS)
         assert self._server.poll() is None, f"it has ended{self._server_said()}"
         assert self._is_ready(), f"it is not ready{self._server_said()}"
 

@@ -5,31 +5,48 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.docs.snippets import Desk, blocks
+from tests.docs.warm import Warm
 from tests.toolchain import ROOT, need, run
 
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture
-def desk() -> Iterator[Desk]:
+@contextmanager
+def desk_in_a_new_folder(*programs: Path) -> Iterator[Desk]:
     with tempfile.TemporaryDirectory(prefix="placet-docs-") as folder:
         # Postgres, which never runs as root, must be able to enter.
         Path(folder).chmod(0o755)
-        desk = Desk(Path(folder))
+        desk = Desk(Path(folder), *programs)
         try:
             yield desk
         finally:
             desk.close()
 
 
-@pytest.mark.parametrize(
-    "document", ["README.md", "docs/first-tool.md", "docs/queues.md", "docs/recovery.md"]
-)
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    with closing(Warm(tmp_path_factory.mktemp("programs"))) as process:
+        yield process
+
+
+@pytest.fixture
+def desk(warm: Warm) -> Iterator[Desk]:
+    with desk_in_a_new_folder(warm.folder) as desk:
+        yield desk
+
+
+def test_every_command_of_the_readme_prints_what_it_says_by_the_installed_program() -> None:
+    with desk_in_a_new_folder() as desk:
+        desk.follow("README.md")
+
+
+@pytest.mark.parametrize("document", ["docs/first-tool.md", "docs/queues.md", "docs/recovery.md"])
 def test_every_command_prints_what_the_document_says(desk: Desk, document: str) -> None:
     desk.follow(document)
 

@@ -1,0 +1,105 @@
+"""`placet` for a folder of programs on the PATH, forked from a process that has everything imported already: the same
+command line to its exit code, on the same standard streams, without the second that Python needs to begin.
+
+The process is told each command by its Unix socket, and ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.house.source_tree import ROOT
+
+_PROGRAM = """#!{python} -IS
+import json, os, signal, socket, sys
+line = socket.socket(socket.AF_UNIX)
+line.connect({address!r})
+socket.send_fds(line, [b"-"], [0, 1, 2])
+line.sendall(json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode())
+line.shutdown(socket.SHUT_WR)
+process = int(line.recv(16))
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, lambda number, _: os.kill(process, number))
+sys.exit(int(line.recv(16) or 1))
+"""
+
+
+class Warm:
+    """The process, and in `folder` the program that asks it."""
+
+    def __init__(self, folder: Path) -> None:
+        address = folder / "line"
+        program = folder / "placet"
+        program.write_text(_PROGRAM.format(python=sys.executable, address=str(address)), encoding="utf-8")
+        program.chmod(0o755)
+        self.folder = folder
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.docs.warm", str(address)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"ready\n"
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def main(address: str) -> None:
+    from placet_server import app, kernel_setup  # noqa: F401
+    from placet_server.cli import main  # noqa: F401
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        print("ready", flush=True)
+        watched: list[int | socket.socket] = [0, listener]
+        while 0 not in select.select(watched, [], [])[0]:
+            line, _ = listener.accept()
+            with line:
+                if os.fork() == 0:
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    try:
+                        code = run(line)
+                        line.sendall(str(code).encode())
+                    finally:
+                        os._exit(1)
+
+
+def run(line: socket.socket) -> int:
+    """In the child."""
+    _, streams, _, _ = socket.recv_fds(line, 1, 3)
+    told = b"".join(iter(lambda: line.recv(65536), b""))
+    arguments, folder, environment = json.loads(told)
+    for target, stream in enumerate(streams):
+        os.dup2(stream, target)
+        os.close(stream)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.argv = ["placet", *arguments]
+    line.sendall(str(os.getpid()).encode())
+    from placet_server.cli.main import main
+
+    try:
+        main()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
