@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from pathlib import Path
 
@@ -145,6 +146,17 @@ def test_health_of_a_running_server(cli: CommandLine, dev_server: DevServer) -> 
     )
     assert dev_server.ready["health_target"] == ended.document["target"]
     assert 11 == cli("health", "--target", "127.0.0.1:1", "--json").code
+
+
+def test_health_waits_for_a_server_that_has_yet_to_say_where_it_is(
+    lone_cli: CommandLine, dev_server: DevServer, tmp_path: Path
+) -> None:
+    (tmp_path / ".placet").mkdir()
+    started = threading.Timer(0.3, lambda: (tmp_path / ".placet/token").symlink_to(dev_server.token_file))
+    started.start()
+    ended = lone_cli("health", "--json", "--wait", "10s")
+    started.join()
+    assert (0, dev_server.ready["health_target"]) == (ended.code, ended.document["target"])
 
 
 def test_an_app_with_problems_has_all_of_them_reported(lone_cli: CommandLine, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import typer
 from placet_server.cli.complaint import Complaint, server_extras
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import AppReference, Json, Target
-from placet_server.cli.output import print_document, say, warn
+from placet_server.cli.output import counted, print_document, say, warn
 
 if TYPE_CHECKING:
     from placet import App
@@ -51,7 +51,7 @@ def check(app: AppReference, is_json: Json = False) -> int:
     ]
     _report(loaded.name, documents, is_json=is_json, more={"ok": not refused})
     if not is_json and not refused:
-        say(f"app {loaded.name}: {len(loaded.tools)} tools, nothing that would refuse it")
+        say(f"app {loaded.name}: {counted(len(loaded.tools), 'tool')}, nothing that would refuse it")
     return ExitCode.REFUSED if refused else ExitCode.SUCCEEDED
 
 

@@ -130,18 +130,16 @@ def _tell_stored(number: int, answer: Submitted, *, is_json: bool) -> None:
 
 def _tell_refused(number: int, answer: Complaint | PlacetError, *, is_json: bool) -> None:
     from placet_server.cli.exit_code import code_of_error
-    from placet_server.cli.failure import document_of_error
+    from placet_server.cli.failure import document_of_error, violations_of
 
     if isinstance(answer, Complaint):
         document: dict[str, Any] = {"kind": answer.kind, "message": answer.message}
         text, code = answer.message, answer.code
     else:
         document, code = document_of_error(answer), code_of_error(answer)
-        text = "; ".join(
-            [str(answer).removesuffix(".") if answer.violations else str(answer)]
-            + [f"{each.field or '(input)'}: {each.description}" for each in answer.violations]
-            + list(document["notes"])
-        )
+        untold = violations_of(answer)
+        said = str(answer).removesuffix(".") if untold else str(answer)
+        text = "; ".join([said, *untold, *document["notes"]])
     if is_json:
         print_line({"line": number, "error": {**document, "exit_code": int(code)}})
     else:

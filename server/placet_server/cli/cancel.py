@@ -11,7 +11,7 @@ from placet_server.cli.action import print_action, states_of
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import Json, Labels, Target, labels_of, moment_of
-from placet_server.cli.output import print_document, say
+from placet_server.cli.output import counted, print_document, say
 
 if TYPE_CHECKING:
     from placet import CancelCount, Client
@@ -84,7 +84,7 @@ def cancel(
 def _cancel_all(client: Client, which: Which, reason: str, *, look: bool, ask: bool) -> CancelCount:
     if ask and not look and sys.stdin.isatty():
         seen = client.cancel_all(validate_only=True, timeout=ALL_SECONDS, **which)
-        if not typer.confirm(f"{_actions(seen.matched)} open. Cancel them?", err=True):
+        if not typer.confirm(f"{counted(seen.matched, 'action')} open. Cancel them?", err=True):
             raise Complaint("nothing was changed", ExitCode.INTERRUPTED)
     return client.cancel_all(reason=reason, validate_only=look, timeout=ALL_SECONDS, **which)
 
@@ -93,12 +93,7 @@ def _tell(done: CancelCount, *, look: bool, is_json: bool) -> None:
     if is_json:
         print_document({"matched": done.matched, "marked": done.marked, "ended": done.ended})
     elif look:
-        say(f"{_actions(done.matched)} would be asked to stop: nothing was changed")
+        say(f"{counted(done.matched, 'action')} would be asked to stop: nothing was changed")
     else:
-        say(
-            f"{_actions(done.matched)} matched, {done.marked} asked to stop, {done.ended} of them ended at once"
-        )
-
-
-def _actions(count: int) -> str:
-    return "1 action" if count == 1 else f"{count} actions"
+        matched = counted(done.matched, "action")
+        say(f"{matched} matched, {done.marked} asked to stop, {done.ended} of them ended at once")

@@ -11,7 +11,7 @@ import typer
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import AllTenants, Json, Target
-from placet_server.cli.output import print_document, print_table, say, warn
+from placet_server.cli.output import counted, print_document, print_table, say, warn
 
 if TYPE_CHECKING:
     from placet import Client
@@ -134,7 +134,9 @@ def _asked(client: Client, filters: dict[str, Any], limit: int) -> list[str]:
         say("no dead letters match")
         return []
     count = sum(result.changed for result in seen)
-    if not typer.confirm(f"{_actions(count)} of {len(seen)} can be tried again. Try them?", err=True):
+    if not typer.confirm(
+        f"{counted(count, 'action')} of {len(seen)} can be tried again. Try them?", err=True
+    ):
         raise Complaint("nothing was changed", ExitCode.INTERRUPTED)
     return [result.action_id for result in seen]
 
@@ -149,11 +151,7 @@ def _tell(found: list[dict[str, Any]], *, look: bool) -> None:
     if found:
         said = "would be tried again" if look else "tried again"
         refused = f", {len(found) - changed} refused" if changed < len(found) else ""
-        warn(f"{_actions(changed)} {said}{refused}" + (": nothing was changed" if look else ""))
-
-
-def _actions(count: int) -> str:
-    return "1 action" if count == 1 else f"{count} actions"
+        warn(f"{counted(changed, 'action')} {said}{refused}" + (": nothing was changed" if look else ""))
 
 
 def _why(rule: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from placet.v1.event_pb2 import ActionEvent
 from placet_server.cli.document import document_of
+from placet_server.cli.output import counted
 
 
 def line_of(event: ActionEvent) -> str:
@@ -66,7 +67,7 @@ def _requeued(requeued: dict[str, Any]) -> str:
 
 
 def _redriven(redriven: dict[str, Any]) -> str:
-    more = "1 attempt" if redriven["attempts"] == 1 else f"{redriven['attempts']} attempts"
+    more = counted(redriven["attempts"], "attempt")
     text = f"generation {redriven['generation']}, {more} at most, by {redriven['requester']}"
     return f"{text}: {redriven['reason']}" if redriven["reason"] else text
 

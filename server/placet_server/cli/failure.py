@@ -10,7 +10,7 @@ from placet.errors import PlacetError, TransportError, UnavailableError
 def text_of_error(error: PlacetError, *, is_call: bool = True) -> str:
     """What happened, what became of the effect, and what to do next. Only `call` has an effect, and a --key."""
     lines = [str(error)]
-    lines += [f"  {each.field or '(input)'}: {each.description}" for each in error.violations]
+    lines += [f"  {line}" for line in violations_of(error)]
     lines += [f"  {note}" for note in getattr(error, "__notes__", ())]
     if error.failure_code:
         lines.append(f"  failure code  {error.failure_code}")
@@ -20,6 +20,15 @@ def text_of_error(error: PlacetError, *, is_call: bool = True) -> str:
         lines.append(f"  effect        {error.effect}: {_EFFECTS[error.effect]}")
     lines.append(f"  next          {advice_of(error, is_call=is_call)}")
     return "\n".join(lines)
+
+
+def violations_of(error: PlacetError) -> list[str]:
+    """Those that its message does not tell already."""
+    return [
+        f"{each.field or '(input)'}: {each.description}"
+        for each in error.violations
+        if f"{each.field or '/'}: {each.description}" not in error.message
+    ]
 
 
 def advice_of(error: PlacetError, *, is_call: bool = True) -> str:

@@ -47,12 +47,14 @@ def health(
       placet health --wait 30s && placet call orders.lookup '{"order": "A-1001"}'
       placet health --target 10.0.0.5:7434 --json
     """
-    where = target or default_target()
     end = time.monotonic() + (seconds_of(wait, "--wait") if wait else 0.0)
-    found = check(where)
-    while not is_well(found) and time.monotonic() < end:
-        time.sleep(POLL_SECONDS)
+    while True:
+        # A server that is only starting has yet to write where it is.
+        where = target or default_target()
         found = check(where)
+        if is_well(found) or time.monotonic() >= end:
+            break
+        time.sleep(POLL_SECONDS)
     if is_json:
         print_document({"target": where, "ok": is_well(found), "checks": found})
     else:

@@ -44,6 +44,11 @@ def warn(text: str) -> None:
     print(escape_block(text), file=sys.stderr, flush=True)
 
 
+def counted(count: int, name: str) -> str:
+    """1 action, 2 actions."""
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
     """Cells are foreign text. `empty` is said when there are no rows."""
     shown = list(rows)

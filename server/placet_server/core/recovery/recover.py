@@ -134,17 +134,20 @@ async def _leases(recovery: Recovery, command: RecoverCommand) -> ReportSection:
         now = journal.clock.now()
         lost, found = await rows.list_lost(connection, command.tenant, count_max=ENTRIES_MAX, now=now)
         counts = await rows.count(connection, command.tenant, now)
-    note = f"{counts.processes - counts.silent} server processes are alive"
+    alive = counts.processes - counts.silent
+    note = "1 server process is alive" if alive == 1 else f"{alive} server processes are alive"
     if not command.validate_only:
         if recovery.may_declare_dead():
             await declare_dead(journal)
         elif counts.silent:
-            note += f"; {counts.silent} are silent, and declared dead once the store has answered for a whole lease"
+            note += (
+                f"; {counts.silent} silent, and declared dead once the store has answered for a whole lease"
+            )
         for _ in range(BATCHES_MAX):
             if (await rescue(journal)).actions < BATCH_MAX:
                 break
     elif counts.silent:
-        note += f"; {counts.silent} are silent"
+        note += f"; {counts.silent} silent"
     section = ReportSection(family=ReportFamily.LEASES, found=found, note=note)
     return await _with_states(journal, section, lost)
 
