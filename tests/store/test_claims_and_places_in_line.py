@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from placet_server.model.action import Action
+from placet_server.model.errors import StoreUnavailable
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import action as actions
 from placet_server.store import queue
@@ -400,3 +401,20 @@ async def test_the_writer_sends_what_is_not_alike_in_statements_of_its_own(datab
     assert [3, 3] == [each.sequence for each in (settled, requeued) if each is not None]
     assert {"queue_ready": [1], "queue_delayed": [3], "dead_letters": []} == await places(connection)
     await connection.close()
+
+
+async def test_a_writer_that_is_broken_off_leaves_nobody_without_an_answer() -> None:
+    asked = asyncio.Event()
+
+    async def hang() -> Connection:
+        asked.set()
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    writer = BatchWriter(connect=hang, boot_id=id_of(0), clock=DatabaseClock())
+    task = asyncio.create_task(writer.run())
+    waiting = writer.advance({"action_id": id_of(1)})
+    await asked.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert waiting.done()
+    assert isinstance(waiting.exception(), StoreUnavailable)

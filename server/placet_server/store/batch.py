@@ -99,6 +99,7 @@ class BatchWriter:
         self._clock = clock
         self._observe = observe
         self._queue: deque[_Item] = deque()
+        self._under_way: list[_Item] = []
         self._connection: RawConnection | None = None
         self._sleeper: asyncio.Future[None] | None = None
         self._closing = False
@@ -134,9 +135,13 @@ class BatchWriter:
             while self._queue or not self._closing:
                 await self._wait_for_items()
                 if self._queue:
-                    await self._flush(self._take())
+                    self._under_way = self._take()
+                    await self._flush(self._under_way)
+                    self._under_way = []
         finally:
             self._ended = True
+            # Broken off while it waits for the store, it has left these without an answer.
+            self._queue.extend(self._under_way)
             self._fail_all(StoreUnavailable(detail="the writer has ended"))
             if self._connection is not None:
                 self._connection.terminate()
