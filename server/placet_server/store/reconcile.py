@@ -83,8 +83,7 @@ async def claim_due(
 
 async def note_finding(
     connection: Connection,
-    tenant: str,
-    action_id: str,
+    due: Due,
     *,
     finding: str,
     delay_seconds: float,
@@ -93,8 +92,9 @@ async def note_finding(
 ) -> None:
     query = SQL["note_finding"]
     arguments = query.arguments(
-        tenant=tenant,
-        action_id=action_id,
+        tenant=due.action.requester.tenant,
+        action_id=due.action.action_id,
+        since_time_us=due.since_time_us,
         finding=finding,
         delay_seconds=delay_seconds,
         give_up=give_up,

@@ -152,9 +152,9 @@ class Reconciler:
         if action.state is not ActionState.AMBIGUOUS:
             await self._forget(action)
         elif route.tool.lookup is None:
-            await self._note(action, NO_LOOKUP, give_up=True)
+            await self._note(due, NO_LOOKUP, give_up=True)
         elif not (rule.automatic or due.wanted):
-            await self._note(action, NOT_AUTOMATIC, give_up=True)
+            await self._note(due, NOT_AUTOMATIC, give_up=True)
         else:
             await self._ask(due, route, rule)
 
@@ -177,7 +177,7 @@ class Reconciler:
         settled = await settle(journal, action, verdict, as_read=True, resolution=resolution)
         if settled is None:
             # A cancel, a person or the lost attempt itself was faster.
-            await self._note(action, _told(finding), delay_seconds=MOVED_SECONDS)
+            await self._note(due, _told(finding), delay_seconds=MOVED_SECONDS)
         # Also if it is settled: that it is so may be the lost attempt's doing, which does not look here.
         await self._forget(action)
         if settled is None:
@@ -203,17 +203,14 @@ class Reconciler:
                 "nobody can say what became of the effect: it is an operator's now",
                 extra={"action_id": action.action_id, "capability": action.capability, "finding": told},
             )
-        await self._note(action, told, delay_seconds=rule.delay_seconds(due.asked), give_up=give_up)
+        await self._note(due, told, delay_seconds=rule.delay_seconds(due.asked), give_up=give_up)
 
-    async def _note(
-        self, action: Action, told: str, *, delay_seconds: float = 0.0, give_up: bool = False
-    ) -> None:
+    async def _note(self, due: Due, told: str, *, delay_seconds: float = 0.0, give_up: bool = False) -> None:
         journal = self._engine.journal
         async with journal.pool.connection() as connection:
             await rows.note_finding(
                 connection,
-                action.requester.tenant,
-                action.action_id,
+                due,
                 finding=told,
                 delay_seconds=delay_seconds,
                 give_up=give_up,

@@ -84,12 +84,15 @@ from noted as n
 join action_records as s on s.tenant = n.tenant and s.action_id = n.action_id
 
 -- name: note_finding
--- What was found is not enough: asked again after the delay, or given up. Somebody's wish that came meanwhile stands.
+-- What was found is not enough: asked again after the delay, or given up. Somebody's wish that came meanwhile stands. Said of
+-- the doubt that was asked about alone: the action may have been tried again meanwhile, and be in another.
 update reconciles
 set finding = :finding,
     next_time = case when wanted then next_time else coalesce(:now::timestamptz, statement_timestamp()) + make_interval(secs => :delay_seconds) end,
     give_up_time = case when :give_up::boolean and not wanted then coalesce(:now::timestamptz, statement_timestamp()) end
-where tenant = :tenant and action_id = :action_id
+where tenant = :tenant
+  and action_id = :action_id
+  and since_time = 'epoch'::timestamptz + :since_time_us::bigint * interval '1 microsecond'
 
 -- name: give_up
 -- Nobody could say it in time: the action's event, so that whoever watches it knows that a person is needed.
