@@ -301,12 +301,32 @@ async def test_expiries_are_corrected(database: Database) -> None:
     connection, boot_id = await open_boot(database)
     await submit(connection, boot_id, row(1), row(2, delay_seconds=60.0))
     for number in (1, 2):
-        await queue.set_expiry(connection, "acme", id_of(number), 1)
+        await queue.set_expiry(connection, await read(connection, number), 1)
     assert 2 == len(await queue.list_expired(connection, 10, None))
     for number in (1, 2):
-        await queue.set_expiry(connection, "acme", id_of(number), None)
+        await queue.set_expiry(connection, await read(connection, number), None)
     assert [] == await queue.list_expired(connection, 10, None)
     await connection.close()
+
+
+async def test_a_cancel_beside_a_correction_keeps_its_expiry(database: Database) -> None:
+    connection, boot_id = await open_boot(database)
+    other, _ = await open_boot(database)
+    await submit(connection, boot_id, row(1), row(2, delay_seconds=60.0))
+    for number in (1, 2):
+        as_read = await read(connection, number)
+        async with connection.transaction():
+            await actions.request_cancel(
+                connection, tenant="acme", action_id=id_of(number), event_body="{}", now=None
+            )
+            correcting = asyncio.create_task(queue.set_expiry(other, as_read, None))
+            waits = "select exists (select from pg_stat_activity where pg_backend_pid() = any (pg_blocking_pids(pid)))"
+            while not await connection.fetchval(waits):
+                pass
+        await correcting
+    assert 2 == len(await queue.list_expired(connection, 10, None))
+    await connection.close()
+    await other.close()
 
 
 async def test_lanes_are_found_one_by_one_each_with_its_first(database: Database) -> None:

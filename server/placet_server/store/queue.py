@@ -174,10 +174,15 @@ async def list_expired(connection: Connection, count_max: int, now: datetime | N
     return [read_action(r) for r in await connection.fetch(query.sql, *arguments)]
 
 
-async def set_expiry(connection: Connection, tenant: str, action_id: str, expire_time_us: int | None) -> None:
-    """None: never."""
+async def set_expiry(connection: Connection, action: Action, expire_time_us: int | None) -> None:
+    """None: never. Nothing, if it has moved since it was read."""
     query = SQL["set_expiry"]
-    arguments = query.arguments(tenant=tenant, action_id=action_id, expire_time_us=expire_time_us)
+    arguments = query.arguments(
+        tenant=action.requester.tenant,
+        action_id=action.action_id,
+        sequence=action.sequence,
+        expire_time_us=expire_time_us,
+    )
     await connection.execute(query.sql, *arguments)
 
 

@@ -118,12 +118,11 @@ async def close_unwanted(journal: Journal, told: str | None = None) -> int:
 
 
 async def _correct(journal: Journal, action: Action) -> None:
-    tenant, action_id = action.requester.tenant, action.action_id
     async with journal.pool.connection() as connection:
         if action.state is ActionState.QUEUED:
-            await queue.set_expiry(connection, tenant, action_id, closing_time_us(action))
+            await queue.set_expiry(connection, action, closing_time_us(action))
         else:
-            await queue.drop_orphans(connection, [(tenant, action_id)])
+            await queue.drop_orphans(connection, [(action.requester.tenant, action.action_id)])
 
 
 def _count(states: list[ActionState]) -> Rescued:

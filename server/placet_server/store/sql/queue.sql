@@ -217,15 +217,31 @@ join action_summaries as s on s.tenant = e.tenant and s.action_id = e.action_id
 where num_nonnulls(e.tenant, e.action_id) = 2
 
 -- name: set_expiry
--- Correct until when an action may be begun, NULL for ever: a cancel touched its place in line and then found nothing to cancel.
-with ready as (
+-- Correct until when an action may be begun, NULL for ever: a cancel touched its place in line and then found nothing to cancel. Not if it has moved
+-- since it was read: a cancel that came meanwhile lets its place expire, and may have nobody else to close it.
+with ready_place as materialized (
+    select 1 from queue_ready where tenant = :tenant and action_id = :action_id for update
+),
+delayed_place as materialized (
+    select 1 from queue_delayed where tenant = :tenant and action_id = :action_id for update
+),
+as_read as materialized (
+    select a.action_id
+    from actions as a
+    where (select count(*) from ready_place) + (select count(*) from delayed_place) >= 0
+      and a.tenant = :tenant
+      and a.action_id = :action_id
+      and a.sequence = :sequence
+    for share of a
+),
+ready as (
     update queue_ready
     set expire_time = 'epoch'::timestamptz + :expire_time_us::bigint * interval '1 microsecond'
-    where tenant = :tenant and action_id = :action_id
+    where tenant = :tenant and action_id = :action_id and exists (select from as_read)
 )
 update queue_delayed
 set expire_time = 'epoch'::timestamptz + :expire_time_us::bigint * interval '1 microsecond'
-where tenant = :tenant and action_id = :action_id
+where tenant = :tenant and action_id = :action_id and exists (select from as_read)
 
 -- name: drop_orphans
 -- Forget places in line of actions that do not wait any more. Cross-tenant: for those that a claim or the sweep found and could not use.
