@@ -16,7 +16,7 @@ from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.finding import Committed, Finding, NotCommitted, NotKnown, StillRunning
 from placet_server.core.execution.judgement import Returned, ReturnedBadly
 from placet_server.core.execution.lookup import Question, look_up
-from placet_server.core.execution.lookups import LOOKUPS_MAX, THREADS_MAX, Lookups
+from placet_server.core.execution.lookups import EACH_MAX, LOOKUPS_MAX, SHARE_MAX, THREADS_MAX, Lookups
 from placet_server.model.action import Action, Requester
 from placet_server.model.capability import Capability
 from placet_server.model.contract import EffectClass, contract_for
@@ -42,6 +42,7 @@ ACTION = Action(
     provider_cursor_json='{"page": 3}',
 )
 QUESTION = Question(action=ACTION, capability=CAPABILITY, seconds=5.0)
+NO_THREAD = NotKnown(message="No thread is free for a lookup of this capability.")
 
 
 class Bare:
@@ -157,6 +158,41 @@ async def test_who_answers_badly_does_not_know(find: Callable[[], Awaitable[Any]
     assert isinstance(await finding(find), NotKnown)
 
 
+async def test_who_never_returns_takes_no_thread_from_others() -> None:
+    bare: Any = Bare()
+    release = threading.Event()
+
+    def hang() -> Any:
+        release.wait()
+
+    def find() -> placet.NotCommitted:
+        return placet.NotCommitted()
+
+    async def look(tenant: str, capability: str, does: Callable[..., Any]) -> Finding:
+        requester = replace(ACTION.requester, tenant=tenant)
+        action = replace(ACTION, requester=requester, capability=capability)
+        seconds = 0.01 if does is hang else 5.0
+        return await look_up(bare, asked(does), replace(QUESTION, action=action, seconds=seconds))
+
+    for capability in ("pay", "ship", "tell"):
+        for _ in range(EACH_MAX):
+            await look("acme", capability, hang)
+    assert SHARE_MAX == THREADS_MAX - bare.lookups.threads.free()
+    assert NO_THREAD == await look("acme", "other", find)
+    # What only one tenant has made hang, and what is nobody's.
+    for capability in ("pay", "other"):
+        assert isinstance(await look("globex", capability, find), NotCommitted), capability
+    for tenant in ("globex", "initech"):
+        for _ in range(EACH_MAX):
+            await look(tenant, "pay", hang)
+    assert NO_THREAD == await look("umbrella", "pay", find)
+    assert isinstance(await look("umbrella", "other", find), NotCommitted)
+    release.set()
+    await until(lambda: bare.lookups.threads.free() == THREADS_MAX)
+    assert isinstance(await look("acme", "pay", find), NotCommitted)
+    await bare.lookups.close()
+
+
 async def test_who_does_not_answer_is_given_up_and_counts_until_it_ends() -> None:
     hurried = replace(QUESTION, seconds=0.01)
     bare: Any = Bare()
@@ -174,10 +210,10 @@ async def test_who_does_not_answer_is_given_up_and_counts_until_it_ends() -> Non
 
     found = [await look_up(bare, asked(stubborn), hurried)]
     assert LOOKUPS_MAX - 1 == bare.lookups.free()
-    found += [await look_up(bare, asked(plain), hurried) for _ in range(THREADS_MAX + 1)]
+    found += [await look_up(bare, asked(plain), hurried) for _ in range(EACH_MAX + 1)]
     assert all(isinstance(each, NotKnown) for each in found)
-    assert found[-1] == NotKnown(message="No thread is free for a lookup.")
-    assert 0 == bare.lookups.threads.free()
+    assert found[-1] == NO_THREAD
+    assert EACH_MAX == THREADS_MAX - bare.lookups.threads.free()
     gate.set()
     release.set()
     await until(lambda: bare.lookups.free() == LOOKUPS_MAX and bare.lookups.threads.free() == THREADS_MAX)

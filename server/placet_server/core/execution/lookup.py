@@ -63,11 +63,11 @@ async def _ask(engine: Engine, tool: Tool, question: Question) -> Finding:
     try:
         if tool.lookup.is_async:
             return _finding(question, await tool.lookup.call(context, text))
-        return _finding(question, await _in_thread(engine, tool, context, text))
+        return _finding(question, await _in_thread(engine, tool, question, context))
     except Failure as failure:
         return NotKnown(message=storable(str(failure), MESSAGE_LENGTH_MAX))
     except Overloaded:
-        return NotKnown(message="No thread is free for a lookup.")
+        return NotKnown(message="No thread is free for a lookup of this capability.")
     except (asyncio.CancelledError, GeneratorExit):
         raise
     # Also SystemExit and KeyboardInterrupt: a lookup does not end the server.
@@ -82,15 +82,16 @@ async def _ask(engine: Engine, tool: Tool, question: Question) -> Finding:
         return NotKnown(message="The lookup raised an error; the server's log has it.")
 
 
-async def _in_thread(engine: Engine, tool: Tool, context: LookupContext, text: str) -> Any:
+async def _in_thread(engine: Engine, tool: Tool, question: Question, context: LookupContext) -> Any:
     """Its slot is free again when the thread has returned, however late that is."""
-    lookup, threads = tool.lookup, engine.lookups.threads
+    lookup, lookups, action = tool.lookup, engine.lookups, question.action
     assert lookup is not None
-    threads.reserve()
-    future = threads.call(lambda: lookup.call(context, text), context.time_left())
+    tenant, capability, text = action.requester.tenant, action.capability, action.input_json or ""
+    lookups.reserve(tenant, capability)
+    future = lookups.threads.call(lambda: lookup.call(context, text), context.time_left())
 
     def ended(future: asyncio.Future[Any]) -> None:
-        threads.release()
+        lookups.release(tenant, capability)
         with contextlib.suppress(BaseException):
             future.result()
 
