@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import grpc
 import pytest
 
 from placet.v1 import connector_service_pb2 as pb
+from placet_server.connector import conversation
 from placet_server.connector.conversation import Conversation
 from placet_server.core.execution.cancel import cancel_action
+from placet_server.core.execution.run import settle_late
 from placet_server.core.kernel import Kernel
+from placet_server.core.recovery.resolve import Finding
+from placet_server.model.action import Action
 from placet_server.model.connector_errors import ConnectorUnavailable
 from placet_server.model.lifecycle import ActionState
 from tests.connector.rogue import (
@@ -28,7 +34,8 @@ from tests.connector.rogue import (
     finish,
     first_only,
 )
-from tests.core.kernels import ALICE, output, read, run, until
+from tests.core.kernels import ALICE, only_action, output, read, run, until
+from tests.core.test_ambiguous_resolved import resolve
 
 STOPPED = {
     "far.read": "CANCELLED DEADLINE_EXCEEDED",
@@ -193,6 +200,60 @@ async def test_answer_after_it_was_given_up_ends_what_is_ambiguous(kernel: Kerne
     assert ["settle_ack"] == heard
     done = (await run(kernel, "far.unsafe", {}, "key of far.unsafe")).action
     assert (1, {"done": True}) == (done.attempt, output(done))
+
+
+@pytest.mark.parametrize("settings", [SHORT_GRACE], ids=[""])
+async def test_an_answer_that_a_person_forestalled_is_not_acknowledged(kernel: Kernel, rogue: Rogue) -> None:
+    """The connector keeps it: should the action be redriven, a lookup is told of it."""
+    given_up = asyncio.Event()
+    heard: list[str] = []
+
+    async def script(talk: Talk) -> None:
+        await talk.accept()
+        await talk.hear()
+        await given_up.wait()
+        await talk.result()
+        heard.append(await talk.hear())
+
+    rogue.script = script
+    assert {"far.unsafe": "AMBIGUOUS TIMEOUT"} == await ends(kernel, ["far.unsafe"], timeout_seconds=1.0)
+    await resolve(kernel, (await only_action(kernel)).action_id, Finding.DONE)
+    given_up.set()
+    await until(lambda: bool(heard))
+    assert ["end"] == heard
+
+
+@pytest.mark.parametrize("settings", [replace(SHORT_GRACE, late_seconds=0.5)], ids=[""])
+async def test_an_answer_at_the_last_moment_is_settled_however_long_that_takes(
+    kernel: Kernel, rogue: Rogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up, is_over, asked = asyncio.Event(), asyncio.Event(), 0
+
+    async def slow(*what: Any) -> Action | None:
+        nonlocal asked
+        asked += 1
+        await is_over.wait()
+        return await settle_late(*what)
+
+    async def script(talk: Talk) -> None:
+        await talk.accept()
+        await talk.hear()
+        await given_up.wait()
+        await talk.result()
+        await talk.hear()
+
+    monkeypatch.setattr(conversation, "settle_late", slow)
+    rogue.script = script
+    assert {"far.unsafe": "AMBIGUOUS TIMEOUT"} == await ends(kernel, ["far.unsafe"], timeout_seconds=0.5)
+    given_up.set()
+    routes: Any = kernel.engine.handlers.connectors
+    (kept,) = routes._links.values()
+    await until(lambda: asked == 1 and not kept.link.running)
+    is_over.set()
+    async with asyncio.timeout(20):
+        while (done := await only_action(kernel)).state is ActionState.AMBIGUOUS:
+            pass
+    assert {"done": True} == output(done)
 
 
 @pytest.mark.parametrize(

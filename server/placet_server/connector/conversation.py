@@ -131,7 +131,7 @@ class Conversation:
         settings = self._link.settings
         return self._attempt.time_left() + settings.grace_seconds + settings.late_seconds
 
-    def _note_settled(self, settled: Action) -> None:
+    def _note_settled(self, settled: Action | None) -> None:
         self._settled = settled
         self._is_over.set()
 
@@ -257,10 +257,14 @@ class Conversation:
         return OutputText(frame.output_json)
 
     async def _finish(self) -> None:
-        """The connector may forget the attempt once it is durable."""
+        """The connector may forget its answer once that is durable; not where somebody else's verdict is."""
         await self._is_over.wait()
         if self._is_given_up:
-            self._settled = await settle_late(self._engine, self._attempt, self._late_ending())
+            # However long the store takes, and this stream lasts.
+            settling = self._engine.supervisor.start(
+                settle_late(self._engine, self._attempt, self._late_ending())
+            )
+            self._settled = await asyncio.shield(settling)
         settled = self._settled
         if settled is not None and settled.lease_id == self._attempt.action.lease_id:
             await self._write(pb.InvokeRequest(settle_ack=pb.SettleAck()))

@@ -44,8 +44,8 @@ class Attempt:
     _no_marks: asyncio.Event | None = None
     _has_acted = False
     _calls: Calls | None = None
-    # Told what is durable of the attempt, by whoever speaks for its handler.
-    on_settled: Callable[[Action], None] | None = None
+    # Told the action as the handler's own ending left it, by whoever speaks for it; None: somebody else's ended it.
+    on_settled: Callable[[Action | None], None] | None = None
 
     def __init__(self, engine: Engine, run: Run) -> None:
         assert run.action is not None

@@ -82,19 +82,22 @@ async def _attempt(engine: Engine, run: Run, action: Action) -> Action:
         if attempt.end():
             await _drain(attempt)
     except LeaseLost:
-        settled = await _as_stored(engine, action)
+        settled, own = await _as_stored(engine, action), None
     else:
         if run.stop_cause in UNWANTED and attempt.may_have_children:
             await cancel_below_for_sure(engine, action)
         engine.journal.boundary.reached("provider_response_received", action.capability)
-        settled = await _settle(engine, run, attempt, ending)
+        own = await _settle(engine, run, attempt, ending)
+        settled = own or await _as_stored(engine, action)
     if attempt.on_settled is not None:
-        attempt.on_settled(settled)
+        attempt.on_settled(own)
     return settled
 
 
-async def settle_late(engine: Engine, attempt: Attempt, ending: Ending) -> Action:
-    """The answer of an attempt that was given up without one: it ends what is AMBIGUOUS by its lease, nothing else."""
+async def settle_late(engine: Engine, attempt: Attempt, ending: Ending) -> Action | None:
+    """The answer of an attempt that was given up without one: it ends what is AMBIGUOUS by its lease, nothing else.
+    None: it did not. Not to be cancelled: run it in a task of its own.
+    """
     run = attempt.run
     return await _settle_as_stored(engine, _as_known(run, attempt), attempt, ending, run.stop_cause)
 
@@ -107,8 +110,9 @@ async def _drain(attempt: Attempt) -> None:
         _log.exception("the lane was not stored whole", extra={"action_id": attempt.action.action_id})
 
 
-async def _settle(engine: Engine, run: Run, attempt: Attempt, ending: Ending) -> Action:
-    """Judged on what was known at the start, and again if a cancel or a rescue came between.
+async def _settle(engine: Engine, run: Run, attempt: Attempt, ending: Ending) -> Action | None:
+    """Judged on what was known at the start, and again if a cancel or a rescue came between. None: somebody else was
+    faster.
 
     What the store rejects for good is settled as what it then is: an ending without an answer.
     """
@@ -128,16 +132,15 @@ async def _settle(engine: Engine, run: Run, attempt: Attempt, ending: Ending) ->
 
 async def _settle_as_stored(
     engine: Engine, known: Action, attempt: Attempt, ending: Ending, stop: StopCause | None
-) -> Action:
+) -> Action | None:
     stored = await _as_stored(engine, known)
     if stored.lease_id != known.lease_id or stored.state not in (ActionState.RUNNING, ActionState.AMBIGUOUS):
-        return stored
+        return None
     row = _given_up(known, stored) if stored.state is ActionState.AMBIGUOUS else stored
     verdict = judge(row, ending, now_us=attempt.now_us(), stop=stop)
     if verdict.state not in (LATE if row.state is ActionState.AMBIGUOUS else TRANSITIONS[row.state]):
-        return stored
-    settled = await settle(engine.journal, row, verdict)
-    return settled or await _as_stored(engine, known)
+        return None
+    return await settle(engine.journal, row, verdict)
 
 
 def _given_up(known: Action, stored: Action) -> Action:
