@@ -94,7 +94,7 @@ async def test_one_screen_says_how_things_stand_and_each_thing_what_to_do(desk: 
     assert "\x1b" not in looked.out
     told = (await desk("recover", "--family", "ambiguous", "--json")).document["report"]
     ((entry,),) = (section["entries"] for section in told["sections"])
-    assert (action_id, f"placet reconcile {action_id}") == (entry["id"], entry["next_step"][:53])
+    assert (action_id, f"placet resolve {action_id} ") == (entry["id"], entry["next_step"][:52])
     assert 2 == (await desk("recover", "--family", "all")).code
     shown, found = await desk("status"), (await desk("status", "--json")).document
     assert all(text in shown.out for text in ("in doubt", "1, the oldest since", told["report_id"]))

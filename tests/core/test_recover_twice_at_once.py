@@ -46,7 +46,9 @@ async def done(kernel: Kernel, caller: Any = ALICE, **members: Any) -> Report:
     async def ask_now(actions: Sequence[Action]) -> int:
         return len(actions)
 
-    recovery = Recovery(journal=kernel.journal, may_declare_dead=lambda: True, ask_now=ask_now)
+    recovery = Recovery(
+        journal=kernel.journal, may_declare_dead=lambda: True, ask_now=ask_now, can_be_asked=lambda _: True
+    )
     return await recover(recovery, caller, RecoverCommand(**({"tenant": caller.tenant} | members)))
 
 

@@ -346,7 +346,12 @@ async def test_old_reports_go_of_every_tenant_however_many(
         async def ask_now(actions: Sequence[Action]) -> int:
             return 0
 
-        recovery = Recovery(journal=kernel.journal, may_declare_dead=lambda: False, ask_now=ask_now)
+        recovery = Recovery(
+            journal=kernel.journal,
+            may_declare_dead=lambda: False,
+            ask_now=ask_now,
+            can_be_asked=lambda _: True,
+        )
         for tenant in ("acme", "acme", None, None, "evil"):
             await recover(recovery, ALICE, RecoverCommand(tenant=tenant, key="k" if tenant == "evil" else ""))
         clock.advance(7 * DAY - timedelta(seconds=1))

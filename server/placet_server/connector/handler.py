@@ -183,7 +183,11 @@ class RemoteHandler:
             answer = await self.link.stub.Lookup(request, timeout=max(0.001, context.time_left()))
         except AioRpcError as error:
             return NotKnown(message=f"The connector was asked, and ended with {error.code().name}.")
-        return finding_of(answer)
+        found = finding_of(answer)
+        if isinstance(found, NotKnown) and not described.handlers[self._identity].lookup:
+            # The process that ran the attempt is gone, or has forgotten it; and there is nobody else to ask.
+            return NotKnown(message=found.message, is_final=True)
+        return found
 
     def _question(self, context: LookupContext, text: str) -> pb.LookupRequest:
         caller = context.caller

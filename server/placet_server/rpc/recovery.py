@@ -85,7 +85,10 @@ class RecoveryServicer:
     async def recover(self, rpc: Rpc[pb.RecoverRequest]) -> pb.RecoverResponse:
         kernel = self._kernel
         recovery = Recovery(
-            journal=kernel.journal, may_declare_dead=kernel.may_declare_dead, ask_now=self._ask_now
+            journal=kernel.journal,
+            may_declare_dead=kernel.may_declare_dead,
+            ask_now=self._ask_now,
+            can_be_asked=self._can_be_asked,
         )
         tenant = tenant_of(rpc.caller, rpc.request.tenant)
         report = await recover(recovery, rpc.caller, recover_of(rpc.request, tenant))

@@ -46,9 +46,10 @@ class StillRunning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotKnown:
-    """Nobody can say now."""
+    """Nobody can say now. `is_final`: nor later, once the attempt can act no more."""
 
     message: str = ""
+    is_final: bool = False
 
 
 Finding: TypeAlias = Committed | NotCommitted | StillRunning | NotKnown

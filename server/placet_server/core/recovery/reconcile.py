@@ -167,10 +167,12 @@ class Reconciler:
             # of what it has called.
             finding = replace(finding, not_running=False)
         now = await now_us(journal)
-        verdict = judge_finding(action, finding, is_over=_is_over(due, route), now_us=now)
+        is_over = _is_over(due, route)
+        verdict = judge_finding(action, finding, is_over=is_over, now_us=now)
         if verdict is None:
             elapsed_seconds = (now - due.since_time_us) / 1_000_000
-            give_up = not rule.automatic or elapsed_seconds >= rule.elapsed_seconds_max
+            is_final = is_over and isinstance(finding, NotKnown) and finding.is_final
+            give_up = not rule.automatic or is_final or elapsed_seconds >= rule.elapsed_seconds_max
             await self._later(due, rule, finding, give_up=give_up)
             return
         resolution = _resolution(action, finding)

@@ -18,6 +18,7 @@ from placet_server.core.publication.read import now_us
 from placet_server.core.recovery.redrive import list_dead_letters, list_queues
 from placet_server.core.recovery.rescue import BATCH_MAX, close_unwanted, declare_dead, rescue
 from placet_server.core.recovery.resolve import list_ambiguous
+from placet_server.core.recovery.wish import CanBeAsked
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.errors import NotFound
@@ -55,6 +56,7 @@ class Recovery:
     journal: Journal
     may_declare_dead: Callable[[], bool]
     ask_now: AskNow
+    can_be_asked: CanBeAsked
 
 
 async def recover(recovery: Recovery, caller: Caller, command: RecoverCommand) -> Report:
@@ -149,12 +151,12 @@ async def _leases(recovery: Recovery, command: RecoverCommand) -> ReportSection:
     elif counts.silent:
         note += f"; {counts.silent} silent"
     section = ReportSection(family=ReportFamily.LEASES, found=found, note=note)
-    return await _with_states(journal, section, lost)
+    return await _with_states(recovery, section, lost)
 
 
-async def _with_states(journal: Journal, section: ReportSection, actions: list[Action]) -> ReportSection:
+async def _with_states(recovery: Recovery, section: ReportSection, actions: list[Action]) -> ReportSection:
     """As the actions stand now; those beyond the entries count as waiting."""
-    async with journal.pool.connection() as connection:
+    async with recovery.journal.pool.connection() as connection:
         states = await rows.map_states(connection, actions)
     replayed = sum(state is ActionState.QUEUED for state in states.values())
     ambiguous = sum(state is ActionState.AMBIGUOUS for state in states.values())
@@ -165,14 +167,14 @@ async def _with_states(journal: Journal, section: ReportSection, actions: list[A
         ambiguous=ambiguous,
         ended=ended,
         waiting=section.found - replayed - ambiguous - ended,
-        entries=tuple(_lost_entry(action, states.get(action.action_id)) for action in actions),
+        entries=tuple(_lost_entry(recovery, action, states.get(action.action_id)) for action in actions),
     )
 
 
-def _lost_entry(action: Action, state: ActionState | None) -> ReportEntry:
+def _lost_entry(recovery: Recovery, action: Action, state: ActionState | None) -> ReportEntry:
     next_step = {
         ActionState.RUNNING: "placet recover",
-        ActionState.AMBIGUOUS: f"placet reconcile {action.action_id}",
+        ActionState.AMBIGUOUS: _doubt_step(action, asks=recovery.can_be_asked(action)),
         ActionState.EXHAUSTED: f"placet redrive {action.action_id}",
     }
     return ReportEntry(
@@ -229,22 +231,27 @@ async def _ambiguous(recovery: Recovery, command: RecoverCommand) -> ReportSecti
         found=counts.ambiguous,
         ambiguous=counts.ambiguous,
         note=note,
-        entries=tuple(map(_ambiguous_entry, found)),
+        entries=tuple(_ambiguous_entry(recovery, each) for each in found),
     )
 
 
-def _ambiguous_entry(found: Ambiguous) -> ReportEntry:
+def _ambiguous_entry(recovery: Recovery, found: Ambiguous) -> ReportEntry:
     action = found.action
-    asks = found.next_time_us is not None
+    asks = found.next_time_us is not None and recovery.can_be_asked(action)
     return ReportEntry(
         id=action.action_id,
         what=_shown(action),
         outcome=action.state.value,
-        next_step=f"placet reconcile {action.action_id}"
-        if asks
-        else f"placet resolve {action.action_id} done|not-done --reason … --evidence …",
+        next_step=_doubt_step(action, asks=asks),
         reason=action.reason or "",
     )
+
+
+def _doubt_step(action: Action, *, asks: bool) -> str:
+    """Whom nobody can be asked about is a person's."""
+    if asks:
+        return f"placet reconcile {action.action_id}"
+    return f"placet resolve {action.action_id} done|not-done --reason … --evidence …"
 
 
 async def _dead_letters(recovery: Recovery, command: RecoverCommand) -> ReportSection:
