@@ -101,6 +101,21 @@ async def test_one_screen_says_how_things_stand_and_each_thing_what_to_do(desk: 
     assert (1, told["report_id"]) == (found["ambiguous"]["count"], found["report"]["report_id"])
 
 
+async def test_a_connector_that_does_not_answer_is_said_to_be_missing(desk: Desk) -> None:
+    far = placet.App("far")
+
+    @far.tool("far.look", "read")
+    def look() -> None:
+        pass
+
+    async with desk.running.client() as client:
+        await client.admit(far, connector="127.0.0.1:1")
+    shown, found = await desk("status"), (await desk("status", "--json")).document
+    assert ["far.look@1"] == found["unserved"]
+    assert "placet capabilities far.look" in found["next_steps"]
+    assert (0, True) == (shown.code, "no handler" in shown.out)
+
+
 async def test_a_server_that_is_away_is_said_to_be(lone_cli: CommandLine) -> None:
     away = lone_cli("status", "--target", "127.0.0.1:1", "--json")
     assert (11, False, False) == (away.code, away.document["health"]["ok"], "server" in away.document)

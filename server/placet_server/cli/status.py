@@ -23,8 +23,9 @@ LAG_SHOWN_SECONDS = 1.0
 def status(all_tenants: AllTenants = False, target: Target = None, is_json: Json = False) -> int:
     """How things stand, and what to do next: one screen.
 
-    Health, server processes, queues, effects in doubt, dead letters, the newest report. Exit code 0 if the server is
-    well, whatever waits for you; 11 if it is not, or cannot be reached. Health is asked as `placet health` does.
+    Health, server processes, capabilities without a handler, queues, effects in doubt, dead letters, the newest report.
+    Exit code 0 if the server is well, whatever waits for you; 11 if it is not, or cannot be reached. Health is asked as
+    `placet health` does.
 
     \b
     Examples:
@@ -72,9 +73,11 @@ def _asked(client: Client, tenant: str) -> dict[str, Any]:
         for each in islice(client.dead_letters(tenant=tenant, page_size=1000), COUNTED_MAX + 1)
     ]
     newest = next(iter(client.reports(tenant=tenant, page_size=1)), None)
+    servers = _servers(client)
     return {
         "server": document_of(client.server_info()),
-        "servers": _servers(client),
+        "servers": servers,
+        "unserved": _unserved(client, servers or []),
         "queues": [document_of(queue) for queue in client.queues(tenant)],
         "ambiguous": {
             "count": len(doubted),
@@ -104,6 +107,24 @@ def _servers(client: Client) -> list[dict[str, Any]] | None:
         return None
 
 
+def _unserved(client: Client, servers: list[dict[str, Any]]) -> list[str] | None:
+    """Current capabilities of this tenant whose handlers neither the server asked reaches nor another one has: mostly a
+    connector that does not answer. None: not ours to see.
+    """
+    from placet import errors
+
+    elsewhere = {name for server in servers if not server["silent"] for name in server["serves"]}
+    try:
+        listed = [
+            f"{each.name}@{each.version}"
+            for each in islice(client.capabilities(), COUNTED_MAX)
+            if each.current and not each.served
+        ]
+    except errors.PermissionDeniedError:
+        return None
+    return [name for name in listed if name not in elsewhere]
+
+
 def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     words = ", ".join(f"{name} {word}" for name, word in found["health"]["checks"].items())
     facts = [("health", f"{words}  ({found['health']['target']})")]
@@ -112,6 +133,8 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     server, doubted, dead = found["server"], found["ambiguous"], found["dead_letters"]
     facts.append(("server", f"{server['version']}, keeps {server['durability']}, boot {server['boot_id']}"))
     facts.append(("processes", _processes(found["servers"])))
+    if found["unserved"]:
+        facts.append(("no handler", _named(found["unserved"])))
     lag = (server["feed_lag"] or "0s").removesuffix("s")
     if float(lag) >= LAG_SHOWN_SECONDS:
         facts.append(("feed", f"held up for {float(lag):.0f} s by an open transaction of the store"))
@@ -138,6 +161,11 @@ def _processes(servers: list[dict[str, Any]] | None) -> str:
     return told
 
 
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
+    return ", ".join(names[:SHOWN_MAX]) + more
+
+
 def _queues(queues: list[dict[str, Any]]) -> list[str]:
     """The fullest first."""
     fullest = sorted(queues, key=lambda queue: -(queue["ready"] + queue["delayed"]))
@@ -155,6 +183,9 @@ def _next_steps(found: dict[str, Any], tenant: str) -> list[str]:
     steps = [] if found["health"]["ok"] else ["placet health --wait 30s"]
     steps += [f"placet queues resume {queue['name']}" for queue in found["queues"] if queue["paused"]][
         :SHOWN_MAX
+    ]
+    steps += [
+        f"placet capabilities {name.partition('@')[0]}" for name in (found["unserved"] or ())[:SHOWN_MAX]
     ]
     if found["ambiguous"]["count"]:
         steps.append(f"placet ambiguous{everywhere}")
