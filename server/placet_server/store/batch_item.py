@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple, TypedDict
 
 
-class Admission(TypedDict):
-    """One row to insert. Digests are hex; times are seconds."""
+class NewAction(TypedDict):
+    """What every row to insert has. Digests are hex; times are seconds."""
 
     tenant: str
     action_id: str
@@ -28,33 +28,18 @@ class Admission(TypedDict):
     effect_marked: bool
     effect_key_ttl_seconds: float | None
     attempts_max: int
+
+
+class Admission(NewAction):
+    """One row to insert that runs from the start."""
+
     lease_id: str
     timeout_seconds: float
 
 
-class SubmissionRow(TypedDict):
+class SubmissionRow(NewAction):
     """One row to insert that waits for a server. `ready_time_us` goes before `delay_seconds`; NULL and 0: at once."""
 
-    tenant: str
-    action_id: str
-    capability: str
-    version: str
-    contract_digest: str
-    effect_class: str
-    subject: str
-    caller: str
-    idempotency_key: str | None
-    key_digest: str | None
-    key_ttl_seconds: float
-    input: str
-    input_digest: str
-    labels: str
-    on_caller_gone: str
-    durability: str
-    predecessor_id: str | None
-    effect_marked: bool
-    effect_key_ttl_seconds: float | None
-    attempts_max: int
     queue: str
     priority: int
     attempt_timeout_seconds: float | None
