@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from placet_server.model.action import Action
 from placet_server.store import queries
-from placet_server.store.action import ID_MIN, read_action
+from placet_server.store.action import ID_MIN
+from placet_server.store.action_record import read_action
 from placet_server.store.session import Connection
 
 SQL = queries.load("ambiguous")

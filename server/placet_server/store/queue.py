@@ -12,7 +12,7 @@ from asyncpg import Record
 from placet_server.model.action import Action
 from placet_server.model.line import PRIORITY_LAST, Line, ReadyLine
 from placet_server.store import queries
-from placet_server.store.action import read_action
+from placet_server.store.action_record import read_action
 from placet_server.store.session import Connection, RawConnection
 
 SQL = queries.load("queue")

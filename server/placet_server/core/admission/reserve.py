@@ -15,6 +15,7 @@ from placet_server.model.caller import Caller
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store import action as actions
+from placet_server.store.action_record import credential_document
 from placet_server.store.batch_item import Admission, Written
 from placet_server.store.instance import is_alive
 
@@ -145,7 +146,7 @@ def _of(caller: Caller) -> _CallerPart:
     scopes = sorted(caller.scopes)
     document: dict[str, Any] = {"kind": caller.kind.value, "roles": caller.roles, "scopes": scopes}
     if caller.credential is not None:
-        document["credential"] = actions.credential_document(caller.credential)
+        document["credential"] = credential_document(caller.credential)
     return _CallerPart(
         columns={
             "tenant": caller.tenant,
