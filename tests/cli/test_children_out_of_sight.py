@@ -25,3 +25,11 @@ def test_a_parent_shows_its_children_and_a_child_its_parent(
         assert f"called  second  {child}  parcels.weigh  SUCCEEDED" in text
         assert f"{parent}, step second" in cli("show", child).out
         assert [] == cli("ls", "--parent", child, "--json").document["actions"]
+        told = cli("watch", parent, "--descendants", "--json").lines
+        ids = [each["action_id"] for each in told if "action_id" in each]
+        assert {parent, *(each["action_id"] for each in shown["children"])} == set(ids)
+        assert (parent, parent) == (ids[0], ids[-1])
+        one = cli("watch", parent, "--json").lines
+        assert {parent} == {each["action_id"] for each in one if "action_id" in each}
+        told_text = cli("watch", parent, "--descendants").out
+        assert all(each[:8] in told_text for each in ids)

@@ -6,21 +6,29 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import Any, cast
 
 import pytest
 
+from placet.context import Context
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.execution.cancel_many import Cancelled, cancel_many
 from placet_server.core.kernel import Kernel
+from placet_server.core.publication.lease import new_lease_id
+from placet_server.core.publication.read import list_actions
+from placet_server.core.recovery.rescue import close_unwanted, rescue
 from placet_server.model.action import Submission
 from placet_server.model.caller import Caller
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.query import ActionQuery
+from placet_server.store import action as actions
 from placet_server.store import event as events
+from tests.core.family import family
 from tests.core.kernels import (
     ALICE,
     EVE,
     QUEUE,
+    declare_dead,
     dispatch,
     open_kernel,
     places,
@@ -168,6 +176,87 @@ async def test_one_of_many_ends_as_one_alone_does(database: Database) -> None:
     blank = dict.fromkeys((*differ, *times), None)
     assert alone.changed(**blank) == one_of_many.changed(**blank)
     assert [(r.type, r.body) for r in told[0]][1:] == [(r.type, r.body) for r in told[1]][1:]
+
+
+async def test_what_moved_since_it_was_read_is_not_touched(database: Database) -> None:
+    """What decides is the row as the statement finds it, not as the list told it."""
+    shop = Workshop()
+    shop.gate.set()
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+        ended = (await run(kernel, "work.unsafe", {}, "ended")).action
+        assert (0, 0, 0) == total(await cancel_all(kernel, ActionQuery(states=(ActionState.SUCCEEDED,))))
+        hers = (await put(kernel, "work.unsafe", {}, "hers", caller=EVE)).action
+        marked = (await put(kernel, "work.unsafe", {}, "marked")).action
+        waits = (await put(kernel, "work.unsafe", {}, "waits")).action
+        all_of_them = [each.action_id for each in (ended, hers, marked, waits)]
+        async with kernel.journal.pool.connection() as connection:
+            await actions.request_cancel(
+                connection, tenant="acme", action_id=marked.action_id, event_body="{}", now=None
+            )
+            marks = await actions.request_cancel_many(
+                connection, tenant="acme", action_ids=all_of_them, event_body="{}", now=None
+            )
+            assert {waits.action_id} == set(marks)
+            closing = {"state": "CANCELLED", "reason": "CANCELLED_BY_CALLER", "cause": None}
+            closing |= {"event_type": "settled", "event_body": "{}", "lease_id": new_lease_id()}
+
+            async def close(action_id: str, sequence: int) -> set[str]:
+                item = cast(actions.Closing, {**closing, "action_id": action_id, "sequence": sequence})
+                return await actions.close_many(connection, tenant="acme", items=[item], now=None)
+
+            assert set() == await close(waits.action_id, waits.sequence)
+            assert set() == await close(hers.action_id, hers.sequence)
+            # The sweep closes what nobody else does.
+            due = await connection.fetch("select action_id::text from queue_ready where expire_time <= now()")
+            assert {marked.action_id, waits.action_id} == {row[0] for row in due}
+            assert {waits.action_id} == await close(waits.action_id, marks[waits.action_id].sequence)
+        assert sorted([hers.action_id, marked.action_id]) == (await places(kernel))["queue_ready"]
+        assert ["SUCCEEDED", "QUEUED", "CANCELLED"] == await states(kernel)
+
+
+async def test_an_effect_that_came_in_doubt_since_it_was_read_is_not_called_undone(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Workshop()
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+        action = (await put(kernel, "work.idempotent", {}, "k")).action
+
+        async def listed(*given: Any) -> Any:
+            page = await list_actions(*given)
+            async with kernel.journal.pool.connection() as connection:
+                await connection.execute(
+                    "update actions set sequence = sequence + 1, attempt = 1, effect = 'UNKNOWN',"
+                    " effect_unknown = true where action_id = $1",
+                    action.action_id,
+                )
+            return page
+
+        monkeypatch.setattr("placet_server.core.execution.cancel_many.list_actions", listed)
+        assert (1, 1, 0) == total(await cancel_all(kernel, ActionQuery()))
+        assert ActionState.QUEUED is (await read(kernel, action.action_id)).state
+        await close_unwanted(kernel.journal)
+        assert ActionState.AMBIGUOUS is (await read(kernel, action.action_id)).state
+
+
+async def test_what_is_below_one_of_many_is_cancelled_too(database: Database) -> None:
+    async def ship(context: Context) -> Any:
+        return await context.call("part", "work.read", {})
+
+    shop = family(ship)
+    async with (
+        open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel,
+        open_kernel(database.dsn, shop.app) as other,
+    ):
+        await put(kernel, "work.idempotent", {}, "k")
+        await dispatch(kernel)
+        await shop.began.wait()
+        while 2 > len(await states(other)):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await declare_dead(kernel)
+        await rescue(other.journal)
+        only = ActionQuery(capabilities=("work.idempotent",))
+        assert (1, 1) == total(await cancel_all(other, only))[:2]
+        assert "CANCELLED" == (await states(other))[1]
 
 
 async def test_what_runs_is_stopped_here_and_elsewhere(database: Database) -> None:

@@ -176,6 +176,24 @@ async def test_a_parent_that_waits_is_not_ended_before_its_children_are_asked(
             assert 0 == await connection.fetchval(unasked)
 
 
+async def test_a_cancel_reaches_what_is_below_one_that_waits_to_be_run_again(database: Database) -> None:
+    """Nobody runs the one between, who would hand it on."""
+    shop = tree(asyncio.Event())
+    async with (
+        open_kernel(database.dsn, shop, queue=QUEUE) as kernel,
+        open_kernel(database.dsn, shop, queue=QUEUE) as other,
+    ):
+        root = (await put(kernel, "tree.root", {})).action
+        await dispatch(kernel)
+        await called(kernel, root.action_id, 2)
+        await dispatch(kernel)
+        await called(kernel, root.action_id, 3)
+        await declare_dead(kernel)
+        await rescue(other.journal)
+        await cancel_action(other.engine, ALICE, root.action_id, "not needed")
+        assert 4 * ["CANCELLED"] == list((await family_states(other)).values())
+
+
 async def test_a_parent_cancelled_through_another_server_does_not_fail_by_its_cancelled_child(
     database: Database,
 ) -> None:

@@ -146,6 +146,41 @@ async def test_nothing_is_admitted_under_a_lease_that_is_lost(database: Database
         assert 0 == shop.effects
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "lease_id = gen_random_uuid()",
+        "state = 'AMBIGUOUS', effect = 'UNKNOWN', effect_unknown = true, reason = 'X'",
+        "cancel_requested_time = now()",
+    ],
+)
+async def test_what_its_parent_becomes_while_a_child_is_admitted_is_waited_for(
+    database: Database, change: str
+) -> None:
+    """Each of these alone, not committed yet: the child waits for it, and is then refused."""
+    may_call = asyncio.Event()
+
+    async def ship(context: Context) -> None:
+        await may_call.wait()
+        await context.call("charge", "work.unsafe", {})
+
+    shop = family(ship)
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+        parent = (await put(kernel, "work.idempotent", {}, "k")).action
+        await dispatch(kernel)
+        await shop.began.wait()
+        pool = kernel.journal.pool
+        async with pool.tx() as connection:
+            await connection.execute(f"update actions set {change} where action_id = $1", parent.action_id)
+            may_call.set()
+            stuck = False
+            while not stuck:
+                stuck = await connection.fetchval("select exists (select from pg_locks where not granted)")
+                assert [] == await children(kernel)
+        await until(lambda: 0 == len(kernel.engine.runs))
+        assert [] == await children(kernel)
+
+
 async def test_no_child_is_stored_once_its_parent_was_taken_away(database: Database) -> None:
     """However the two race: what the store has when the rescuer is done is all that there ever is."""
 

@@ -51,7 +51,7 @@ def shop(kind: str) -> App:
 async def ended(kernel: Kernel) -> list[tuple[str, str, int]]:
     async with kernel.journal.pool.connection() as connection:
         rows = await connection.fetch(
-            "select capability, state, count(*) from actions group by 1, 2 order by 1"
+            "select capability, state, count(*) from actions group by 1, 2 order by 1, 2"
         )
     return [tuple(row) for row in rows]
 
@@ -173,6 +173,41 @@ async def test_no_more_parents_wait_than_there_are_slots(database: Database) -> 
         assert [("shop.child", "SUCCEEDED", PARENTS), ("shop.parent", "SUCCEEDED", PARENTS)] == await ended(
             kernel
         )
+
+
+@pytest.mark.parametrize("concurrency_max", [None, 9])
+async def test_no_more_parents_wait_for_what_runs_elsewhere_than_there_are_slots(
+    database: Database, concurrency_max: int | None
+) -> None:
+    here, elsewhere = App("shop"), App("yard")
+    waiting = 0
+
+    @here.tool("shop.parent", "read", concurrency_max=concurrency_max)
+    async def parent(context: Context) -> Any:
+        nonlocal waiting
+        waiting += 1
+        return await context.call("child", "yard.child", {})
+
+    @elsewhere.tool("yard.child", "read")
+    async def child() -> str:
+        return "done"
+
+    queue = QueueSettings(poll_seconds=0.0, slots_max=2)
+    async with (
+        open_kernel(database.dsn, here, queue=queue) as kernel,
+        open_kernel(database.dsn, elsewhere, queue=queue) as other,
+    ):
+        for _ in range(PARENTS):
+            await put(kernel, "shop.parent", {})
+        assert kernel.dispatcher is not None
+        await kernel.dispatcher.run_once()
+        await until(lambda: 2 == waiting and not kernel.dispatcher.running)
+        await kernel.dispatcher.run_once()
+        assert [("shop.parent", "QUEUED", PARENTS - 2), ("shop.parent", "RUNNING", 2)] == [
+            row for row in await ended(kernel) if row[0] == "shop.parent"
+        ]
+        assert 2 == len(kernel.engine.runs)
+        await work_off(other)
 
 
 async def test_a_slot_is_counted_once_whatever_comes_first() -> None:

@@ -13,6 +13,7 @@ from placet.failure import Failure
 from placet_server.core.admission.dispatch import QueueSettings
 from placet_server.core.execution.pause import pause_queue, resume_queue
 from placet_server.core.kernel import Kernel
+from placet_server.core.publication.line import line_of
 from placet_server.core.publication.promote import promote
 from placet_server.core.recovery.redrive import list_queues
 from placet_server.core.recovery.rescue import close_unwanted
@@ -142,6 +143,21 @@ async def test_paused_resumed_and_paused_again_is_paused(database: Database) -> 
         await resume(kernel)
         await work_off(kernel)
         assert ["SUCCEEDED"] == await states(kernel)
+
+
+@pytest.mark.parametrize("concurrency_max", [None, 5])
+async def test_a_line_that_is_known_when_it_is_paused_is_not_begun(
+    database: Database, concurrency_max: int | None
+) -> None:
+    shop = Workshop(concurrency_max=concurrency_max)
+    async with open_kernel(database.dsn, shop.app, queue=QueueSettings(poll_seconds=60.0)) as kernel:
+        assert kernel.dispatcher is not None
+        await kernel.dispatcher.run_once()
+        waits = (await put(kernel, "work.unsafe", {}, "k", place=SLOW)).action
+        await pause(kernel)
+        await kernel.dispatcher.run_once([line_of(waits)])
+        assert ["QUEUED"] == await states(kernel)
+    assert [] == shop.attempts
 
 
 async def test_a_resend_does_not_run_what_is_paused(database: Database) -> None:

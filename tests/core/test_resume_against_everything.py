@@ -17,7 +17,12 @@ from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
 from placet_server.core.recovery.rescue import rescue
 from placet_server.model.action import Action, Submission
-from placet_server.model.ending_errors import CancelledByCaller, EffectAmbiguous, HandlerFailed
+from placet_server.model.ending_errors import (
+    CancelledByCaller,
+    EffectAmbiguous,
+    HandlerFailed,
+    RetryBudgetExhausted,
+)
 from placet_server.model.errors import Draining, NotFound, PlacetError, WaitExpired
 from placet_server.model.event import Event
 from placet_server.model.lifecycle import ActionState
@@ -34,6 +39,7 @@ from tests.core.kernels import (
     read,
     run,
     until,
+    work_off,
 )
 from tests.core.workshop import Workshop
 from tests.postgres import Database
@@ -131,22 +137,34 @@ async def put_anyway(kernel: Kernel) -> Action:
     return submitted.action
 
 
-ERRORS = {"FAILED": HandlerFailed, "CANCELLED": CancelledByCaller, "AMBIGUOUS": EffectAmbiguous}
+ERRORS = {
+    "FAILED": HandlerFailed,
+    "CANCELLED": CancelledByCaller,
+    "EXHAUSTED": RetryBudgetExhausted,
+    "AMBIGUOUS": EffectAmbiguous,
+}
 
 
 @pytest.mark.parametrize("state", ERRORS)
-async def test_what_ended_is_told_and_not_run_again(database: Database, shop: Workshop, state: str) -> None:
+async def test_what_ended_is_told_and_not_run_again(database: Database, state: str) -> None:
+    shop = Workshop(attempts_max=1)
+
     async def fail(_: Context) -> None:
         if state == "AMBIGUOUS":
             raise ConnectionError
-        raise Failure("declined", "permanent", effect="not_done")
+        raise Failure(
+            "declined", category="temporary" if state == "EXHAUSTED" else "permanent", effect="not_done"
+        )
 
     shop.script = fail
     error: type[PlacetError] = ERRORS[state]
-    async with open_kernel(database.dsn, shop.app) as kernel:
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
         if state == "CANCELLED":
             action_id = (await put(kernel, "work.unsafe", {}, "k")).action.action_id
             await cancel_action(kernel.engine, ALICE, action_id, "")
+        elif state == "EXHAUSTED":
+            action_id = (await put(kernel, "work.idempotent", {}, "k")).action.action_id
+            await work_off(kernel)
         else:
             with pytest.raises(PlacetError):
                 await run(kernel, "work.unsafe", {}, "k")

@@ -26,7 +26,7 @@ from placet_server.model.lifecycle import ActionState
 from placet_server.model.query import FeedFilter
 from placet_server.store import event, instance
 from placet_server.store.clock import FixedClock
-from placet_server.store.retention import lock_walk
+from placet_server.store.retention import SQL, lock_walk
 from tests.core.family import family
 from tests.core.kernels import (
     ALICE,
@@ -47,6 +47,15 @@ from tests.postgres import Database
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
+WALK = (
+    "lock_walk",
+    "note_walk",
+    "next_tenant",
+    "end_of_page",
+    "trim_lanes",
+    "delete_boots",
+    "delete_reports",
+)
 MONTH = Retention(ended=30 * DAY, dead_letter=90 * DAY)
 
 
@@ -237,6 +246,44 @@ async def test_a_redrive_and_the_cleaner_make_one_end(database: Database) -> Non
         assert sorted(changed) == (await places(kernel))["queue_ready"]
         assert sorted(changed) == sorted(str(row["action_id"]) for row in await rows(kernel, "actions"))
         assert changed == {str(row["action_id"]) for row in await rows(kernel, "events")}
+
+
+async def test_what_was_redriven_since_the_cleaner_chose_it_stays(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, clock = Workshop(attempts_max=1), FixedClock(START)
+
+    async def break_down(_: Any) -> None:
+        raise RuntimeError("broken")
+
+    async def one_attempt(_: Action) -> int:
+        return 1
+
+    shop.script = break_down
+    # The statement waits between its choice and its look under the lock.
+    query = SQL["delete_ended"]
+    choice = "where events - sequence <"
+    assert choice in query.sql
+    stops = query.sql.replace(
+        choice, "where pg_advisory_xact_lock_shared(7) is not null and events - sequence <"
+    )
+    stopping = {**{name: SQL[name] for name in WALK}, "delete_ended": replace(query, sql=stops)}
+    monkeypatch.setattr("placet_server.store.retention.SQL", stopping)
+    async with open_kernel(database.dsn, shop.app, clock=clock, queue=QUEUE) as kernel:
+        action = (await put(kernel, "work.read", {})).action
+        await work_off(kernel)
+        clock.advance(90 * DAY)
+        async with kernel.journal.pool.connection() as connection:
+            await connection.execute("select pg_advisory_lock(7)")
+            cleaning = asyncio.ensure_future(clean_all(kernel))
+            while not await connection.fetchval("select exists (select from pg_locks where not granted)"):
+                assert not cleaning.done()
+            command = RedriveCommand(action_ids=(action.action_id,))
+            (answer,) = await redrive(kernel.journal, ALICE, command, one_attempt)
+            await connection.execute("select pg_advisory_unlock(7)")
+        assert (True, 0) == (answer.changed, await cleaning)
+        assert ActionState.QUEUED is (await read(kernel, action.action_id)).state
+        assert [action.action_id] == (await places(kernel))["queue_ready"]
 
 
 async def test_a_child_is_kept_as_long_as_its_parent(database: Database) -> None:

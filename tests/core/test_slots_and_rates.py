@@ -28,6 +28,7 @@ from tests.core.kernels import (
     ALICE,
     EVE,
     QUEUE,
+    declare_dead,
     dispatch,
     open_kernel,
     put,
@@ -142,6 +143,16 @@ async def test_the_killed_holder_of_a_queue_that_runs_one_at_a_time_lets_it_move
         ended = [await read(two, action_id) for action_id in ids]
     assert 2 * [ActionState.SUCCEEDED] == [action.state for action in ended]
     assert [1, 2] == sorted(action.attempt for action in ended)
+
+
+async def test_a_dead_boot_begins_nothing_in_a_slot(database: Database) -> None:
+    shop = Workshop(concurrency_max=1)
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+        await put(kernel, "work.read", {}, "k")
+        await declare_dead(kernel)
+        assert kernel.dispatcher is not None
+        await kernel.dispatcher.run_once()
+        assert (["QUEUED"], 0) == (await states(kernel), await held(kernel))
 
 
 async def test_a_slot_just_taken_is_not_free_before_its_row_is_written(database: Database) -> None:
