@@ -444,8 +444,9 @@ async def test_an_earlier_attempt_that_was_lost_may_act_longer_than_the_last_one
         await asyncio.Event().wait()
 
     @app.lookup("slow.pay")
-    async def find() -> placet.NotCommitted:
-        return placet.NotCommitted(retryable=True)
+    async def find() -> NotCommitted:
+        # Of the last one it is known that it has ended.
+        return NotCommitted(retryable=True, not_running=True)
 
     async with (
         open_kernel(database.dsn, app, clock=clock) as first,
