@@ -30,6 +30,7 @@ START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.02
 LEASE_SECONDS = 1.0
+DRAIN_SECONDS = 2.0
 LOG_BYTES_MAX = 4000
 _PREFIXES = ("PLACET_", "OTEL_")
 # The provider is on loopback: a proxy of the environment must not see it.
@@ -142,6 +143,8 @@ class Stage:
                 "PLACET_PORT": str(self._port),
                 "PLACET_HEALTH_PORT": "0",
                 "PLACET_LEASE_SECONDS": str(LEASE_SECONDS),
+                # When the demo is killed Postgres goes, too: what runs then waits in vain for its end to be stored.
+                "PLACET_DRAIN_SECONDS": str(DRAIN_SECONDS),
                 "PLACET_LOG_LEVEL": "warning",
             }
         )
