@@ -27,7 +27,7 @@ from placet_server.kernel_setup import KernelOptions, OpenKernel, load_apps, ope
 from placet_server.rpc.announcement import Announcer
 from placet_server.rpc.catalog import CatalogServicer
 from placet_server.rpc.health import FeedProbe, HealthLooker, HealthPort, LoopPulse, StoreProbe
-from placet_server.rpc.identity.dev_token import stored_or_new_token, write_token_file
+from placet_server.rpc.identity.dev_token import dev_logins, write_token_files
 from placet_server.rpc.identity.setup import open_identity
 from placet_server.rpc.interceptor import Interceptor, Parts
 from placet_server.rpc.limit import Limiter
@@ -154,11 +154,11 @@ class PlacetServer:
         self._opened = await open_kernel(self._stack, self._config, self._options, release)
         self._count_queue_slots()
         self._count_connectors()
-        token = stored_or_new_token(self._config.token_file) if self._config.identity_dev else ""
+        logins = dev_logins(self._config)
         parts = Parts(
             telemetry=Observation(self._metrics, tracing).layer,
             limiter=self._limiter,
-            identity=await open_identity(self._config, token),
+            identity=await open_identity(self._config, logins),
             validation=Validation(),
             reader_stall_seconds=self._config.reader_stall_seconds,
         )
@@ -183,10 +183,8 @@ class PlacetServer:
         health = self._open_health()
         metrics_port = self._open_metrics_port()
         self.ports = Ports(main=self._rpc.port, health=health, metrics=metrics_port)
-        if self._config.identity_dev and self._report is None:
-            write_token_file(
-                self._config.token_file, token=token, target=self.target, health_target=self.health_target
-            )
+        if self._report is None:
+            write_token_files(logins, target=self.target, health_target=self.health_target)
 
     async def _try_store(self, feed: FeedProbe) -> None:
         await probe_store(self._opened.pool, self.kernel.boot_id)

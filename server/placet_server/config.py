@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,6 +13,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from placet_server.model.caller import CallerKind
 
 MIB = 2**20
+_WORD = "[a-z0-9][a-z0-9_.-]{0,63}"
+_PERSON = re.compile(rf"{_WORD}(:{_WORD}(\+{_WORD}){{0,15}})?")
 
 
 class ConfigRefused(Exception):
@@ -136,6 +139,11 @@ class Config(BaseSettings):
     # Identity: at least one of dev, JWT, mTLS.
     identity_dev: bool = Field(False, description="One token in token_file with every scope; loopback only.")
     token_file: Path = Field(Path(".placet/token"), description="Where identity_dev keeps its token.")
+    dev_people: Words = Field(
+        (),
+        description="More people of identity_dev, each name or name:role+role; the token of anna is in the file "
+        "called like token_file and then .anna.",
+    )
     dev_tenant: str = Field(
         "dev", description="Tenant of identity_dev.", pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$"
     )
@@ -163,10 +171,21 @@ class Config(BaseSettings):
     )
     jwt_kind: CallerKind = Field(CallerKind.USER, description="Kind of callers whose token does not say.")
     jwt_claim_roles: str = Field("roles", description="Claim with the roles.")
+    jwt_claim_groups: str = Field("groups", description="Claim with the groups.")
     jwt_claim_scopes: str = Field(
         "scope", description="Claim with the scopes; empty: every token has jwt_scopes."
     )
     jwt_scopes: Words = Field((), description="Scopes of every token when jwt_claim_scopes is empty.")
+    jwt_claim_delegation: str = Field(
+        "act",
+        description="Claim with who acts for the subject (RFC 8693): an object with jwt_claim_subject and "
+        "jwt_claim_kind, nested ten deep at most; empty: not read.",
+    )
+    jwt_claim_login_strength: str = Field("acr", description="Claim with the class of the login.")
+    jwt_claim_login_methods: str = Field("amr", description="Claim with the methods of the login (RFC 8176).")
+    jwt_claim_login_time: str = Field(
+        "auth_time", description="Claim with the time of the login, in seconds since the epoch."
+    )
     jwt_claim_credential: str = Field("", description="Claim with the handle of a provider credential.")
     jwt_claim_credential_issuer: str = Field("", description="Claim with that credential's issuer.")
     jwt_claim_credential_scopes: str = Field("", description="Claim with that credential's scopes.")
@@ -301,6 +320,7 @@ def _identity_problems(config: Config) -> list[str]:
             "nobody could be known here: set PLACET_JWT_ISSUER (with PLACET_JWT_AUDIENCE and PLACET_JWT_JWKS_URL "
             "or PLACET_JWT_JWKS_FILE), PLACET_IDENTITY_MTLS=true, or, on your own machine, PLACET_IDENTITY_DEV=true"
         )
+    problems += _dev_problems(config)
     if config.jwt_issuer:
         problems += _jwt_problems(config)
     if config.identity_mtls and not (config.tls_certificate_file and config.tls_client_ca_file):
@@ -308,6 +328,21 @@ def _identity_problems(config: Config) -> list[str]:
             "PLACET_IDENTITY_MTLS needs PLACET_TLS_CERTIFICATE_FILE, _PRIVATE_KEY_FILE and _CLIENT_CA_FILE"
         )
     return problems
+
+
+def _dev_problems(config: Config) -> list[str]:
+    if not config.dev_people:
+        return []
+    if not config.identity_dev:
+        return ["PLACET_DEV_PEOPLE needs PLACET_IDENTITY_DEV=true"]
+    names = [config.dev_subject, *(person.partition(":")[0] for person in config.dev_people)]
+    if len(set(names)) < len(names):
+        return ["PLACET_DEV_PEOPLE names somebody twice, or the developer"]
+    return [
+        f"PLACET_DEV_PEOPLE: {person!r} is not name or name:role+role, of lower-case letters, digits, _ . and -"
+        for person in config.dev_people
+        if not _PERSON.fullmatch(person)
+    ]
 
 
 def _jwt_problems(config: Config) -> list[str]:

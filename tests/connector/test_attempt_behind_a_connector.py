@@ -13,11 +13,12 @@ from placet.v1 import connector_service_pb2 as pb
 from placet.v1 import error_reason_pb2, outcome_pb2
 from placet_server.core.admission.execute import execute
 from placet_server.core.kernel import Kernel
+from placet_server.core.publication.lease import child_id
 from placet_server.model.connector_errors import ConnectorUnavailable
 from placet_server.model.ending_errors import EffectAmbiguous, HandlerFailed, OutputSchemaViolation
 from placet_server.model.lifecycle import ActionState
 from tests.connector.rogue import Rogue, Talk
-from tests.core.kernels import call_of, dispatch, only_action, output, run
+from tests.core.kernels import call_of, dispatch, only_action, output, read, run
 
 
 async def said(kernel: Kernel, action_id: str) -> list[str]:
@@ -194,6 +195,7 @@ async def test_child_is_called_and_answered_by_frames(kernel: Kernel, rogue: Rog
         await talk.accept()
         for number, capability in enumerate(("near.read", "near.gone"), start=1):
             call = pb.ChildCall(number=number, step=f"s{number}", capability=capability, input_json="{}")
+            call.scopes.CopyFrom(pb.ScopeLimit(scopes=["orders.read"]))
             await talk.say(child_call=call)
             assert "child_result" == await talk.hear()
             result = talk.heard.child_result
@@ -209,3 +211,8 @@ async def test_child_is_called_and_answered_by_frames(kernel: Kernel, rogue: Rog
     assert {"done": True} == output((await running).action)
     none, gone = "ERROR_REASON_UNSPECIFIED", "ERROR_REASON_CAPABILITY_NOT_FOUND"
     assert [(1, '"here"', none), (2, "", gone)] == heard
+    child = await read(kernel, child_id((await running).action.action_id, "s1"))
+    assert (("orders.read",), ("far.unsafe",)) == (
+        child.requester.scopes,
+        tuple(each.subject for each in child.requester.delegation),
+    )

@@ -59,7 +59,7 @@ def test_a_password_is_not_shown() -> None:
 
 async def test_keys_that_cannot_be_read_stop_the_start() -> None:
     with pytest.raises(ConfigRefused, match="keys"):
-        await open_identity(load_config(ephemeral=True, **JWT), "")
+        await open_identity(load_config(ephemeral=True, **JWT), [])
 
 
 def test_a_missing_tls_file_is_told_by_name(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from placet.v1 import action_pb2
 from placet.v1 import runtime_service_pb2 as pb
-from placet_server.model.caller import CallerKind, Credential
+from placet_server.model.caller import CallerKind, Credential, Delegate, Login
 from placet_server.rpc.identity import layer
 from placet_server.rpc.identity.claim import ClaimMapping
 from placet_server.rpc.identity.layer import Identity
@@ -59,6 +59,39 @@ async def test_a_good_token_says_who_calls(issuer: Issuer, jwks: Path) -> None:
     assert (("a", "b"), {"actions.read", "x"}, "jwt") == (caller.roles, caller.scopes, caller.identity_source)
 
 
+async def test_a_token_says_through_whom_and_how_strongly_somebody_is_there(
+    issuer: Issuer, jwks: Path
+) -> None:
+    act = {"sub": "clerk", "kind": "agent", "act": {"sub": "portal"}}
+    token = issuer.token(act=act, groups="b a", acr="urn:mfa", amr=["pwd", "otp"], auth_time=1_700_000_000)
+    caller = await caller_of(jwks, token)
+    delegates = (Delegate(subject="clerk", kind=CallerKind.AGENT), Delegate(subject="portal"))
+    assert (("a", "b"), delegates, False) == (caller.groups, caller.delegation, caller.is_person)
+    assert Login(strength="urn:mfa", methods=("otp", "pwd"), time_us=1_700_000_000_000_000) == caller.login
+    assert 10 == len((await caller_of(jwks, issuer.token(act=chain(10)))).delegation)
+    plain = await caller_of(jwks, issuer.token())
+    assert (None, (), True) == (plain.login, plain.delegation, plain.is_person)
+
+
+async def test_claims_are_read_by_the_names_that_the_operator_gave(issuer: Issuer, jwks: Path) -> None:
+    mapping = ClaimMapping(
+        subject="mail", groups="org.groups", delegation="through", login_strength="", login_time="since"
+    )
+    claims: dict[str, Any] = {
+        "mail": "a@b",
+        "org": {"groups": ["g"]},
+        "through": {"mail": "c@d"},
+        "acr": "1",
+        "since": 5,
+    }
+    caller = await caller_of(jwks, issuer.token(act={"sub": "nobody"}, **claims), mapping=mapping)
+    assert ("a@b", ("g",), (Delegate(subject="c@d"),)) == (caller.subject, caller.groups, caller.delegation)
+    assert Login(time_us=5_000_000) == caller.login
+    # Who acts is named as subjects are, or could not be told from them.
+    refused = await refused_with(jwks, issuer.token(mail="a@b", through={"sub": "c"}), mapping=mapping)
+    assert "UNAUTHENTICATED" == refused.reason
+
+
 def unsigned(token: str, header: dict[str, Any]) -> str:
     return ".".join((_encoded(json.dumps(header).encode()), token.split(".")[1], ""))
 
@@ -90,6 +123,10 @@ def without_key_id(issuer: Issuer) -> str:
     return jwt.encode({"sub": "alice"}, issuer.keys["k1"], "ES256")
 
 
+def chain(length: int) -> dict[str, Any] | None:
+    return {"sub": f"bot-{length}", "act": chain(length - 1)} if length else None
+
+
 FORGED: dict[str, Any] = {
     "expired": lambda i: i.token(exp=time.time() - 1),
     "no expiry": lambda i: i.token(exp=None),
@@ -118,6 +155,17 @@ FORGED: dict[str, Any] = {
     "roles that are no list": lambda i: i.token(roles={"admin": True}),
     "roles that are no texts": lambda i: i.token(roles=[1]),
     "too many scopes": lambda i: i.token(scope=" ".join(map(str, range(65)))),
+    "groups that are no list": lambda i: i.token(groups=7),
+    "a delegate that is no object": lambda i: i.token(act="bot"),
+    "a delegate without a subject": lambda i: i.token(act={"iss": "https://issuer.test"}),
+    "a delegate of an unknown kind": lambda i: i.token(act={"sub": "bot", "kind": "god"}),
+    "a delegate that is unreadable further down": lambda i: i.token(act={"sub": "bot", "act": []}),
+    "too many delegates": lambda i: i.token(act=chain(11)),
+    "a login that is no text": lambda i: i.token(acr=["mfa"]),
+    "methods of login that are no texts": lambda i: i.token(amr=[1]),
+    "a login at no time": lambda i: i.token(auth_time="yesterday"),
+    "a login at a time that is none": lambda i: i.token(auth_time=True),
+    "a login after the end of time": lambda i: i.token(auth_time=1e300),
     "unknown kind": lambda i: i.token(kind="god"),
     "garbage": lambda i: "garbage",
     "three empty parts": lambda i: "..",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from placet.batch import Submission
     from placet.client import Client
     from placet.connection import Tls
-    from placet.context import CallerInfo, Context, Json, SyncContext
+    from placet.context import CallerInfo, Context, DelegateInfo, Json, SyncContext
     from placet.contract import Credentials
     from placet.errors import PlacetError
     from placet.failure import CallFailed, CallOutcome, Cancelled, DeclarationError, Failure
@@ -39,6 +39,7 @@ _HOMES = {
     "Context": "context",
     "Credentials": "contract",
     "DeclarationError": "failure",
+    "DelegateInfo": "context",
     "Failure": "failure",
     "Json": "context",
     "LookupContext": "lookup",
@@ -68,6 +69,7 @@ __all__ = [
     "Context",
     "Credentials",
     "DeclarationError",
+    "DelegateInfo",
     "Failure",
     "Json",
     "LookupContext",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
@@ -12,14 +12,26 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DelegateInfo:
+    """Who acts for the caller's subject: somebody, or a capability that calls another one. `kind` as the caller's."""
+
+    subject: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallerInfo:
-    """Who asked, as the server established it; never from the payload. `kind` is "user", "service" or "agent"."""
+    """Who asked, as the server established it; never from the payload. `kind` is "user", "service" or "agent".
+    `delegation`: who acts for it, the nearest first.
+    """
 
     tenant: str
     subject: str
     kind: str
     roles: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
+    delegation: tuple[DelegateInfo, ...] = ()
 
 
 class Standing(ABC):
@@ -87,11 +99,13 @@ class Context(Standing):
         *,
         version: str = "",
         timeout: timedelta | float | None = None,
+        scopes: Iterable[str] | None = None,
     ) -> Json:
         """Run another capability as the step of that name of this action, in the requester's name, and return its
         output. The child waits in the queue of this action and is run by any server; it needs no key: the same step is
         the same child, also of a later attempt. `timeout` (seconds) is for one attempt of it, and never longer than
-        what this one has left.
+        what this one has left. The child acts for the requester as this action does, with this one's capability as one
+        more in between; `scopes`: with no scope but those of these that the requester has.
 
         A step is 1 to 64 letters, digits, "_", "." or "-". Raises `placet.CallFailed` unless the child succeeds.
         """
@@ -129,6 +143,7 @@ class SyncContext(Standing):
         *,
         version: str = "",
         timeout: timedelta | float | None = None,
+        scopes: Iterable[str] | None = None,
     ) -> Json:
         """See `Context.call`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -41,7 +41,13 @@ class Attempt(Protocol):
     async def progress(self, message: str, fraction: float | None) -> None: ...
 
     async def call(
-        self, step: str, capability: str, value: Json, version: str, timeout_seconds: float | None
+        self,
+        step: str,
+        capability: str,
+        value: Json,
+        version: str,
+        timeout_seconds: float | None,
+        scopes: frozenset[str] | None,
     ) -> Json: ...
 
 
@@ -85,8 +91,9 @@ class AsyncStanding(Context):
         *,
         version: str = "",
         timeout: timedelta | float | None = None,
+        scopes: Iterable[str] | None = None,
     ) -> Json:
-        return await self._attempt.call(step, capability, input, version, _seconds(timeout))
+        return await self._attempt.call(step, capability, input, version, _seconds(timeout), _scopes(scopes))
 
     async def wait_cancelled(self) -> None:
         await self._attempt.wait_stopped()
@@ -128,9 +135,10 @@ class ThreadStanding(SyncContext):
         *,
         version: str = "",
         timeout: timedelta | float | None = None,
+        scopes: Iterable[str] | None = None,
     ) -> Json:
-        seconds = _seconds(timeout)
-        return self._there_and_back(self._attempt.call(step, capability, input, version, seconds))
+        seconds, some = _seconds(timeout), _scopes(scopes)
+        return self._there_and_back(self._attempt.call(step, capability, input, version, seconds, some))
 
     def wait_cancelled(self, timeout: float | None = None) -> bool:
         return self.stopped.wait(timeout)
@@ -162,3 +170,9 @@ def guarded(function: Callable[[], T]) -> Callable[[], T]:
 
 def _seconds(timeout: timedelta | float | None) -> float | None:
     return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+
+
+def _scopes(scopes: Iterable[str] | None) -> frozenset[str] | None:
+    if isinstance(scopes, str):
+        raise ValueError(f"scopes are several, as in [{scopes!r}]")
+    return None if scopes is None else frozenset(scopes)

@@ -105,9 +105,14 @@ def show(
             say(f"  {line_of(event)}")
 
 
+def through_of(caller: dict[str, Any]) -> str:
+    """Who acts for it, the nearest first."""
+    return ", for ".join(delegate["subject"] for delegate in caller.get("delegation", ()))
+
+
 def print_action(found: dict[str, Any]) -> None:
     """An action's document, for people."""
-    outcome = found["outcome"] or {}
+    outcome, requester = found["outcome"] or {}, found["requester"] or {}
     facts = [
         ("action", found["action_id"]),
         ("capability", f"{found['capability']} {found['version']}"),
@@ -121,7 +126,8 @@ def print_action(found: dict[str, Any]) -> None:
         ("generation", str(found["generation"]) if found["generation"] > 1 else ""),
         ("queue", found["queue"] and f"{found['queue']}, priority {found['priority']}"),
         ("key", found["idempotency_key"]),
-        ("requester", (found["requester"] or {}).get("subject", "")),
+        ("requester", requester.get("subject", "")),
+        ("through", through_of(requester)),
         ("labels", ", ".join(f"{name}={value}" for name, value in found["labels"].items())),
         ("created", found["create_time"] or ""),
         ("not before", (found["ready_time"] or "") if found["state"] == "QUEUED" else ""),

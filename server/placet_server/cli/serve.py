@@ -62,11 +62,20 @@ def dev(
         ".placet"
     ),
     processes: Processes = None,
+    person: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:ROLE+ROLE]",
+            help="Somebody else to act as, with a token file of its own; may be given again.",
+        ),
+    ] = None,
     is_json: Json = False,
 ) -> int:
     """A server on this machine, durable in ./.placet.
 
     With an embedded Postgres, and a token file that the other commands find.
+
+    To try what needs several people, name them: PLACET_TOKEN_FILE=.placet/token.anna acts as anna.
 
     \b
     Examples:
@@ -74,6 +83,7 @@ def dev(
       placet dev --app shop:app
       placet dev --port 0 --data /tmp/shop
       placet dev --processes 2
+      placet dev --person anna:finance --person ben:finance+approver
     """
     apps = tuple(app or (SAMPLE_APP,))
     free_if_port_is = 0 if port == 0 else DEV_HEALTH_PORT
@@ -91,6 +101,8 @@ def dev(
         "reflection": True,
         "processes": processes or 1,
     }
+    if person:
+        fixed["dev_people"] = tuple(person)
     if "PLACET_LOG_LEVEL" not in os.environ:
         fixed["log_level"] = "warning"
     hint = SAMPLE_COMMAND if apps == (SAMPLE_APP,) else "placet capabilities"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from placet_server.cli.action import through_of
 from placet_server.cli.option import Json, Target
 from placet_server.cli.output import print_document, print_facts
 
@@ -31,7 +34,10 @@ def whoami(target: Target = None, is_json: Json = False) -> None:
             ("tenant", caller["tenant"]),
             ("kind", caller["kind"]),
             ("roles", ", ".join(caller["roles"])),
+            ("groups", ", ".join(caller["groups"])),
             ("scopes", ", ".join(caller["scopes"])),
+            ("through", through_of(caller)),
+            ("login", _login(caller["login"])),
             ("known by", answer["identity_source"]),
             ("may call", ", ".join(name.rpartition("/")[2] for name in answer["permitted_rpcs"])),
             ("server", f"Placet {server['version']}, boot {server['boot_id']}"),
@@ -40,3 +46,10 @@ def whoami(target: Target = None, is_json: Json = False) -> None:
             ("store time", server["store_time"] or ""),
         ]
     )
+
+
+def _login(login: dict[str, Any] | None) -> str:
+    if login is None:
+        return ""
+    how = " ".join(filter(None, (login["strength"], ", ".join(login["methods"]))))
+    return f"{how} at {login['time']}" if login["time"] else how

@@ -205,12 +205,15 @@ class Conversation:
         if frame.number != self._calls:
             raise Breach(f"child call {frame.number} instead of {self._calls}")
         timeout_seconds = seconds(frame.timeout) if frame.HasField("timeout") else None
-        check_call(frame.step, frame.capability, frame.version, timeout_seconds)
-        task = self._engine.supervisor.start(self._child(frame, timeout_seconds))
+        scopes = frozenset(frame.scopes.scopes) if frame.HasField("scopes") else None
+        check_call(frame.step, frame.capability, frame.version, timeout_seconds, scopes)
+        task = self._engine.supervisor.start(self._child(frame, timeout_seconds, scopes))
         self._children.add(task)
         task.add_done_callback(self._children.discard)
 
-    async def _child(self, frame: pb.ChildCall, timeout_seconds: float | None) -> None:
+    async def _child(
+        self, frame: pb.ChildCall, timeout_seconds: float | None, scopes: frozenset[str] | None
+    ) -> None:
         try:
             end = await self._attempt.child(
                 frame.step,
@@ -218,6 +221,7 @@ class Conversation:
                 frame.input_json,
                 version=frame.version,
                 timeout_seconds=timeout_seconds,
+                scopes=scopes,
             )
         except Cancelled:
             # The attempt may not go on, which the connector hears by a cancel, or by the end of the stream.

@@ -221,7 +221,12 @@ class RemoteHandler:
                 subject=caller.subject,
                 kind=CALLER_KIND[CallerKind(caller.kind.upper())],
                 roles=caller.roles,
+                groups=caller.groups,
                 scopes=caller.scopes,
+                delegation=[
+                    action_pb2.Delegate(subject=each.subject, kind=CALLER_KIND[CallerKind(each.kind.upper())])
+                    for each in caller.delegation
+                ],
             ),
             credential_handle=context.credential_handle or "",
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from placet_server.model.caller import Credential
+from placet_server.model.caller import Credential, Delegate, Login
 from placet_server.model.contract import Backoff
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.lifecycle import ActionState
@@ -64,7 +64,10 @@ class Requester:
     subject: str
     kind: str
     roles: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
+    delegation: tuple[Delegate, ...] = ()
+    login: Login | None = None
     credential: Credential | None = None
 
     def __hash__(self) -> int:

@@ -26,7 +26,7 @@ from placet_server.parent.metrics import ChildrenCollector
 from placet_server.parent.reservation import reserve
 from placet_server.parent.setting import child_environment
 from placet_server.rpc.health import HealthPort, LoopPulse
-from placet_server.rpc.identity.dev_token import stored_or_new_token, write_token_file
+from placet_server.rpc.identity.dev_token import dev_logins, write_token_files
 from placet_server.rpc.server import PortTaken
 from placet_server.rpc.transport import address_of
 from placet_server.store import instance
@@ -79,10 +79,7 @@ class Parent:
             self._open_metrics()
             target = address_of(self._config.host, port)
             health_target = address_of(self._config.health_host, health_port)
-            if self._config.identity_dev:
-                path = self._config.token_file
-                token = stored_or_new_token(path)
-                write_token_file(path, token=token, target=target, health_target=health_target)
+            write_token_files(dev_logins(self._config), target=target, health_target=health_target)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._ask)
             self._start_children(port)

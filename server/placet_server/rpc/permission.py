@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from placet_server.model.caller import Caller
+from placet_server.model.caller import EVERY_SCOPE, Caller
 from placet_server.model.errors import ScopeMissing
 
-# Grants everything; for development.
-EVERY_SCOPE = "*"
 # For looking beyond the own tenant.
 OPERATOR_SCOPE = "operator"
 # Where a request names a tenant: all of them.

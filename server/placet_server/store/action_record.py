@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from asyncpg import Record
 
 from placet_server.model import document
 from placet_server.model.action import Action, OnCallerGone, Requester
-from placet_server.model.caller import Credential
+from placet_server.model.caller import Credential, Delegate, Login
 from placet_server.model.contract import Backoff
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, FailureCategory
+
+Member = TypeVar("Member")
 
 # Three lookups for each row read: a dict takes a fifth of the time of an enum.
 _STATES = {state.value: state for state in ActionState}
@@ -92,19 +94,30 @@ def _requester(tenant: str, subject: str, document_text: str) -> Requester:
         subject=subject,
         kind=caller["kind"],
         roles=tuple(caller["roles"]),
+        groups=tuple(caller.get("groups", ())),
         scopes=tuple(caller["scopes"]),
-        credential=_credential(caller.get("credential")),
+        delegation=tuple(document.read(Delegate, each) for each in caller.get("delegation", ())),
+        login=_read(Login, caller.get("login")),
+        credential=_read(Credential, caller.get("credential")),
     )
 
 
-def credential_document(credential: Credential) -> dict[str, Any]:
-    """As it stands in the column `caller`, under "credential"."""
-    written: dict[str, Any] = document.written(credential)
-    return written
+def requester_document(requester: Requester) -> dict[str, Any]:
+    """As it stands in the column `caller`; tenant and subject have columns of their own. What is not known is left out,
+    as it is in rows of before it could be known.
+    """
+    told = {
+        "groups": requester.groups,
+        "delegation": [document.written(each) for each in requester.delegation],
+        "login": None if requester.login is None else document.written(requester.login),
+        "credential": None if requester.credential is None else document.written(requester.credential),
+    }
+    known = {name: value for name, value in told.items() if value}
+    return {"kind": requester.kind, "roles": requester.roles, "scopes": requester.scopes, **known}
 
 
-def _credential(stored: object) -> Credential | None:
-    return None if stored is None else document.read(Credential, stored)
+def _read(kind: type[Member], stored: object) -> Member | None:
+    return None if stored is None else document.read(kind, stored)
 
 
 def _text(value: object) -> str | None:

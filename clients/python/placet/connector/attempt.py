@@ -20,7 +20,7 @@ from typing import Any
 from placet.app import Tool
 from placet.connector import frame
 from placet.connector.outlet import Kind, Numbered, Outlet, Question
-from placet.context import CallerInfo, Json, Standing
+from placet.context import CallerInfo, DelegateInfo, Json, Standing
 from placet.failure import CallFailed, Cancelled, Failure
 from placet.standing import AsyncStanding, AttemptLost, ThreadStanding, guarded
 from placet.v1 import action_pb2, capability_pb2
@@ -201,10 +201,16 @@ class Attempt:
         await self._say(lambda number: pb.InvokeResponse(progress=_numbered(said, number)))
 
     async def call(
-        self, step: str, capability: str, value: Json, version: str, timeout_seconds: float | None
+        self,
+        step: str,
+        capability: str,
+        value: Json,
+        version: str,
+        timeout_seconds: float | None,
+        scopes: frozenset[str] | None,
     ) -> Json:
         """Another capability as a step of this attempt. Raises CallFailed, ValueError."""
-        said = frame.child_call(step, capability, value, version, timeout_seconds)
+        said = frame.child_call(step, capability, value, version, timeout_seconds, scopes)
         if self._stopped.is_set():
             raise Cancelled
         self._effects += 1
@@ -302,14 +308,21 @@ class Attempt:
 
 
 def caller_info(caller: action_pb2.Caller) -> CallerInfo:
-    kind = frame.word(action_pb2.CallerKind, caller.kind, "CALLER_KIND_").lower()
     return CallerInfo(
         tenant=caller.tenant,
         subject=caller.subject,
-        kind=kind,
+        kind=_kind(caller.kind),
         roles=tuple(caller.roles),
+        groups=tuple(caller.groups),
         scopes=tuple(caller.scopes),
+        delegation=tuple(
+            DelegateInfo(subject=each.subject, kind=_kind(each.kind)) for each in caller.delegation
+        ),
     )
+
+
+def _kind(kind: int) -> str:
+    return frame.word(action_pb2.CallerKind, kind, "CALLER_KIND_").lower()
 
 
 def _numbered(said: Any, number: int) -> Any:

@@ -21,6 +21,8 @@ MESSAGE_LENGTH_MAX = 4096
 PROGRESS_LENGTH_MAX = 1024
 RETRY_DELAY_SECONDS_MAX = 86_400.0
 DEPTH_MAX = 64
+SCOPES_MAX = 64
+SCOPE_LENGTH_MAX = 128
 
 UNDECLARED_ERROR = "undeclared_error"
 
@@ -87,7 +89,12 @@ def progress(message: str, fraction: float | None) -> pb.InvokeProgress:
 
 
 def child_call(
-    step: str, capability: str, value: Any, version: str, timeout_seconds: float | None
+    step: str,
+    capability: str,
+    value: Any,
+    version: str,
+    timeout_seconds: float | None,
+    scopes: frozenset[str] | None,
 ) -> pb.ChildCall:
     """Without its number. Raises ValueError: that is a mistake in the handler."""
     if not _STEP.fullmatch(step):
@@ -99,6 +106,12 @@ def child_call(
     said = pb.ChildCall(step=step, capability=capability, version=version, input_json=text)
     if timeout_seconds is not None:
         said.timeout.CopyFrom(duration(max(timeout_seconds, 1e-6)))
+    if scopes is not None:
+        if len(scopes) > SCOPES_MAX or any(not 0 < len(scope) <= SCOPE_LENGTH_MAX for scope in scopes):
+            raise ValueError(
+                f"at most {SCOPES_MAX} scopes, each of 1 to {SCOPE_LENGTH_MAX} characters, not {sorted(scopes)}"
+            )
+        said.scopes.CopyFrom(pb.ScopeLimit(scopes=sorted(scopes)))
     return said
 
 

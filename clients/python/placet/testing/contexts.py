@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypedDict, Unpack
@@ -112,6 +112,7 @@ class FakeContext(_Rehearsal, Context):
         *,
         version: str = "",
         timeout: timedelta | float | None = None,
+        scopes: Iterable[str] | None = None,
     ) -> Json:
         return self._called(step, capability, input)
 
@@ -154,6 +155,7 @@ class FakeSyncContext(_Rehearsal, SyncContext):
         *,
         version: str = "",
         timeout: timedelta | float | None = None,
+        scopes: Iterable[str] | None = None,
     ) -> Json:
         return self._called(step, capability, input)
 

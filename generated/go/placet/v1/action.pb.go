@@ -867,7 +867,14 @@ type Caller struct {
 	// From the token.
 	Roles []string `protobuf:"bytes,4,rep,name=roles,proto3" json:"roles,omitempty"`
 	// From the token.
-	Scopes        []string `protobuf:"bytes,5,rep,name=scopes,proto3" json:"scopes,omitempty"`
+	Scopes []string `protobuf:"bytes,5,rep,name=scopes,proto3" json:"scopes,omitempty"`
+	// From the token.
+	Groups []string `protobuf:"bytes,6,rep,name=groups,proto3" json:"groups,omitempty"`
+	// Who acts for the subject, the nearest first: those of the token, and before them the capabilities that have called others. Empty if the subject is
+	// there itself.
+	Delegation []*Delegate `protobuf:"bytes,7,rep,name=delegation,proto3" json:"delegation,omitempty"`
+	// How the subject proved who it is; unset if nothing says so.
+	Login         *Login `protobuf:"bytes,8,opt,name=login,proto3" json:"login,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -933,6 +940,146 @@ func (x *Caller) GetRoles() []string {
 func (x *Caller) GetScopes() []string {
 	if x != nil {
 		return x.Scopes
+	}
+	return nil
+}
+
+func (x *Caller) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *Caller) GetDelegation() []*Delegate {
+	if x != nil {
+		return x.Delegation
+	}
+	return nil
+}
+
+func (x *Caller) GetLogin() *Login {
+	if x != nil {
+		return x.Login
+	}
+	return nil
+}
+
+// Somebody who acts for a caller's subject.
+type Delegate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who, or the name of a capability.
+	Subject string `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
+	// What kind.
+	Kind          CallerKind `protobuf:"varint,2,opt,name=kind,proto3,enum=placet.v1.CallerKind" json:"kind,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delegate) Reset() {
+	*x = Delegate{}
+	mi := &file_placet_v1_action_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delegate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delegate) ProtoMessage() {}
+
+func (x *Delegate) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_action_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delegate.ProtoReflect.Descriptor instead.
+func (*Delegate) Descriptor() ([]byte, []int) {
+	return file_placet_v1_action_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Delegate) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Delegate) GetKind() CallerKind {
+	if x != nil {
+		return x.Kind
+	}
+	return CallerKind_CALLER_KIND_UNSPECIFIED
+}
+
+// How a caller's subject proved who it is, as the issuer of its token vouches for it.
+type Login struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The class of it: claim acr. "dev" for the tokens of `placet dev`, "mtls" for client certificates.
+	Strength string `protobuf:"bytes,1,opt,name=strength,proto3" json:"strength,omitempty"`
+	// The methods: claim amr (RFC 8176), for example "pwd", "otp", "hwk", "mfa".
+	Methods []string `protobuf:"bytes,2,rep,name=methods,proto3" json:"methods,omitempty"`
+	// When: claim auth_time.
+	Time          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Login) Reset() {
+	*x = Login{}
+	mi := &file_placet_v1_action_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Login) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Login) ProtoMessage() {}
+
+func (x *Login) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_action_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Login.ProtoReflect.Descriptor instead.
+func (*Login) Descriptor() ([]byte, []int) {
+	return file_placet_v1_action_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Login) GetStrength() string {
+	if x != nil {
+		return x.Strength
+	}
+	return ""
+}
+
+func (x *Login) GetMethods() []string {
+	if x != nil {
+		return x.Methods
+	}
+	return nil
+}
+
+func (x *Login) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
 	}
 	return nil
 }
@@ -1010,13 +1157,25 @@ const file_placet_v1_action_proto_rawDesc = "" +
 	"\tstep_path\x18% \x01(\tR\bstepPath\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x93\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x02\n" +
 	"\x06Caller\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12)\n" +
 	"\x04kind\x18\x03 \x01(\x0e2\x15.placet.v1.CallerKindR\x04kind\x12\x14\n" +
 	"\x05roles\x18\x04 \x03(\tR\x05roles\x12\x16\n" +
-	"\x06scopes\x18\x05 \x03(\tR\x06scopes*d\n" +
+	"\x06scopes\x18\x05 \x03(\tR\x06scopes\x12\x16\n" +
+	"\x06groups\x18\x06 \x03(\tR\x06groups\x123\n" +
+	"\n" +
+	"delegation\x18\a \x03(\v2\x13.placet.v1.DelegateR\n" +
+	"delegation\x12&\n" +
+	"\x05login\x18\b \x01(\v2\x10.placet.v1.LoginR\x05login\"O\n" +
+	"\bDelegate\x12\x18\n" +
+	"\asubject\x18\x01 \x01(\tR\asubject\x12)\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x15.placet.v1.CallerKindR\x04kind\"m\n" +
+	"\x05Login\x12\x1a\n" +
+	"\bstrength\x18\x01 \x01(\tR\bstrength\x12\x18\n" +
+	"\amethods\x18\x02 \x03(\tR\amethods\x12.\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time*d\n" +
 	"\fOnCallerGone\x12\x1e\n" +
 	"\x1aON_CALLER_GONE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ON_CALLER_GONE_CANCEL\x10\x01\x12\x19\n" +
@@ -1065,7 +1224,7 @@ func file_placet_v1_action_proto_rawDescGZIP() []byte {
 }
 
 var file_placet_v1_action_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_placet_v1_action_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_placet_v1_action_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_placet_v1_action_proto_goTypes = []any{
 	(OnCallerGone)(0),             // 0: placet.v1.OnCallerGone
 	(OnDuplicate)(0),              // 1: placet.v1.OnDuplicate
@@ -1077,36 +1236,42 @@ var file_placet_v1_action_proto_goTypes = []any{
 	(*InvocationOptions)(nil),     // 7: placet.v1.InvocationOptions
 	(*Action)(nil),                // 8: placet.v1.Action
 	(*Caller)(nil),                // 9: placet.v1.Caller
-	nil,                           // 10: placet.v1.InvocationOptions.LabelsEntry
-	nil,                           // 11: placet.v1.Action.LabelsEntry
-	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
-	(*Outcome)(nil),               // 13: placet.v1.Outcome
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*Delegate)(nil),              // 10: placet.v1.Delegate
+	(*Login)(nil),                 // 11: placet.v1.Login
+	nil,                           // 12: placet.v1.InvocationOptions.LabelsEntry
+	nil,                           // 13: placet.v1.Action.LabelsEntry
+	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
+	(*Outcome)(nil),               // 15: placet.v1.Outcome
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
 }
 var file_placet_v1_action_proto_depIdxs = []int32{
 	7,  // 0: placet.v1.Invocation.options:type_name -> placet.v1.InvocationOptions
-	12, // 1: placet.v1.InvocationOptions.timeout:type_name -> google.protobuf.Duration
+	14, // 1: placet.v1.InvocationOptions.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: placet.v1.InvocationOptions.on_caller_gone:type_name -> placet.v1.OnCallerGone
 	1,  // 3: placet.v1.InvocationOptions.on_duplicate:type_name -> placet.v1.OnDuplicate
 	2,  // 4: placet.v1.InvocationOptions.require_durability:type_name -> placet.v1.DurabilityClass
-	10, // 5: placet.v1.InvocationOptions.labels:type_name -> placet.v1.InvocationOptions.LabelsEntry
+	12, // 5: placet.v1.InvocationOptions.labels:type_name -> placet.v1.InvocationOptions.LabelsEntry
 	3,  // 6: placet.v1.Action.state:type_name -> placet.v1.ActionState
-	13, // 7: placet.v1.Action.outcome:type_name -> placet.v1.Outcome
+	15, // 7: placet.v1.Action.outcome:type_name -> placet.v1.Outcome
 	9,  // 8: placet.v1.Action.requester:type_name -> placet.v1.Caller
-	14, // 9: placet.v1.Action.create_time:type_name -> google.protobuf.Timestamp
-	14, // 10: placet.v1.Action.start_time:type_name -> google.protobuf.Timestamp
-	14, // 11: placet.v1.Action.settle_time:type_name -> google.protobuf.Timestamp
-	14, // 12: placet.v1.Action.ready_time:type_name -> google.protobuf.Timestamp
-	14, // 13: placet.v1.Action.deadline:type_name -> google.protobuf.Timestamp
-	14, // 14: placet.v1.Action.cancel_requested_time:type_name -> google.protobuf.Timestamp
-	11, // 15: placet.v1.Action.labels:type_name -> placet.v1.Action.LabelsEntry
+	16, // 9: placet.v1.Action.create_time:type_name -> google.protobuf.Timestamp
+	16, // 10: placet.v1.Action.start_time:type_name -> google.protobuf.Timestamp
+	16, // 11: placet.v1.Action.settle_time:type_name -> google.protobuf.Timestamp
+	16, // 12: placet.v1.Action.ready_time:type_name -> google.protobuf.Timestamp
+	16, // 13: placet.v1.Action.deadline:type_name -> google.protobuf.Timestamp
+	16, // 14: placet.v1.Action.cancel_requested_time:type_name -> google.protobuf.Timestamp
+	13, // 15: placet.v1.Action.labels:type_name -> placet.v1.Action.LabelsEntry
 	2,  // 16: placet.v1.Action.durability:type_name -> placet.v1.DurabilityClass
 	5,  // 17: placet.v1.Caller.kind:type_name -> placet.v1.CallerKind
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	10, // 18: placet.v1.Caller.delegation:type_name -> placet.v1.Delegate
+	11, // 19: placet.v1.Caller.login:type_name -> placet.v1.Login
+	5,  // 20: placet.v1.Delegate.kind:type_name -> placet.v1.CallerKind
+	16, // 21: placet.v1.Login.time:type_name -> google.protobuf.Timestamp
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_action_proto_init() }
@@ -1121,7 +1286,7 @@ func file_placet_v1_action_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_action_proto_rawDesc), len(file_placet_v1_action_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1183,7 +1183,9 @@ type ChildCall struct {
 	// Its input.
 	InputJson string `protobuf:"bytes,5,opt,name=input_json,json=inputJson,proto3" json:"input_json,omitempty"`
 	// Of one attempt of the child.
-	Timeout       *durationpb.Duration `protobuf:"bytes,6,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Timeout *durationpb.Duration `protobuf:"bytes,6,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// What the child may at most; unset: what this action may.
+	Scopes        *ScopeLimit `protobuf:"bytes,7,opt,name=scopes,proto3" json:"scopes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1260,6 +1262,59 @@ func (x *ChildCall) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *ChildCall) GetScopes() *ScopeLimit {
+	if x != nil {
+		return x.Scopes
+	}
+	return nil
+}
+
+// No scope but these, as far as the requester has them.
+type ScopeLimit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: none.
+	Scopes        []string `protobuf:"bytes,1,rep,name=scopes,proto3" json:"scopes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScopeLimit) Reset() {
+	*x = ScopeLimit{}
+	mi := &file_placet_v1_connector_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScopeLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScopeLimit) ProtoMessage() {}
+
+func (x *ScopeLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_connector_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScopeLimit.ProtoReflect.Descriptor instead.
+func (*ScopeLimit) Descriptor() ([]byte, []int) {
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ScopeLimit) GetScopes() []string {
+	if x != nil {
+		return x.Scopes
+	}
+	return nil
+}
+
 // How a child ended.
 type ChildResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1280,7 +1335,7 @@ type ChildResult struct {
 
 func (x *ChildResult) Reset() {
 	*x = ChildResult{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[15]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1347,7 @@ func (x *ChildResult) String() string {
 func (*ChildResult) ProtoMessage() {}
 
 func (x *ChildResult) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[15]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1360,7 @@ func (x *ChildResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildResult.ProtoReflect.Descriptor instead.
 func (*ChildResult) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{15}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ChildResult) GetNumber() int32 {
@@ -1374,7 +1429,7 @@ type SettleAck struct {
 
 func (x *SettleAck) Reset() {
 	*x = SettleAck{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[16]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1441,7 @@ func (x *SettleAck) String() string {
 func (*SettleAck) ProtoMessage() {}
 
 func (x *SettleAck) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[16]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1454,7 @@ func (x *SettleAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleAck.ProtoReflect.Descriptor instead.
 func (*SettleAck) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{16}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{17}
 }
 
 // The work is done.
@@ -1415,7 +1470,7 @@ type InvokeResult struct {
 
 func (x *InvokeResult) Reset() {
 	*x = InvokeResult{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[17]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1482,7 @@ func (x *InvokeResult) String() string {
 func (*InvokeResult) ProtoMessage() {}
 
 func (x *InvokeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[17]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1495,7 @@ func (x *InvokeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvokeResult.ProtoReflect.Descriptor instead.
 func (*InvokeResult) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{17}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *InvokeResult) GetOutputJson() string {
@@ -1476,7 +1531,7 @@ type InvokeFailure struct {
 
 func (x *InvokeFailure) Reset() {
 	*x = InvokeFailure{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[18]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1488,7 +1543,7 @@ func (x *InvokeFailure) String() string {
 func (*InvokeFailure) ProtoMessage() {}
 
 func (x *InvokeFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[18]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1501,7 +1556,7 @@ func (x *InvokeFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvokeFailure.ProtoReflect.Descriptor instead.
 func (*InvokeFailure) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{18}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *InvokeFailure) GetEffect() EffectState {
@@ -1570,7 +1625,7 @@ type LookupRequest struct {
 
 func (x *LookupRequest) Reset() {
 	*x = LookupRequest{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[19]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1637,7 @@ func (x *LookupRequest) String() string {
 func (*LookupRequest) ProtoMessage() {}
 
 func (x *LookupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[19]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1650,7 @@ func (x *LookupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupRequest.ProtoReflect.Descriptor instead.
 func (*LookupRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{19}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LookupRequest) GetActionId() string {
@@ -1695,7 +1750,7 @@ type LookupResponse struct {
 
 func (x *LookupResponse) Reset() {
 	*x = LookupResponse{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[20]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1762,7 @@ func (x *LookupResponse) String() string {
 func (*LookupResponse) ProtoMessage() {}
 
 func (x *LookupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[20]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1775,7 @@ func (x *LookupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupResponse.ProtoReflect.Descriptor instead.
 func (*LookupResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{20}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LookupResponse) GetFinding() isLookupResponse_Finding {
@@ -1820,7 +1875,7 @@ type NotCommitted struct {
 
 func (x *NotCommitted) Reset() {
 	*x = NotCommitted{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[21]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +1887,7 @@ func (x *NotCommitted) String() string {
 func (*NotCommitted) ProtoMessage() {}
 
 func (x *NotCommitted) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[21]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +1900,7 @@ func (x *NotCommitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotCommitted.ProtoReflect.Descriptor instead.
 func (*NotCommitted) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{21}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NotCommitted) GetRetryable() bool {
@@ -1878,7 +1933,7 @@ type StillRunning struct {
 
 func (x *StillRunning) Reset() {
 	*x = StillRunning{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[22]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +1945,7 @@ func (x *StillRunning) String() string {
 func (*StillRunning) ProtoMessage() {}
 
 func (x *StillRunning) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[22]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +1958,7 @@ func (x *StillRunning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StillRunning.ProtoReflect.Descriptor instead.
 func (*StillRunning) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{22}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{23}
 }
 
 // Neither is known.
@@ -1917,7 +1972,7 @@ type NotKnown struct {
 
 func (x *NotKnown) Reset() {
 	*x = NotKnown{}
-	mi := &file_placet_v1_connector_service_proto_msgTypes[23]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +1984,7 @@ func (x *NotKnown) String() string {
 func (*NotKnown) ProtoMessage() {}
 
 func (x *NotKnown) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_connector_service_proto_msgTypes[23]
+	mi := &file_placet_v1_connector_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +1997,7 @@ func (x *NotKnown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotKnown.ProtoReflect.Descriptor instead.
 func (*NotKnown) Descriptor() ([]byte, []int) {
-	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{23}
+	return file_placet_v1_connector_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NotKnown) GetMessage() string {
@@ -2038,7 +2093,7 @@ const file_placet_v1_connector_service_proto_rawDesc = "" +
 	"\t_fraction\"U\n" +
 	"\fInvokeCancel\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x12/\n" +
-	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\xc5\x01\n" +
+	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\xf4\x01\n" +
 	"\tChildCall\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\tR\x04step\x12\x1e\n" +
@@ -2048,7 +2103,11 @@ const file_placet_v1_connector_service_proto_rawDesc = "" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12\x1d\n" +
 	"\n" +
 	"input_json\x18\x05 \x01(\tR\tinputJson\x123\n" +
-	"\atimeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\x9f\x01\n" +
+	"\atimeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12-\n" +
+	"\x06scopes\x18\a \x01(\v2\x15.placet.v1.ScopeLimitR\x06scopes\"$\n" +
+	"\n" +
+	"ScopeLimit\x12\x16\n" +
+	"\x06scopes\x18\x01 \x03(\tR\x06scopes\"\x9f\x01\n" +
 	"\vChildResult\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x1b\n" +
 	"\taction_id\x18\x02 \x01(\tR\bactionId\x12!\n" +
@@ -2118,7 +2177,7 @@ func file_placet_v1_connector_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_connector_service_proto_rawDescData
 }
 
-var file_placet_v1_connector_service_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_placet_v1_connector_service_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_placet_v1_connector_service_proto_goTypes = []any{
 	(*DescribeRequest)(nil),     // 0: placet.v1.DescribeRequest
 	(*DescribeResponse)(nil),    // 1: placet.v1.DescribeResponse
@@ -2135,30 +2194,31 @@ var file_placet_v1_connector_service_proto_goTypes = []any{
 	(*InvokeProgress)(nil),      // 12: placet.v1.InvokeProgress
 	(*InvokeCancel)(nil),        // 13: placet.v1.InvokeCancel
 	(*ChildCall)(nil),           // 14: placet.v1.ChildCall
-	(*ChildResult)(nil),         // 15: placet.v1.ChildResult
-	(*SettleAck)(nil),           // 16: placet.v1.SettleAck
-	(*InvokeResult)(nil),        // 17: placet.v1.InvokeResult
-	(*InvokeFailure)(nil),       // 18: placet.v1.InvokeFailure
-	(*LookupRequest)(nil),       // 19: placet.v1.LookupRequest
-	(*LookupResponse)(nil),      // 20: placet.v1.LookupResponse
-	(*NotCommitted)(nil),        // 21: placet.v1.NotCommitted
-	(*StillRunning)(nil),        // 22: placet.v1.StillRunning
-	(*NotKnown)(nil),            // 23: placet.v1.NotKnown
-	nil,                         // 24: placet.v1.InvokeStart.TraceContextEntry
-	(*Manifest)(nil),            // 25: placet.v1.Manifest
-	(*durationpb.Duration)(nil), // 26: google.protobuf.Duration
-	(*Caller)(nil),              // 27: placet.v1.Caller
-	(*Outcome)(nil),             // 28: placet.v1.Outcome
-	(EffectState)(0),            // 29: placet.v1.EffectState
-	(FailureCategory)(0),        // 30: placet.v1.FailureCategory
+	(*ScopeLimit)(nil),          // 15: placet.v1.ScopeLimit
+	(*ChildResult)(nil),         // 16: placet.v1.ChildResult
+	(*SettleAck)(nil),           // 17: placet.v1.SettleAck
+	(*InvokeResult)(nil),        // 18: placet.v1.InvokeResult
+	(*InvokeFailure)(nil),       // 19: placet.v1.InvokeFailure
+	(*LookupRequest)(nil),       // 20: placet.v1.LookupRequest
+	(*LookupResponse)(nil),      // 21: placet.v1.LookupResponse
+	(*NotCommitted)(nil),        // 22: placet.v1.NotCommitted
+	(*StillRunning)(nil),        // 23: placet.v1.StillRunning
+	(*NotKnown)(nil),            // 24: placet.v1.NotKnown
+	nil,                         // 25: placet.v1.InvokeStart.TraceContextEntry
+	(*Manifest)(nil),            // 26: placet.v1.Manifest
+	(*durationpb.Duration)(nil), // 27: google.protobuf.Duration
+	(*Caller)(nil),              // 28: placet.v1.Caller
+	(*Outcome)(nil),             // 29: placet.v1.Outcome
+	(EffectState)(0),            // 30: placet.v1.EffectState
+	(FailureCategory)(0),        // 31: placet.v1.FailureCategory
 }
 var file_placet_v1_connector_service_proto_depIdxs = []int32{
-	25, // 0: placet.v1.DescribeResponse.manifest:type_name -> placet.v1.Manifest
+	26, // 0: placet.v1.DescribeResponse.manifest:type_name -> placet.v1.Manifest
 	4,  // 1: placet.v1.InvokeRequest.start:type_name -> placet.v1.InvokeStart
 	10, // 2: placet.v1.InvokeRequest.checkpoint_ack:type_name -> placet.v1.CheckpointAck
 	13, // 3: placet.v1.InvokeRequest.cancel:type_name -> placet.v1.InvokeCancel
-	15, // 4: placet.v1.InvokeRequest.child_result:type_name -> placet.v1.ChildResult
-	16, // 5: placet.v1.InvokeRequest.settle_ack:type_name -> placet.v1.SettleAck
+	16, // 4: placet.v1.InvokeRequest.child_result:type_name -> placet.v1.ChildResult
+	17, // 5: placet.v1.InvokeRequest.settle_ack:type_name -> placet.v1.SettleAck
 	8,  // 6: placet.v1.InvokeRequest.effect_ack:type_name -> placet.v1.EffectAck
 	6,  // 7: placet.v1.InvokeRequest.proceed:type_name -> placet.v1.InvokeProceed
 	5,  // 8: placet.v1.InvokeResponse.accepted:type_name -> placet.v1.InvokeAccepted
@@ -2166,34 +2226,35 @@ var file_placet_v1_connector_service_proto_depIdxs = []int32{
 	11, // 10: placet.v1.InvokeResponse.chunk:type_name -> placet.v1.InvokeChunk
 	12, // 11: placet.v1.InvokeResponse.progress:type_name -> placet.v1.InvokeProgress
 	14, // 12: placet.v1.InvokeResponse.child_call:type_name -> placet.v1.ChildCall
-	17, // 13: placet.v1.InvokeResponse.result:type_name -> placet.v1.InvokeResult
-	18, // 14: placet.v1.InvokeResponse.failure:type_name -> placet.v1.InvokeFailure
+	18, // 13: placet.v1.InvokeResponse.result:type_name -> placet.v1.InvokeResult
+	19, // 14: placet.v1.InvokeResponse.failure:type_name -> placet.v1.InvokeFailure
 	7,  // 15: placet.v1.InvokeResponse.effect_mark:type_name -> placet.v1.EffectMark
-	26, // 16: placet.v1.InvokeStart.time_left:type_name -> google.protobuf.Duration
-	27, // 17: placet.v1.InvokeStart.caller:type_name -> placet.v1.Caller
-	24, // 18: placet.v1.InvokeStart.trace_context:type_name -> placet.v1.InvokeStart.TraceContextEntry
-	26, // 19: placet.v1.InvokeCancel.grace:type_name -> google.protobuf.Duration
-	26, // 20: placet.v1.ChildCall.timeout:type_name -> google.protobuf.Duration
-	28, // 21: placet.v1.ChildResult.outcome:type_name -> placet.v1.Outcome
-	29, // 22: placet.v1.InvokeFailure.effect:type_name -> placet.v1.EffectState
-	30, // 23: placet.v1.InvokeFailure.category:type_name -> placet.v1.FailureCategory
-	26, // 24: placet.v1.InvokeFailure.retry_delay:type_name -> google.protobuf.Duration
-	27, // 25: placet.v1.LookupRequest.caller:type_name -> placet.v1.Caller
-	17, // 26: placet.v1.LookupResponse.committed:type_name -> placet.v1.InvokeResult
-	21, // 27: placet.v1.LookupResponse.not_committed:type_name -> placet.v1.NotCommitted
-	22, // 28: placet.v1.LookupResponse.still_running:type_name -> placet.v1.StillRunning
-	23, // 29: placet.v1.LookupResponse.not_known:type_name -> placet.v1.NotKnown
-	0,  // 30: placet.v1.ConnectorService.Describe:input_type -> placet.v1.DescribeRequest
-	2,  // 31: placet.v1.ConnectorService.Invoke:input_type -> placet.v1.InvokeRequest
-	19, // 32: placet.v1.ConnectorService.Lookup:input_type -> placet.v1.LookupRequest
-	1,  // 33: placet.v1.ConnectorService.Describe:output_type -> placet.v1.DescribeResponse
-	3,  // 34: placet.v1.ConnectorService.Invoke:output_type -> placet.v1.InvokeResponse
-	20, // 35: placet.v1.ConnectorService.Lookup:output_type -> placet.v1.LookupResponse
-	33, // [33:36] is the sub-list for method output_type
-	30, // [30:33] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	27, // 16: placet.v1.InvokeStart.time_left:type_name -> google.protobuf.Duration
+	28, // 17: placet.v1.InvokeStart.caller:type_name -> placet.v1.Caller
+	25, // 18: placet.v1.InvokeStart.trace_context:type_name -> placet.v1.InvokeStart.TraceContextEntry
+	27, // 19: placet.v1.InvokeCancel.grace:type_name -> google.protobuf.Duration
+	27, // 20: placet.v1.ChildCall.timeout:type_name -> google.protobuf.Duration
+	15, // 21: placet.v1.ChildCall.scopes:type_name -> placet.v1.ScopeLimit
+	29, // 22: placet.v1.ChildResult.outcome:type_name -> placet.v1.Outcome
+	30, // 23: placet.v1.InvokeFailure.effect:type_name -> placet.v1.EffectState
+	31, // 24: placet.v1.InvokeFailure.category:type_name -> placet.v1.FailureCategory
+	27, // 25: placet.v1.InvokeFailure.retry_delay:type_name -> google.protobuf.Duration
+	28, // 26: placet.v1.LookupRequest.caller:type_name -> placet.v1.Caller
+	18, // 27: placet.v1.LookupResponse.committed:type_name -> placet.v1.InvokeResult
+	22, // 28: placet.v1.LookupResponse.not_committed:type_name -> placet.v1.NotCommitted
+	23, // 29: placet.v1.LookupResponse.still_running:type_name -> placet.v1.StillRunning
+	24, // 30: placet.v1.LookupResponse.not_known:type_name -> placet.v1.NotKnown
+	0,  // 31: placet.v1.ConnectorService.Describe:input_type -> placet.v1.DescribeRequest
+	2,  // 32: placet.v1.ConnectorService.Invoke:input_type -> placet.v1.InvokeRequest
+	20, // 33: placet.v1.ConnectorService.Lookup:input_type -> placet.v1.LookupRequest
+	1,  // 34: placet.v1.ConnectorService.Describe:output_type -> placet.v1.DescribeResponse
+	3,  // 35: placet.v1.ConnectorService.Invoke:output_type -> placet.v1.InvokeResponse
+	21, // 36: placet.v1.ConnectorService.Lookup:output_type -> placet.v1.LookupResponse
+	34, // [34:37] is the sub-list for method output_type
+	31, // [31:34] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_connector_service_proto_init() }
@@ -2229,11 +2290,11 @@ func file_placet_v1_connector_service_proto_init() {
 		(*InvokeChunk_Binary)(nil),
 	}
 	file_placet_v1_connector_service_proto_msgTypes[12].OneofWrappers = []any{}
-	file_placet_v1_connector_service_proto_msgTypes[15].OneofWrappers = []any{
+	file_placet_v1_connector_service_proto_msgTypes[16].OneofWrappers = []any{
 		(*ChildResult_OutputJson)(nil),
 		(*ChildResult_Outcome)(nil),
 	}
-	file_placet_v1_connector_service_proto_msgTypes[20].OneofWrappers = []any{
+	file_placet_v1_connector_service_proto_msgTypes[21].OneofWrappers = []any{
 		(*LookupResponse_Committed)(nil),
 		(*LookupResponse_NotCommitted)(nil),
 		(*LookupResponse_StillRunning)(nil),
@@ -2245,7 +2306,7 @@ func file_placet_v1_connector_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_connector_service_proto_rawDesc), len(file_placet_v1_connector_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -499,6 +499,9 @@ class Caller(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     ROLES_FIELD_NUMBER: _builtins.int
     SCOPES_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    DELEGATION_FIELD_NUMBER: _builtins.int
+    LOGIN_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Owner of everything the caller can see."""
     subject: _builtins.str
@@ -513,6 +516,20 @@ class Caller(_message.Message):
     def scopes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """From the token."""
 
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """From the token."""
+
+    @_builtins.property
+    def delegation(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delegate]:
+        """Who acts for the subject, the nearest first: those of the token, and before them the capabilities that have called others. Empty if the subject is
+        there itself.
+        """
+
+    @_builtins.property
+    def login(self) -> Global___Login:
+        """How the subject proved who it is; unset if nothing says so."""
+
     def __init__(
         self,
         *,
@@ -521,11 +538,74 @@ class Caller(_message.Message):
         kind: Global___CallerKind.ValueType = ...,
         roles: _abc.Iterable[_builtins.str] | None = ...,
         scopes: _abc.Iterable[_builtins.str] | None = ...,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
+        delegation: _abc.Iterable[Global___Delegate] | None = ...,
+        login: Global___Login | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["login", b"login"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "roles", b"roles", "scopes", b"scopes", "subject", b"subject", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delegation", b"delegation", "groups", b"groups", "kind", b"kind", "login", b"login", "roles", b"roles", "scopes", b"scopes", "subject", b"subject", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Caller: _TypeAlias = Caller  # noqa: Y015
+
+@_typing.final
+class Delegate(_message.Message):
+    """Somebody who acts for a caller's subject."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    """Who, or the name of a capability."""
+    kind: Global___CallerKind.ValueType
+    """What kind."""
+    def __init__(
+        self,
+        *,
+        subject: _builtins.str = ...,
+        kind: Global___CallerKind.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Delegate: _TypeAlias = Delegate  # noqa: Y015
+
+@_typing.final
+class Login(_message.Message):
+    """How a caller's subject proved who it is, as the issuer of its token vouches for it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STRENGTH_FIELD_NUMBER: _builtins.int
+    METHODS_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    strength: _builtins.str
+    """The class of it: claim acr. "dev" for the tokens of `placet dev`, "mtls" for client certificates."""
+    @_builtins.property
+    def methods(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The methods: claim amr (RFC 8176), for example "pwd", "otp", "hwk", "mfa"."""
+
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """When: claim auth_time."""
+
+    def __init__(
+        self,
+        *,
+        strength: _builtins.str = ...,
+        methods: _abc.Iterable[_builtins.str] | None = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["methods", b"methods", "strength", b"strength", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Login: _TypeAlias = Login  # noqa: Y015

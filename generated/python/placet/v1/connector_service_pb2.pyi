@@ -548,6 +548,7 @@ class ChildCall(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     INPUT_JSON_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
+    SCOPES_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Of this stream, from 1."""
     step: _builtins.str
@@ -562,6 +563,10 @@ class ChildCall(_message.Message):
     def timeout(self) -> _duration_pb2.Duration:
         """Of one attempt of the child."""
 
+    @_builtins.property
+    def scopes(self) -> Global___ScopeLimit:
+        """What the child may at most; unset: what this action may."""
+
     def __init__(
         self,
         *,
@@ -571,14 +576,39 @@ class ChildCall(_message.Message):
         version: _builtins.str = ...,
         input_json: _builtins.str = ...,
         timeout: _duration_pb2.Duration | None = ...,
+        scopes: Global___ScopeLimit | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scopes", b"scopes", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "input_json", b"input_json", "number", b"number", "step", b"step", "timeout", b"timeout", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "input_json", b"input_json", "number", b"number", "scopes", b"scopes", "step", b"step", "timeout", b"timeout", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ChildCall: _TypeAlias = ChildCall  # noqa: Y015
+
+@_typing.final
+class ScopeLimit(_message.Message):
+    """No scope but these, as far as the requester has them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def scopes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Empty: none."""
+
+    def __init__(
+        self,
+        *,
+        scopes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scopes", b"scopes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScopeLimit: _TypeAlias = ScopeLimit  # noqa: Y015
 
 @_typing.final
 class ChildResult(_message.Message):

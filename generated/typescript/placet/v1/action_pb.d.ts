@@ -381,6 +381,28 @@ export declare type Caller = Message<"placet.v1.Caller"> & {
    * @generated from field: repeated string scopes = 5;
    */
   scopes: string[];
+
+  /**
+   * From the token.
+   *
+   * @generated from field: repeated string groups = 6;
+   */
+  groups: string[];
+
+  /**
+   * Who acts for the subject, the nearest first: those of the token, and before them the capabilities that have called others. Empty if the subject is
+   * there itself.
+   *
+   * @generated from field: repeated placet.v1.Delegate delegation = 7;
+   */
+  delegation: Delegate[];
+
+  /**
+   * How the subject proved who it is; unset if nothing says so.
+   *
+   * @generated from field: placet.v1.Login login = 8;
+   */
+  login?: Login | undefined;
 };
 
 /**
@@ -388,6 +410,67 @@ export declare type Caller = Message<"placet.v1.Caller"> & {
  * Use `create(CallerSchema)` to create a new message.
  */
 export declare const CallerSchema: GenMessage<Caller>;
+
+/**
+ * Somebody who acts for a caller's subject.
+ *
+ * @generated from message placet.v1.Delegate
+ */
+export declare type Delegate = Message<"placet.v1.Delegate"> & {
+  /**
+   * Who, or the name of a capability.
+   *
+   * @generated from field: string subject = 1;
+   */
+  subject: string;
+
+  /**
+   * What kind.
+   *
+   * @generated from field: placet.v1.CallerKind kind = 2;
+   */
+  kind: CallerKind;
+};
+
+/**
+ * Describes the message placet.v1.Delegate.
+ * Use `create(DelegateSchema)` to create a new message.
+ */
+export declare const DelegateSchema: GenMessage<Delegate>;
+
+/**
+ * How a caller's subject proved who it is, as the issuer of its token vouches for it.
+ *
+ * @generated from message placet.v1.Login
+ */
+export declare type Login = Message<"placet.v1.Login"> & {
+  /**
+   * The class of it: claim acr. "dev" for the tokens of `placet dev`, "mtls" for client certificates.
+   *
+   * @generated from field: string strength = 1;
+   */
+  strength: string;
+
+  /**
+   * The methods: claim amr (RFC 8176), for example "pwd", "otp", "hwk", "mfa".
+   *
+   * @generated from field: repeated string methods = 2;
+   */
+  methods: string[];
+
+  /**
+   * When: claim auth_time.
+   *
+   * @generated from field: google.protobuf.Timestamp time = 3;
+   */
+  time?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message placet.v1.Login.
+ * Use `create(LoginSchema)` to create a new message.
+ */
+export declare const LoginSchema: GenMessage<Login>;
 
 /**
  * What becomes of the work when the caller is gone. The deadline of the call always ends the caller's waiting, a little early, so that

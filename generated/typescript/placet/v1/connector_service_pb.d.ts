@@ -628,6 +628,13 @@ export declare type ChildCall = Message<"placet.v1.ChildCall"> & {
    * @generated from field: google.protobuf.Duration timeout = 6;
    */
   timeout?: Duration | undefined;
+
+  /**
+   * What the child may at most; unset: what this action may.
+   *
+   * @generated from field: placet.v1.ScopeLimit scopes = 7;
+   */
+  scopes?: ScopeLimit | undefined;
 };
 
 /**
@@ -635,6 +642,26 @@ export declare type ChildCall = Message<"placet.v1.ChildCall"> & {
  * Use `create(ChildCallSchema)` to create a new message.
  */
 export declare const ChildCallSchema: GenMessage<ChildCall>;
+
+/**
+ * No scope but these, as far as the requester has them.
+ *
+ * @generated from message placet.v1.ScopeLimit
+ */
+export declare type ScopeLimit = Message<"placet.v1.ScopeLimit"> & {
+  /**
+   * Empty: none.
+   *
+   * @generated from field: repeated string scopes = 1;
+   */
+  scopes: string[];
+};
+
+/**
+ * Describes the message placet.v1.ScopeLimit.
+ * Use `create(ScopeLimitSchema)` to create a new message.
+ */
+export declare const ScopeLimitSchema: GenMessage<ScopeLimit>;
 
 /**
  * How a child ended.

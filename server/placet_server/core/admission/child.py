@@ -1,9 +1,10 @@
 """The use case that a handler starts: an action that is a step of another one.
 
-A child passes the gates that every action passes, in the name of its parent's requester, and needs no key: parent, step
-and try are its id, so that the same step is the same child, whoever runs the parent when. It is admitted only under its
-parent's lease, in the statement that writes it. From there it is work like any other that was submitted: its retries
-are the server's, any server runs it, and what becomes of its parent changes nothing about it, but for a cancel.
+A child passes the gates that every action passes, in the name of its parent's requester, though never with more than
+that one may (`model/caller.py: attenuated`), and needs no key: parent, step and try are its id, so that the same step
+is the same child, whoever runs the parent when. It is admitted only under its parent's lease, in the statement that
+writes it. From there it is work like any other that was submitted: its retries are the server's, any server runs it,
+and what becomes of its parent changes nothing about it, but for a cancel.
 
 Which child a step is. The newest try, if it may have done something or may still do it: it succeeded, is open, is
 ambiguous, or has failed with its effect done. If it has ended without an effect, that is the answer, too; but not for a
@@ -33,6 +34,7 @@ from placet_server.model.action import (
     OnCallerGone,
     Submission,
 )
+from placet_server.model.caller import attenuated
 from placet_server.model.child_errors import ChildLimit, JournalMismatch
 from placet_server.model.errors import ContractViolation, PlacetError, StoreUnavailable
 from placet_server.model.json_text import canonicalize
@@ -72,6 +74,7 @@ class Children:
         version: str,
         input_json: str,
         timeout_seconds: float | None,
+        scopes: frozenset[str] | None,
     ) -> Action:
         """See `ChildAdmitter.call`."""
         invocation = Invocation(
@@ -81,7 +84,8 @@ class Children:
             timeout_seconds=timeout_seconds,
             on_caller_gone=OnCallerGone.DETACH,
         )
-        call = Call(caller=attempt.run.work.caller, invocation=invocation)
+        caller = attenuated(attempt.run.work.caller, attempt.action.capability, scopes)
+        call = Call(caller=caller, invocation=invocation)
         try:
             digest = canonicalize(input_json, bytes_max=INPUT_BYTES_MAX).digest.hex()
             return await self._answer(_Step(attempt, step, call, digest))

@@ -15,7 +15,7 @@ from placet_server.model.caller import Caller
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store import action as actions
-from placet_server.store.action_record import credential_document
+from placet_server.store.action_record import requester_document
 from placet_server.store.batch_item import Admission, Written
 from placet_server.store.instance import is_alive
 
@@ -143,24 +143,24 @@ class _CallerPart(NamedTuple):
 
 @lru_cache(CALLERS_MAX)
 def _of(caller: Caller) -> _CallerPart:
-    scopes = sorted(caller.scopes)
-    document: dict[str, Any] = {"kind": caller.kind.value, "roles": caller.roles, "scopes": scopes}
-    if caller.credential is not None:
-        document["credential"] = credential_document(caller.credential)
+    requester = Requester(
+        tenant=caller.tenant,
+        subject=caller.subject,
+        kind=caller.kind.value,
+        roles=caller.roles,
+        groups=caller.groups,
+        scopes=tuple(sorted(caller.scopes)),
+        delegation=caller.delegation,
+        login=caller.login,
+        credential=caller.credential,
+    )
     return _CallerPart(
         columns={
             "tenant": caller.tenant,
             "subject": caller.subject,
-            "caller": orjson.dumps(document).decode(),
+            "caller": orjson.dumps(requester_document(requester)).decode(),
         },
-        requester=Requester(
-            tenant=caller.tenant,
-            subject=caller.subject,
-            kind=caller.kind.value,
-            roles=caller.roles,
-            scopes=tuple(scopes),
-            credential=caller.credential,
-        ),
+        requester=requester,
     )
 
 

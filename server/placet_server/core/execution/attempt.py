@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from placet.context import CallerInfo, Json, Standing
+from placet.context import CallerInfo, DelegateInfo, Json, Standing
 from placet.failure import CallFailed, Cancelled
 from placet.standing import AsyncStanding, AttemptLost
 from placet_server.core.execution.child import UNSTORABLE, Calls, ChildEnd, Holding, check_call, told
@@ -137,11 +137,19 @@ class Attempt:
             self._note_begun()
 
     async def call(
-        self, step: str, capability: str, value: Json, version: str, timeout_seconds: float | None
+        self,
+        step: str,
+        capability: str,
+        value: Json,
+        version: str,
+        timeout_seconds: float | None,
+        scopes: frozenset[str] | None,
     ) -> Json:
         """Raises CallFailed unless the child succeeds, and what `canonicalize_value` and `child` raise."""
         text = canonicalize_value(value, bytes_max=INPUT_BYTES_MAX, field="input_json").text
-        end = await self.child(step, capability, text, version=version, timeout_seconds=timeout_seconds)
+        end = await self.child(
+            step, capability, text, version=version, timeout_seconds=timeout_seconds, scopes=scopes
+        )
         if end.output_json is None:
             raise CallFailed(told(end.outcome))
         output: Json = json.loads(end.output_json)
@@ -155,16 +163,17 @@ class Attempt:
         *,
         version: str = "",
         timeout_seconds: float | None = None,
+        scopes: frozenset[str] | None = None,
     ) -> ChildEnd:
         """Runs another capability as a step of this action, and waits for its end. A refusal is an end.
 
-        Raises ValueError for a step or a timeout that cannot be, and Cancelled if this attempt may not go on.
+        Raises ValueError for a step, a timeout or a scope that cannot be, and Cancelled if this attempt may not go on.
         """
-        check_call(step, capability, version, timeout_seconds)
+        check_call(step, capability, version, timeout_seconds, scopes)
         self.check_wanted()
         if self._calls is None:
             self._calls = Calls(self, self._engine.children, self._holdings())
-        end = await self._calls.call(step, capability, version, input_json, timeout_seconds)
+        end = await self._calls.call(step, capability, version, input_json, timeout_seconds, scopes)
         # Stopped meanwhile, it may not have back what it lent.
         self.check_wanted()
         return end
@@ -290,5 +299,9 @@ def caller_info(caller: Caller) -> CallerInfo:
         subject=caller.subject,
         kind=caller.kind.value.lower(),
         roles=caller.roles,
+        groups=caller.groups,
         scopes=tuple(sorted(caller.scopes)),
+        delegation=tuple(
+            DelegateInfo(subject=each.subject, kind=each.kind.value.lower()) for each in caller.delegation
+        ),
     )

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 # "#" is kept for the tries of a step.
 STEP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+SCOPES_MAX = 64
+SCOPE_LENGTH_MAX = 128
 CHILDREN_MAX = 1000
 AT_ONCE_MAX = 64
 
@@ -41,6 +43,7 @@ class ChildAdmitter(Protocol):
         version: str,
         input_json: str,
         timeout_seconds: float | None,
+        scopes: frozenset[str] | None,
     ) -> Action:
         """The child, terminal or ambiguous. Called again, also by a later attempt, a step is the same child.
 
@@ -78,7 +81,13 @@ class Calls:
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def call(
-        self, step: str, capability: str, version: str, input_json: str, timeout_seconds: float | None
+        self,
+        step: str,
+        capability: str,
+        version: str,
+        input_json: str,
+        timeout_seconds: float | None,
+        scopes: frozenset[str] | None,
     ) -> ChildEnd:
         """A refusal is an end. Raises Cancelled."""
         self._count += 1
@@ -89,7 +98,7 @@ class Calls:
             async with self._lending, self._at_once:
                 end = end_of(
                     await self._children.call(
-                        self._attempt, step, capability, version, input_json, timeout_seconds
+                        self._attempt, step, capability, version, input_json, timeout_seconds, scopes
                     )
                 )
         except PlacetError as error:
@@ -127,14 +136,27 @@ class Lending:
                 await self._lent.pop().take_back()
 
 
-def check_call(step: str, capability: str, version: str, timeout_seconds: float | None) -> None:
+def check_call(
+    step: str,
+    capability: str,
+    version: str,
+    timeout_seconds: float | None,
+    scopes: frozenset[str] | None = None,
+) -> None:
     """Raises ValueError: that is a mistake in the handler."""
     if not STEP.fullmatch(step):
         raise ValueError(f"a step is 1 to 64 of letters, digits, '_', '.' and '-', not {step!r}")
     if UNSTORABLE.search(capability) or UNSTORABLE.search(version):
         raise ValueError("a capability or its version has a NUL or a lone surrogate")
+    if scopes is not None and not _are_scopes(scopes):
+        raise ValueError(f"at most {SCOPES_MAX} scopes, each of 1 to {SCOPE_LENGTH_MAX} characters")
     if timeout_seconds is not None and not 0 < timeout_seconds < math.inf:
         raise ValueError(f"a timeout is more than 0 seconds, and finite, not {timeout_seconds}")
+
+
+def _are_scopes(scopes: frozenset[str]) -> bool:
+    short = len(scopes) <= SCOPES_MAX and all(0 < len(scope) <= SCOPE_LENGTH_MAX for scope in scopes)
+    return short and not any(map(UNSTORABLE.search, scopes))
 
 
 def end_of(child: Action) -> ChildEnd:

@@ -1,4 +1,7 @@
-"""The token of `placet dev`: made by the server, kept in a file that only its owner reads, good on loopback alone."""
+"""The tokens of `placet dev`: made by the server, each in a file that only its owner reads, good on loopback alone.
+
+One of the developer; and one more for each person that the configuration names, so that what needs several people can
+be tried on one machine."""
 
 from __future__ import annotations
 
@@ -7,29 +10,73 @@ import json
 import os
 import secrets
 import stat
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from placet_server.model.caller import Caller
+from placet_server.config import Config
+from placet_server.model.caller import EVERY_SCOPE, Caller, Login
 from placet_server.rpc.identity.source import Known
-from placet_server.rpc.permission import EVERY_SCOPE
 
 TOKEN_BYTES = 32
 _FILE_MODE = 0o600
 
 
-class DevToken:
-    """One token, one caller with every scope."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevLogin:
+    """Who is known by the token in a file."""
 
-    def __init__(self, token: str, *, tenant: str, subject: str) -> None:
-        self.token = token
-        self._expected = token.encode()
-        caller = Caller(
-            tenant=tenant, subject=subject, scopes=frozenset({EVERY_SCOPE}), identity_source="dev_token"
-        )
-        self._known = Known(caller=caller, expire_time=None)
+    path: Path
+    token: str
+    caller: Caller
+
+
+class DevTokens:
+    """Each is one caller with every scope."""
+
+    def __init__(self, logins: Sequence[DevLogin]) -> None:
+        self._known = [
+            (login.token.encode(), Known(caller=login.caller, expire_time=None)) for login in logins
+        ]
 
     async def establish(self, token: str) -> Known | None:
-        return self._known if hmac.compare_digest(token.encode(), self._expected) else None
+        given = token.encode()
+        return next((known for own, known in self._known if hmac.compare_digest(given, own)), None)
+
+
+def dev_logins(config: Config) -> list[DevLogin]:
+    """The developer's and those of dev_people, with the tokens of their files or new ones; none without identity_dev.
+
+    They have logged in now, as far as anybody can say."""
+    if not config.identity_dev:
+        return []
+    login = Login(strength="dev", time_us=time.time_ns() // 1000)
+    file = config.token_file
+    people = [(file, config.dev_subject, "")]
+    for person in config.dev_people:
+        subject, _, roles = person.partition(":")
+        people.append((file.with_name(f"{file.name}.{subject}"), subject, roles))
+    return [
+        DevLogin(
+            path=path,
+            token=stored_or_new_token(path),
+            caller=Caller(
+                tenant=config.dev_tenant,
+                subject=subject,
+                roles=tuple(sorted(filter(None, roles.split("+")))),
+                scopes=frozenset({EVERY_SCOPE}),
+                login=login,
+                identity_source="dev_token",
+            ),
+        )
+        for path, subject, roles in people
+    ]
+
+
+def write_token_files(logins: Sequence[DevLogin], *, target: str, health_target: str) -> None:
+    for login in logins:
+        write_token_file(login.path, token=login.token, target=target, health_target=health_target)
 
 
 def stored_or_new_token(path: Path) -> str:

@@ -9,9 +9,12 @@ from urllib.parse import unquote, urlsplit
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from placet_server.model.caller import Caller, CallerKind
+from placet_server.model.caller import Caller, CallerKind, Login
 from placet_server.model.errors import Unauthenticated
 from placet_server.rpc.identity.source import Known, check_subject, check_tenant
+
+# What a certificate shows is that its owner has the key ("pop" of RFC 8176), not when somebody unlocked it.
+_LOGIN = Login(strength="mtls", methods=("pop",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class MtlsCertificates:
             subject=check_subject(subject),
             kind=self._rule.kind,
             scopes=self._rule.scopes,
+            login=_LOGIN,
             identity_source="mtls",
         )
         return Known(caller=caller, expire_time=read.not_valid_after_utc.timestamp())

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from placet_server.config import Config, ConfigRefused
-from placet_server.rpc.identity.dev_token import DevToken
+from placet_server.rpc.identity.dev_token import DevLogin, DevTokens
 from placet_server.rpc.identity.layer import Identity
 from placet_server.rpc.identity.source import CertificateSource, TokenSource
 
 
-async def open_identity(config: Config, dev_token: str) -> Identity:
-    """`dev_token` counts only with identity_dev. Raises ConfigRefused if the issuer's keys cannot be read."""
-    tokens: list[TokenSource] = []
-    # First: it knows its own token, and a JWT source takes every token for its own.
-    if config.identity_dev:
-        tokens.append(DevToken(dev_token, tenant=config.dev_tenant, subject=config.dev_subject))
+async def open_identity(config: Config, logins: Sequence[DevLogin]) -> Identity:
+    """Raises ConfigRefused if the issuer's keys cannot be read."""
+    # First: it knows its own tokens, and a JWT source takes every token for its own.
+    tokens: list[TokenSource] = [DevTokens(logins)] if logins else []
     if config.jwt_issuer:
         tokens.append(await _jwt_tokens(config))
     return Identity(tokens, _certificates(config) if config.identity_mtls else None)
@@ -31,8 +31,13 @@ async def _jwt_tokens(config: Config) -> TokenSource:
         kind=config.jwt_claim_kind,
         kind_default=config.jwt_kind,
         roles=config.jwt_claim_roles,
+        groups=config.jwt_claim_groups,
         scopes=config.jwt_claim_scopes,
         scopes_default=config.jwt_scopes,
+        delegation=config.jwt_claim_delegation,
+        login_strength=config.jwt_claim_login_strength,
+        login_methods=config.jwt_claim_login_methods,
+        login_time=config.jwt_claim_login_time,
         credential_handle=config.jwt_claim_credential,
         credential_issuer=config.jwt_claim_credential_issuer,
         credential_scopes=config.jwt_claim_credential_scopes,
