@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from placet.status import _BY_REASON as EXCEPTIONS
 from placet_server.config import Config
-from placet_server.model import child_errors, connector_errors, ending_errors, errors
+from placet_server.model import child_errors, connector_errors, ending_errors, errors, policy_errors
 from placet_server.telemetry.metric import Metrics
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,6 +57,9 @@ ADVICE = {
     "MANIFEST_REFUSED": Advice(
         NOTHING, "NEVER", "Run `placet app check`, or admit with `validate_only`, to see every problem."
     ),
+    "POLICY_SET_REFUSED": Advice(
+        NOTHING, "NEVER", "Validate the set: every problem is told, with what to do."
+    ),
     "SCOPE_MISSING": Advice(NOTHING, "NEVER", "Ask whoever issues your token for the scope."),
     "UNKNOWN_METHOD": Advice(NOTHING, "NEVER", "The server is older than your stubs; compare the versions."),
     "CAPABILITY_NOT_FOUND": Advice(
@@ -72,6 +75,11 @@ ADVICE = {
     ),
     "CREDENTIAL_MISMATCH": Advice(
         NOTHING, "NEVER", "`problem` is missing, expired, wrong_issuer or missing_scope: get such a token."
+    ),
+    "POLICY_REFUSED": Advice(
+        NOTHING,
+        "NEVER",
+        "`policies` decided, and `problem` says how; ask whoever admits them.",
     ),
     "DURABILITY_UNAVAILABLE": Advice(NOTHING, "NEVER", "Call a server that keeps more, or require less."),
     "IDEMPOTENCY_CONFLICT": Advice(
@@ -181,7 +189,7 @@ def reasons() -> list[Reason]:
 
 def classes() -> dict[str, type[errors.PlacetError]]:
     """The server's exception class of each reason."""
-    modules = (errors, ending_errors, child_errors, connector_errors)
+    modules = (errors, ending_errors, child_errors, connector_errors, policy_errors)
     members = [each for module in modules for each in vars(module).values()]
     found = [each for each in members if isinstance(each, type) and issubclass(each, errors.PlacetError)]
     return {each.reason: each for each in found if each is not errors.PlacetError}

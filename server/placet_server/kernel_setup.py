@@ -25,6 +25,8 @@ from placet_server.connector.setup import open_routes, open_signer
 from placet_server.core.admission.catalog import Catalog
 from placet_server.core.admission.child import Children
 from placet_server.core.admission.dispatch import ANSWER_SECONDS, Dispatcher, QueueSettings
+from placet_server.core.admission.policy import PolicyGate
+from placet_server.core.decision.policy import Policies
 from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.core.execution.threads import HandlerThreads
@@ -235,8 +237,15 @@ def _kernel(
         observer=options.observer,
     )
     relay.is_here = lambda action_id: engine.runs.get(action_id) is not None
-    catalog = Catalog(pool, handlers=handlers, clock=options.clock)
-    kernel = Kernel(catalog=catalog, engine=engine, durability=durability, lease_seconds=config.lease_seconds)
+    policies = Policies(pool)
+    kernel = Kernel(
+        catalog=Catalog(pool, handlers=handlers, clock=options.clock),
+        policies=policies,
+        policy_gate=PolicyGate(policies, journal),
+        engine=engine,
+        durability=durability,
+        lease_seconds=config.lease_seconds,
+    )
     engine.children = Children(kernel)
     return kernel
 

@@ -18,7 +18,9 @@ from placet_server.core.admission.child import Children
 from placet_server.core.admission.dispatch import ANSWER_SECONDS, Dispatcher, QueueSettings
 from placet_server.core.admission.execute import Executed, execute
 from placet_server.core.admission.pipeline import Call
+from placet_server.core.admission.policy import PolicyGate
 from placet_server.core.admission.submit import Submitted, submit
+from placet_server.core.decision.policy import Policies
 from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.core.execution.threads import HandlerThreads
@@ -101,7 +103,7 @@ async def open_kernel(
         await instance.register(connection, boot, now=clock.now())
     await catalog.admit_local(manifest_of(app.manifest()))
     writing = [engine.supervisor.start(each.run()) for each in (writer, journal.lanes)]
-    kernel = Kernel(catalog=catalog, engine=engine, durability=DURABILITY, lease_seconds=lease_seconds)
+    kernel = _kernel_of(engine, catalog, lease_seconds)
     engine.children = Children(kernel)
     claims = Pool(
         dsn,
@@ -122,6 +124,18 @@ async def open_kernel(
         threads.close()
         await claims.close()
         await pool.close()
+
+
+def _kernel_of(engine: Engine, catalog: Catalog, lease_seconds: float) -> Kernel:
+    policies = Policies(engine.journal.pool)
+    return Kernel(
+        catalog=catalog,
+        policies=policies,
+        policy_gate=PolicyGate(policies, engine.journal),
+        engine=engine,
+        durability=DURABILITY,
+        lease_seconds=lease_seconds,
+    )
 
 
 def call_of(

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from placet_server.core.admission.catalog import Catalog
+from placet_server.core.admission.policy import PolicyGate
+from placet_server.core.decision.policy import Policies
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.judgement import StopCause
 from placet_server.core.publication.journal import Journal
@@ -27,6 +29,8 @@ class Kernel:
     `may_declare_dead`: this process has seen the store answer for a whole lease."""
 
     catalog: Catalog
+    policies: Policies
+    policy_gate: PolicyGate
     engine: Engine
     durability: Durability
     lease_seconds: float

@@ -139,6 +139,8 @@ class Action:
     parent_id: str | None = None
     root_id: str | None = None
     step_path: str = ""
+    # Hex; None: admitted before there were policies.
+    verdict_digest: str | None = None
 
     @property
     def is_submitted(self) -> bool:

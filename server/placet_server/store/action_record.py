@@ -82,6 +82,7 @@ def read_action(record: Record) -> Action:
         parent_id=_text(record["parent_id"]),
         root_id=_text(record["root_id"]),
         step_path=record["step_path"],
+        verdict_digest=record["verdict_digest"],
     )
 
 

@@ -28,6 +28,7 @@ class NewAction(TypedDict):
     effect_marked: bool
     effect_key_ttl_seconds: float | None
     attempts_max: int
+    verdict_digest: str | None
 
 
 class Admission(NewAction):

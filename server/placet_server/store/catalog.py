@@ -224,6 +224,17 @@ async def list_capabilities(
     return [_stored(dict(row)) for row in await connection.fetch(LIST_CAPABILITIES.sql, *arguments)]
 
 
+async def list_for_policies(
+    connection: Connection, tenant: str, *, after: tuple[str, str, str], count_max: int
+) -> list[StoredCapability]:
+    """By owner, name and version: what policies of a tenant can be about, and '-' is about everybody's."""
+    query = _SQL["list_for_policies"]
+    arguments = query.arguments(
+        tenant=tenant, after_tenant=after[0], after_name=after[1], after_version=after[2], count_max=count_max
+    )
+    return [_stored(dict(row)) for row in await connection.fetch(query.sql, *arguments)]
+
+
 def _stored(row: dict[str, object]) -> StoredCapability:
     document = canonicalize(str(row["document"]), bytes_max=MANIFEST_BYTES_MAX).value
     digest = row["contract_digest"]

@@ -163,7 +163,8 @@ CREATE TABLE public.actions (
     generation integer,
     parent_id uuid,
     root_id uuid,
-    step_path text
+    step_path text,
+    verdict_digest bytea
 )
 WITH (fillfactor='70', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0.05', autovacuum_analyze_scale_factor='0.05');
 
@@ -220,7 +221,8 @@ CREATE VIEW public.action_summaries AS
     COALESCE(generation, 1) AS generation,
     parent_id,
     root_id,
-    COALESCE(step_path, ''::text) AS step_path
+    COALESCE(step_path, ''::text) AS step_path,
+    encode(verdict_digest, 'hex'::text) AS verdict_digest
    FROM public.actions;
 
 CREATE VIEW public.action_records AS
@@ -277,6 +279,7 @@ CREATE VIEW public.action_records AS
     s.parent_id,
     s.root_id,
     s.step_path,
+    s.verdict_digest,
     a.input,
     a.output
    FROM (public.action_summaries s
@@ -404,6 +407,32 @@ CREATE TABLE public.manifests (
     CONSTRAINT manifests_version_check CHECK ((length(version) <= 32))
 );
 
+CREATE TABLE public.policy_refusals (
+    tenant text NOT NULL,
+    refusal_id uuid NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    capability text NOT NULL,
+    version text NOT NULL,
+    subject text NOT NULL,
+    caller text NOT NULL,
+    input_digest bytea NOT NULL,
+    parent text NOT NULL,
+    verdict text NOT NULL
+);
+
+CREATE TABLE public.policy_sets (
+    tenant text NOT NULL,
+    revision bigint NOT NULL,
+    digest bytea NOT NULL,
+    document text NOT NULL,
+    name text NOT NULL,
+    policy_count integer NOT NULL,
+    admitted_by text NOT NULL,
+    restores bigint,
+    create_time timestamp with time zone NOT NULL,
+    CONSTRAINT policy_sets_revision_check CHECK ((revision >= 1))
+);
+
 CREATE TABLE public.queue_counts (
     minute timestamp with time zone NOT NULL,
     queue text NOT NULL,
@@ -520,6 +549,12 @@ CREATE TABLE public.slots (
 )
 WITH (fillfactor='50', autovacuum_vacuum_threshold='200', autovacuum_vacuum_scale_factor='0.1');
 
+CREATE TABLE public.verdicts (
+    tenant text NOT NULL,
+    digest bytea NOT NULL,
+    document text NOT NULL
+);
+
 ALTER TABLE ONLY public.actions
     ADD CONSTRAINT actions_pkey PRIMARY KEY (tenant, action_id);
 
@@ -552,6 +587,12 @@ ALTER TABLE ONLY public.lineage
 
 ALTER TABLE ONLY public.manifests
     ADD CONSTRAINT manifests_pkey PRIMARY KEY (tenant, name);
+
+ALTER TABLE ONLY public.policy_refusals
+    ADD CONSTRAINT policy_refusals_pkey PRIMARY KEY (tenant, refusal_id);
+
+ALTER TABLE ONLY public.policy_sets
+    ADD CONSTRAINT policy_sets_pkey PRIMARY KEY (tenant, revision);
 
 ALTER TABLE ONLY public.queue_counts
     ADD CONSTRAINT queue_counts_pkey PRIMARY KEY (minute, queue, tenant, boot_id);
@@ -588,6 +629,9 @@ ALTER TABLE ONLY public.signing_keys
 
 ALTER TABLE ONLY public.slots
     ADD CONSTRAINT slots_pkey PRIMARY KEY (capability, tenant, number);
+
+ALTER TABLE ONLY public.verdicts
+    ADD CONSTRAINT verdicts_pkey PRIMARY KEY (tenant, digest);
 
 CREATE INDEX actions_ambiguous ON public.actions USING btree (tenant, action_id) WHERE (state = 'AMBIGUOUS'::text);
 

@@ -55,6 +55,8 @@ const (
 	ErrorReason_ERROR_REASON_SCOPE_MISSING ErrorReason = 11
 	// UNIMPLEMENTED. {"method": "/placet.v1.RuntimeService/Nope"}
 	ErrorReason_ERROR_REASON_UNKNOWN_METHOD ErrorReason = 12
+	// INVALID_ARGUMENT. The policy set has problems; BadRequest names up to 16, ValidatePolicySet returns all. {"name": "payments", "problems": "3"}
+	ErrorReason_ERROR_REASON_POLICY_SET_REFUSED ErrorReason = 13
 	// NOT_FOUND. {"capability": "payments.refund", "version": "7"}
 	ErrorReason_ERROR_REASON_CAPABILITY_NOT_FOUND ErrorReason = 20
 	// FAILED_PRECONDITION. The contract is known, but no handler of this server serves it. {"capability": "payments.refund", "version": "1"}
@@ -67,6 +69,9 @@ const (
 	ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REQUIRED ErrorReason = 24
 	// PERMISSION_DENIED. The contract asks for a credential that the caller does not carry. {"capability": "payments.refund", "problem": "missing_scope"}
 	ErrorReason_ERROR_REASON_CREDENTIAL_MISMATCH ErrorReason = 25
+	// PERMISSION_DENIED. The policies in force do not let it happen; problem is forbidden, not_permitted, not_evaluated or not_readable.
+	// {"capability": "payments.refund", "policies": "no-night-refunds", "problem": "forbidden", "refusal_id": "0199b0c0-…"}
+	ErrorReason_ERROR_REASON_POLICY_REFUSED ErrorReason = 26
 	// FAILED_PRECONDITION. {"required": "SHARED", "actual": "EPHEMERAL"}
 	ErrorReason_ERROR_REASON_DURABILITY_UNAVAILABLE ErrorReason = 27
 	// ALREADY_EXISTS. The key is live with other input. {"capability": "payments.refund", "action_id": "0199b0c0-…"}
@@ -127,12 +132,14 @@ var (
 		10:  "ERROR_REASON_MANIFEST_REFUSED",
 		11:  "ERROR_REASON_SCOPE_MISSING",
 		12:  "ERROR_REASON_UNKNOWN_METHOD",
+		13:  "ERROR_REASON_POLICY_SET_REFUSED",
 		20:  "ERROR_REASON_CAPABILITY_NOT_FOUND",
 		21:  "ERROR_REASON_HANDLER_NOT_FOUND",
 		22:  "ERROR_REASON_INPUT_SCHEMA_VIOLATION",
 		23:  "ERROR_REASON_CONTRACT_VIOLATION",
 		24:  "ERROR_REASON_IDEMPOTENCY_KEY_REQUIRED",
 		25:  "ERROR_REASON_CREDENTIAL_MISMATCH",
+		26:  "ERROR_REASON_POLICY_REFUSED",
 		27:  "ERROR_REASON_DURABILITY_UNAVAILABLE",
 		28:  "ERROR_REASON_IDEMPOTENCY_CONFLICT",
 		60:  "ERROR_REASON_HANDLER_FAILED",
@@ -167,12 +174,14 @@ var (
 		"ERROR_REASON_MANIFEST_REFUSED":         10,
 		"ERROR_REASON_SCOPE_MISSING":            11,
 		"ERROR_REASON_UNKNOWN_METHOD":           12,
+		"ERROR_REASON_POLICY_SET_REFUSED":       13,
 		"ERROR_REASON_CAPABILITY_NOT_FOUND":     20,
 		"ERROR_REASON_HANDLER_NOT_FOUND":        21,
 		"ERROR_REASON_INPUT_SCHEMA_VIOLATION":   22,
 		"ERROR_REASON_CONTRACT_VIOLATION":       23,
 		"ERROR_REASON_IDEMPOTENCY_KEY_REQUIRED": 24,
 		"ERROR_REASON_CREDENTIAL_MISMATCH":      25,
+		"ERROR_REASON_POLICY_REFUSED":           26,
 		"ERROR_REASON_DURABILITY_UNAVAILABLE":   27,
 		"ERROR_REASON_IDEMPOTENCY_CONFLICT":     28,
 		"ERROR_REASON_HANDLER_FAILED":           60,
@@ -227,7 +236,7 @@ var File_placet_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xad\n" +
+	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xf3\n" +
 	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
@@ -242,13 +251,15 @@ const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\x1dERROR_REASON_MANIFEST_REFUSED\x10\n" +
 	"\x12\x1e\n" +
 	"\x1aERROR_REASON_SCOPE_MISSING\x10\v\x12\x1f\n" +
-	"\x1bERROR_REASON_UNKNOWN_METHOD\x10\f\x12%\n" +
+	"\x1bERROR_REASON_UNKNOWN_METHOD\x10\f\x12#\n" +
+	"\x1fERROR_REASON_POLICY_SET_REFUSED\x10\r\x12%\n" +
 	"!ERROR_REASON_CAPABILITY_NOT_FOUND\x10\x14\x12\"\n" +
 	"\x1eERROR_REASON_HANDLER_NOT_FOUND\x10\x15\x12'\n" +
 	"#ERROR_REASON_INPUT_SCHEMA_VIOLATION\x10\x16\x12#\n" +
 	"\x1fERROR_REASON_CONTRACT_VIOLATION\x10\x17\x12)\n" +
 	"%ERROR_REASON_IDEMPOTENCY_KEY_REQUIRED\x10\x18\x12$\n" +
-	" ERROR_REASON_CREDENTIAL_MISMATCH\x10\x19\x12'\n" +
+	" ERROR_REASON_CREDENTIAL_MISMATCH\x10\x19\x12\x1f\n" +
+	"\x1bERROR_REASON_POLICY_REFUSED\x10\x1a\x12'\n" +
 	"#ERROR_REASON_DURABILITY_UNAVAILABLE\x10\x1b\x12%\n" +
 	"!ERROR_REASON_IDEMPOTENCY_CONFLICT\x10\x1c\x12\x1f\n" +
 	"\x1bERROR_REASON_HANDLER_FAILED\x10<\x12(\n" +

@@ -53,6 +53,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """PERMISSION_DENIED. The caller lacks a scope that the RPC needs. {"scope": "catalog.admit"}"""
     ERROR_REASON_UNKNOWN_METHOD: _ErrorReason.ValueType  # 12
     """UNIMPLEMENTED. {"method": "/placet.v1.RuntimeService/Nope"}"""
+    ERROR_REASON_POLICY_SET_REFUSED: _ErrorReason.ValueType  # 13
+    """INVALID_ARGUMENT. The policy set has problems; BadRequest names up to 16, ValidatePolicySet returns all. {"name": "payments", "problems": "3"}"""
     ERROR_REASON_CAPABILITY_NOT_FOUND: _ErrorReason.ValueType  # 20
     """NOT_FOUND. {"capability": "payments.refund", "version": "7"}"""
     ERROR_REASON_HANDLER_NOT_FOUND: _ErrorReason.ValueType  # 21
@@ -65,6 +67,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INVALID_ARGUMENT. {"capability": "payments.refund", "version": "1"}"""
     ERROR_REASON_CREDENTIAL_MISMATCH: _ErrorReason.ValueType  # 25
     """PERMISSION_DENIED. The contract asks for a credential that the caller does not carry. {"capability": "payments.refund", "problem": "missing_scope"}"""
+    ERROR_REASON_POLICY_REFUSED: _ErrorReason.ValueType  # 26
+    """PERMISSION_DENIED. The policies in force do not let it happen; problem is forbidden, not_permitted, not_evaluated or not_readable.
+    {"capability": "payments.refund", "policies": "no-night-refunds", "problem": "forbidden", "refusal_id": "0199b0c0-…"}
+    """
     ERROR_REASON_DURABILITY_UNAVAILABLE: _ErrorReason.ValueType  # 27
     """FAILED_PRECONDITION. {"required": "SHARED", "actual": "EPHEMERAL"}"""
     ERROR_REASON_IDEMPOTENCY_CONFLICT: _ErrorReason.ValueType  # 28
@@ -143,6 +149,8 @@ ERROR_REASON_SCOPE_MISSING: ErrorReason.ValueType  # 11
 """PERMISSION_DENIED. The caller lacks a scope that the RPC needs. {"scope": "catalog.admit"}"""
 ERROR_REASON_UNKNOWN_METHOD: ErrorReason.ValueType  # 12
 """UNIMPLEMENTED. {"method": "/placet.v1.RuntimeService/Nope"}"""
+ERROR_REASON_POLICY_SET_REFUSED: ErrorReason.ValueType  # 13
+"""INVALID_ARGUMENT. The policy set has problems; BadRequest names up to 16, ValidatePolicySet returns all. {"name": "payments", "problems": "3"}"""
 ERROR_REASON_CAPABILITY_NOT_FOUND: ErrorReason.ValueType  # 20
 """NOT_FOUND. {"capability": "payments.refund", "version": "7"}"""
 ERROR_REASON_HANDLER_NOT_FOUND: ErrorReason.ValueType  # 21
@@ -155,6 +163,10 @@ ERROR_REASON_IDEMPOTENCY_KEY_REQUIRED: ErrorReason.ValueType  # 24
 """INVALID_ARGUMENT. {"capability": "payments.refund", "version": "1"}"""
 ERROR_REASON_CREDENTIAL_MISMATCH: ErrorReason.ValueType  # 25
 """PERMISSION_DENIED. The contract asks for a credential that the caller does not carry. {"capability": "payments.refund", "problem": "missing_scope"}"""
+ERROR_REASON_POLICY_REFUSED: ErrorReason.ValueType  # 26
+"""PERMISSION_DENIED. The policies in force do not let it happen; problem is forbidden, not_permitted, not_evaluated or not_readable.
+{"capability": "payments.refund", "policies": "no-night-refunds", "problem": "forbidden", "refusal_id": "0199b0c0-…"}
+"""
 ERROR_REASON_DURABILITY_UNAVAILABLE: ErrorReason.ValueType  # 27
 """FAILED_PRECONDITION. {"required": "SHARED", "actual": "EPHEMERAL"}"""
 ERROR_REASON_IDEMPOTENCY_CONFLICT: ErrorReason.ValueType  # 28

@@ -106,6 +106,13 @@ export enum ErrorReason {
   UNKNOWN_METHOD = 12,
 
   /**
+   * INVALID_ARGUMENT. The policy set has problems; BadRequest names up to 16, ValidatePolicySet returns all. {"name": "payments", "problems": "3"}
+   *
+   * @generated from enum value: ERROR_REASON_POLICY_SET_REFUSED = 13;
+   */
+  POLICY_SET_REFUSED = 13,
+
+  /**
    * NOT_FOUND. {"capability": "payments.refund", "version": "7"}
    *
    * @generated from enum value: ERROR_REASON_CAPABILITY_NOT_FOUND = 20;
@@ -146,6 +153,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_CREDENTIAL_MISMATCH = 25;
    */
   CREDENTIAL_MISMATCH = 25,
+
+  /**
+   * PERMISSION_DENIED. The policies in force do not let it happen; problem is forbidden, not_permitted, not_evaluated or not_readable.
+   * {"capability": "payments.refund", "policies": "no-night-refunds", "problem": "forbidden", "refusal_id": "0199b0c0-…"}
+   *
+   * @generated from enum value: ERROR_REASON_POLICY_REFUSED = 26;
+   */
+  POLICY_REFUSED = 26,
 
   /**
    * FAILED_PRECONDITION. {"required": "SHARED", "actual": "EPHEMERAL"}

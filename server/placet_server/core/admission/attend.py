@@ -33,7 +33,7 @@ from placet_server.store import action as actions
 
 
 def work_of(checked: Checked) -> Work:
-    call, capability, tool, canonical, clocks, _ = checked
+    call, capability, tool, canonical, clocks, _, _ = checked
     assert tool is not None, "the gates let nothing pass that is to run here and cannot"
     return Work(
         call.caller,

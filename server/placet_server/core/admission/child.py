@@ -127,7 +127,13 @@ class Children:
         while True:
             step.attempt.check_wanted()
             try:
-                checked = await check(self._kernel, step.call, anywhere=True, needs_key=False)
+                checked = await check(
+                    self._kernel,
+                    step.call,
+                    anywhere=True,
+                    needs_key=False,
+                    parent=step.attempt.action.capability,
+                )
                 _check_effect(step.attempt.action, checked)
                 if checked.capability.contract.effect != "READ":
                     await step.attempt.effect_of_child()

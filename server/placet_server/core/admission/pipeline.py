@@ -1,6 +1,7 @@
-"""The gates, in their order. Each is one function in a file of its own; none writes anything.
+"""The gates, in their order. Each is one function in a file of its own; none writes anything, but that a refusal by
+policies leaves a row that explains it.
 
-    identity and durability → capability → input → contract → credential → key
+    identity and durability → capability → input → contract → credential → policy → key
 
 Identity is the transport's (`rpc/identity`): no gate reads it from the payload.
 """
@@ -16,6 +17,7 @@ from placet_server.core.admission.contract import Clocks, check_contract
 from placet_server.core.admission.credential import check_credential
 from placet_server.core.admission.input import check_input
 from placet_server.core.admission.key import Key, bind_key
+from placet_server.core.decision.policy_rules import Question
 from placet_server.core.kernel import Kernel
 from placet_server.model.action import Invocation
 from placet_server.model.caller import Caller
@@ -24,6 +26,8 @@ from placet_server.model.durability import DurabilityClass
 from placet_server.model.errors import Draining, DurabilityUnavailable, HandlerNotFound, PlacetError
 from placet_server.model.json_text import CanonicalJson
 from placet_server.model.outcome import Outcome, OutcomeKind
+from placet_server.model.policy import PolicyVerdict
+from placet_server.model.policy_schema import Offered
 
 
 class Call(NamedTuple):
@@ -45,6 +49,7 @@ class Checked(NamedTuple):
     input: CanonicalJson
     clocks: Clocks
     key: Key | None
+    verdict: PolicyVerdict
 
 
 async def pass_gates(kernel: Kernel, call: Call, *, anywhere: bool = False) -> Checked:
@@ -62,9 +67,11 @@ async def pass_gates(kernel: Kernel, call: Call, *, anywhere: bool = False) -> C
         raise
 
 
-async def check(kernel: Kernel, call: Call, *, anywhere: bool = False, needs_key: bool = True) -> Checked:
+async def check(
+    kernel: Kernel, call: Call, *, anywhere: bool = False, needs_key: bool = True, parent: str = ""
+) -> Checked:
     """Raises the refusal of the first gate that says no. `anywhere`: it need not run here. `needs_key` False: something
-    else ties its repeats together.
+    else ties its repeats together. `parent`: the capability that calls it.
     """
     invocation = call.invocation
     if invocation.require_durability is not None:
@@ -79,8 +86,13 @@ async def check(kernel: Kernel, call: Call, *, anywhere: bool = False, needs_key
     canonical = check_input(capability, invocation.input_json)
     clocks = check_contract(capability, invocation, call.time_left_seconds, needs_key=needs_key)
     check_credential(capability, call.caller)
+    verdict = kernel.policies.known(capability, call.caller)
+    if verdict is None or not verdict.allowed:
+        offered = Offered(capability=capability, manifest=resolved.manifest)
+        question = Question(call.caller, offered, canonical.value, invocation.labels, parent)
+        verdict = await kernel.policy_gate.check(question, canonical)
     key = bind_key(capability, call.caller, invocation.idempotency_key)
-    return Checked(call, capability, tool, canonical, clocks, key)
+    return Checked(call, capability, tool, canonical, clocks, key, verdict)
 
 
 def _check_durability(kernel: Kernel, required: DurabilityClass) -> None:

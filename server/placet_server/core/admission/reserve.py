@@ -77,6 +77,7 @@ def row_of(journal: Journal, checked: Checked, action_id: str, predecessor: Acti
         "labels": _labels_text(invocation.labels) if invocation.labels else "{}",
         "durability": journal.durability._name_,
         "predecessor_id": None if predecessor is None else predecessor.action_id,
+        "verdict_digest": checked.verdict.digest,
     }
 
 
@@ -103,6 +104,7 @@ def members_of(
         "sequence": written.sequence,
         "receipt_digest": written.receipt,
         "predecessor_id": row["predecessor_id"],
+        "verdict_digest": row["verdict_digest"],
     }
 
 

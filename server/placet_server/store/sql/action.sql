@@ -30,7 +30,7 @@ admitted as (
         idempotency_key, key_digest, key_ttl, input, input_digest, labels,
         on_caller_gone, durability, predecessor_id, create_time, effect_marked, effect_key_expire_time,
         attempts_max, state, attempt, lease_id, instance_id, start_time, deadline,
-        effect, effect_begun, sequence, receipt_digest
+        effect, effect_begun, sequence, receipt_digest, verdict_digest
     )
     select
         r.tenant, r.action_id, r.capability, r.version, decode(r.contract_digest, 'hex'), r.effect_class, r.subject, r.caller,
@@ -39,12 +39,13 @@ admitted as (
         r.attempts_max, 'RUNNING', 1, r.lease_id, :boot_id, c.at, c.at + make_interval(secs => r.timeout_seconds),
         case when r.effect_class <> 'READ' then 'NOT_DONE' end, r.effect_class <> 'READ' and not r.effect_marked, 1,
         receipt('', r.action_id, 1, 'admitted', c.at, admitted_body(
-            r.capability, r.version, decode(r.contract_digest, 'hex'), r.subject, decode(r.input_digest, 'hex'), r.durability))
+            r.capability, r.version, decode(r.contract_digest, 'hex'), r.subject, decode(r.input_digest, 'hex'), r.durability)),
+        decode(r.verdict_digest, 'hex')
     from json_to_recordset(:admissions::json) as r(
         tenant text, action_id uuid, capability text, version text, contract_digest text, effect_class text, subject text, caller text,
         idempotency_key text, key_digest text, key_ttl_seconds double precision, input text, input_digest text, labels text,
         on_caller_gone text, durability text, predecessor_id uuid, effect_marked boolean, effect_key_ttl_seconds double precision,
-        attempts_max integer, lease_id uuid, timeout_seconds double precision
+        attempts_max integer, lease_id uuid, timeout_seconds double precision, verdict_digest text
     )
     cross join (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
     where exists (select from alive)
@@ -148,7 +149,7 @@ placed as (
         idempotency_key, key_digest, key_ttl, input, input_digest, labels,
         on_caller_gone, durability, predecessor_id, create_time, effect_marked,
         attempts_max, state, attempt, ready_time, effect, effect_begun, sequence, receipt_digest,
-        queue, priority, attempt_timeout, effect_key_ttl, queue_delay, retry
+        queue, priority, attempt_timeout, effect_key_ttl, queue_delay, retry, verdict_digest
     )
     select
         r.tenant, r.action_id, r.capability, r.version, decode(r.contract_digest, 'hex'), r.effect_class, r.subject, r.caller,
@@ -158,13 +159,13 @@ placed as (
         receipt('', r.action_id, 1, 'admitted', c.at, submitted_body(admitted_body(
             r.capability, r.version, decode(r.contract_digest, 'hex'), r.subject, decode(r.input_digest, 'hex'), r.durability), r.queue, t.ready_time)),
         r.queue, r.priority, make_interval(secs => r.attempt_timeout_seconds), make_interval(secs => r.effect_key_ttl_seconds),
-        make_interval(secs => r.queue_delay_seconds), r.retry
+        make_interval(secs => r.queue_delay_seconds), r.retry, decode(r.verdict_digest, 'hex')
     from json_to_recordset(:admissions::json) as r(
         tenant text, action_id uuid, capability text, version text, contract_digest text, effect_class text, subject text, caller text,
         idempotency_key text, key_digest text, key_ttl_seconds double precision, input text, input_digest text, labels text,
         on_caller_gone text, durability text, predecessor_id uuid, effect_marked boolean, effect_key_ttl_seconds double precision,
         attempts_max integer, queue text, priority smallint, attempt_timeout_seconds double precision, queue_delay_seconds double precision,
-        retry text, ready_time_us bigint, delay_seconds double precision
+        retry text, ready_time_us bigint, delay_seconds double precision, verdict_digest text
     )
     cross join (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
     cross join lateral (

@@ -116,3 +116,13 @@ where c.tenant in ('-', :tenant)
   and (c.tenant = '-' or not exists (select from capabilities o where o.tenant = '-' and o.name = c.name))
 order by c.name, c.version
 limit :count_max
+
+-- name: list_for_policies
+-- A page, by owner, name and version, of what policies of a tenant can be about: its own and the server's. Cross-tenant for the operator's policies,
+-- which are about everybody's.
+select tenant, name, version, manifest, contract_digest, document, current
+from capabilities
+where (:tenant = '-' or tenant in ('-', :tenant))
+  and (tenant, name, version) > (:after_tenant::text collate "C", :after_name::text collate "C", :after_version::text collate "C")
+order by tenant, name, version
+limit :count_max

@@ -12,7 +12,7 @@ with child as materialized (
         key_ttl_seconds double precision, input text, input_digest text, labels text,
         on_caller_gone text, durability text, effect_marked boolean, effect_key_ttl_seconds double precision,
         attempts_max integer, queue text, priority smallint, attempt_timeout_seconds double precision, queue_delay_seconds double precision,
-        retry text, parent_id uuid, parent_lease_id uuid, step text, number smallint, step_path text)
+        retry text, parent_id uuid, parent_lease_id uuid, step text, number smallint, step_path text, verdict_digest text)
     where num_nonnulls(r.tenant, r.action_id, r.parent_id, r.parent_lease_id) = 4
       and exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
 ),
@@ -42,7 +42,7 @@ placed as (
     insert into actions (
         tenant, action_id, capability, version, contract_digest, effect_class, subject, caller, key_ttl, input, input_digest, labels,
         on_caller_gone, durability, create_time, effect_marked, attempts_max, state, attempt, ready_time, effect, effect_begun, sequence, receipt_digest,
-        queue, priority, attempt_timeout, effect_key_ttl, queue_delay, retry, parent_id, root_id, step_path
+        queue, priority, attempt_timeout, effect_key_ttl, queue_delay, retry, parent_id, root_id, step_path, verdict_digest
     )
     select
         r.tenant, r.action_id, r.capability, r.version, decode(r.contract_digest, 'hex'), r.effect_class, r.subject, r.caller,
@@ -53,7 +53,7 @@ placed as (
             r.capability, r.version, decode(r.contract_digest, 'hex'), r.subject, decode(r.input_digest, 'hex'), r.durability), r.queue, r.at),
             r.parent_id, r.step_path)),
         r.queue, r.priority, make_interval(secs => r.attempt_timeout_seconds), make_interval(secs => r.effect_key_ttl_seconds),
-        make_interval(secs => r.queue_delay_seconds), r.retry, r.parent_id, r.root_id, r.step_path
+        make_interval(secs => r.queue_delay_seconds), r.retry, r.parent_id, r.root_id, r.step_path, decode(r.verdict_digest, 'hex')
     from family as r
     order by r.action_id
     on conflict do nothing

@@ -1,0 +1,81 @@
+"""The policy gate: whether the policies in force let this call happen. A refusal leaves a row that explains it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import orjson
+
+from placet_server.core.decision.policy import Policies
+from placet_server.core.decision.policy_rules import Question
+from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.lease import new_action_id
+from placet_server.model.caller import Caller
+from placet_server.model.document import written
+from placet_server.model.json_text import CanonicalJson
+from placet_server.model.policy import PolicyVerdict
+from placet_server.model.policy_errors import PolicyRefused
+from placet_server.store import policy as rows
+
+# After so many refusals of a tenant here, what is more than is kept of them goes.
+_REFUSALS_BETWEEN_DROPS = 64
+_TENANTS_MAX = 4096
+
+
+class PolicyGate:
+    """One per process; belongs to its event loop."""
+
+    def __init__(self, policies: Policies, journal: Journal) -> None:
+        self._policies = policies
+        self._journal = journal
+        self._refused: Counter[str] = Counter()
+
+    async def check(self, question: Question, canonical: CanonicalJson) -> PolicyVerdict:
+        """The verdict, which allows. Raises PolicyRefused, and StoreUnavailable if it is not known what is in force."""
+        verdict = await self._policies.decide(question)
+        if verdict.allowed:
+            return verdict
+        raise await self._refusal(question, canonical, verdict)
+
+    async def _refusal(
+        self, question: Question, canonical: CanonicalJson, verdict: PolicyVerdict
+    ) -> PolicyRefused:
+        capability, tenant = question.offered.capability, question.caller.tenant
+        refusal = rows.Refusal(
+            refusal_id=new_action_id(),
+            capability=capability.name,
+            version=capability.version,
+            subject=question.caller.subject,
+            caller=_document(question.caller),
+            input_digest=canonical.digest.hex(),
+            parent=question.parent,
+            verdict=verdict,
+        )
+        async with self._journal.pool.connection() as connection:
+            await rows.put_refusal(connection, tenant, refusal, self._journal.clock.now())
+            if self._is_drop_due(tenant):
+                await rows.drop_refusals(connection, tenant)
+        return PolicyRefused(
+            capability=capability.name,
+            policies=verdict.names,
+            problem=verdict.problem,
+            refusal_id=refusal.refusal_id,
+        )
+
+    def _is_drop_due(self, tenant: str) -> bool:
+        if len(self._refused) >= _TENANTS_MAX:
+            self._refused.clear()
+        self._refused[tenant] += 1
+        return self._refused[tenant] % _REFUSALS_BETWEEN_DROPS == 0
+
+
+def _document(caller: Caller) -> str:
+    """As in the rows of actions, without login and credential."""
+    told = {
+        "kind": caller.kind.value,
+        "roles": caller.roles,
+        "groups": caller.groups,
+        "scopes": sorted(caller.scopes),
+        "delegation": [written(each) for each in caller.delegation],
+    }
+    return orjson.dumps(told).decode()

@@ -1,0 +1,174 @@
+"""Policy sets as they come and go: checked whole, admitted one after the other, and gone back to.
+
+Two who admit at once: the second finds that the newest revision is not the one that it has looked at, and looks again;
+with an expected digest it hears that what it wanted to replace is not there any more."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from placet_server.core.admission.policy_check import check_policy_set
+from placet_server.core.decision.policy import Policies
+from placet_server.model.caller import Caller
+from placet_server.model.capability import Capability
+from placet_server.model.errors import FieldViolation, NotFound, StaleDigest, StoreUnavailable
+from placet_server.model.manifest import Problem
+from placet_server.model.policy import OPERATOR_TENANT, PolicySet
+from placet_server.model.policy_default import DEFAULT_SET
+from placet_server.model.policy_errors import PolicySetRefused
+from placet_server.model.policy_text import parse_policies
+from placet_server.store import catalog
+from placet_server.store import policy as rows
+from placet_server.store.clock import Clock
+from placet_server.store.policy import PolicySetRow, StoredPolicySet
+from placet_server.store.pool import Pool
+from placet_server.store.session import Connection
+
+TRIES_MAX = 8
+CAPABILITIES_MAX = 10_000
+# So many are read between two turns of others.
+_CAPABILITIES_AT_A_TIME = 50
+
+BUILT_IN = StoredPolicySet(tenant="", revision=0, digest=DEFAULT_SET.digest, document=DEFAULT_SET)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmittedSet:
+    """`changed`: False if the set was in force already, or only looked at. Problems are there only then."""
+
+    revision: int
+    digest: str
+    problems: tuple[Problem, ...] = ()
+    changed: bool = False
+
+
+class PolicySets:
+    """One per process; belongs to its event loop. `tenant` is whose set is meant: '-' the operator's."""
+
+    def __init__(self, pool: Pool, policies: Policies, clock: Clock) -> None:
+        self._pool = pool
+        self._policies = policies
+        self._clock = clock
+        # Checking takes a whole thread: of those who ask at once one goes after the other.
+        self._checking = asyncio.Semaphore(1)
+
+    async def validate(self, tenant: str, document: PolicySet) -> tuple[Problem, ...]:
+        """Every problem, as far as one hides no other. Raises StoreUnavailable."""
+        capabilities = await self._capabilities(tenant)
+        async with self._checking:
+            return tuple(await asyncio.to_thread(check_policy_set, document, capabilities))
+
+    async def admit(
+        self,
+        caller: Caller,
+        tenant: str,
+        document: PolicySet,
+        *,
+        validate_only: bool = False,
+        expected_digest: str = "",
+    ) -> AdmittedSet:
+        """In force from the moment this returns, here; elsewhere a second later.
+
+        Raises PolicySetRefused (never when `validate_only`, which changes nothing), StaleDigest, StoreUnavailable.
+        """
+        problems = await self.validate(tenant, document)
+        if problems and not validate_only:
+            raise _refusal(document, problems)
+        if validate_only:
+            newest = await self.get(tenant)
+            _check_expected(expected_digest, newest)
+            return AdmittedSet(revision=newest.revision, digest=document.digest, problems=problems)
+        return await self._put(caller, tenant, document, None, expected_digest)
+
+    async def roll_back(
+        self, caller: Caller, tenant: str, revision: int, *, expected_digest: str = ""
+    ) -> AdmittedSet:
+        """The document of an older revision, as a new one. It has been checked when it was admitted.
+
+        Raises NotFound, StaleDigest, StoreUnavailable.
+        """
+        older = await self.get(tenant, revision)
+        return await self._put(caller, tenant, older.document, revision, expected_digest)
+
+    async def get(self, tenant: str, revision: int | None = None) -> StoredPolicySet:
+        """None: what is in force. Raises NotFound, StoreUnavailable."""
+        if revision == 0 and tenant != OPERATOR_TENANT:
+            return BUILT_IN
+        async with self._pool.connection() as connection:
+            stored = await rows.get_set(connection, tenant, revision)
+        if stored is not None:
+            return stored
+        if revision is None and tenant != OPERATOR_TENANT:
+            return BUILT_IN
+        raise NotFound(kind="policy set", name="" if revision is None else str(revision))
+
+    async def list_revisions(self, tenant: str, *, page_size: int, before: int) -> list[PolicySetRow]:
+        """Newest first; fewer than `page_size` on the last page."""
+        async with self._pool.connection() as connection:
+            return await rows.list_sets(connection, tenant, before=before, page_size=page_size)
+
+    async def _put(
+        self, caller: Caller, tenant: str, document: PolicySet, restores: int | None, expected_digest: str
+    ) -> AdmittedSet:
+        count = await asyncio.to_thread(_count, document)
+        for _ in range(TRIES_MAX):
+            async with self._pool.connection() as connection:
+                newest = await _newest(connection, tenant)
+                _check_expected(expected_digest, newest)
+                if newest.digest == document.digest and newest.revision:
+                    return AdmittedSet(revision=newest.revision, digest=newest.digest)
+                revision = await rows.put_set(
+                    connection,
+                    tenant,
+                    document,
+                    after=newest.revision,
+                    policy_count=count,
+                    admitted_by=caller.subject,
+                    restores=restores,
+                    now=self._clock.now(),
+                )
+            if revision is not None:
+                self._policies.forget(tenant)
+                return AdmittedSet(revision=revision, digest=document.digest, changed=True)
+        raise StoreUnavailable(detail="others admit policy sets all the time")
+
+    async def _capabilities(self, tenant: str) -> list[Capability]:
+        """All that policies of a tenant could be about; the operator's: of every tenant."""
+        found: list[Capability] = []
+        after = ("", "", "")
+        while len(found) < CAPABILITIES_MAX:
+            async with self._pool.connection() as connection:
+                page = await catalog.list_for_policies(
+                    connection, tenant, after=after, count_max=_CAPABILITIES_AT_A_TIME
+                )
+            found += (stored.capability for stored in page)
+            if len(page) < _CAPABILITIES_AT_A_TIME:
+                break
+            last = page[-1]
+            after = (last.tenant, last.capability.name, last.capability.version)
+            await asyncio.sleep(0)
+        return found
+
+
+async def _newest(connection: Connection, tenant: str) -> StoredPolicySet:
+    """A tenant without one has the built-in one; the operator none, which counts alike here."""
+    return await rows.get_set(connection, tenant) or BUILT_IN
+
+
+def _check_expected(expected_digest: str, newest: StoredPolicySet) -> None:
+    if expected_digest and expected_digest != newest.digest:
+        raise StaleDigest(expected=expected_digest, actual=newest.digest)
+
+
+def _count(document: PolicySet) -> int:
+    return len(parse_policies(document.cedar).policies)
+
+
+def _refusal(document: PolicySet, problems: tuple[Problem, ...]) -> PolicySetRefused:
+    return PolicySetRefused(
+        name=document.name[:64],
+        violations=tuple(
+            FieldViolation(field=f"policy_set.{p.path}", rule=p.code, description=p.message) for p in problems
+        ),
+    )

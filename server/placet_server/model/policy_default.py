@@ -1,0 +1,18 @@
+"""The policies of a tenant that has admitted none."""
+
+from placet_server.model.policy import PolicySet
+
+DEFAULT_SET = PolicySet(
+    name="default",
+    cedar="""\
+@id("reads")
+@description("What changes nothing is open to everybody of the tenant.")
+permit (principal, action, resource)
+when { resource.effect == "READ" };
+
+@id("effects")
+@description("What changes something, too, up to medium risk.")
+permit (principal, action, resource)
+unless { resource.effect == "READ" };
+""",
+)

@@ -1,0 +1,63 @@
+-- Policy sets by revision, the verdicts that actions name, and what was refused.
+
+-- name: get_revisions
+-- The newest revision of the operator's set and of a tenant's; null for none.
+select
+    (select max(revision) from policy_sets where tenant = '-') as operator,
+    (select max(revision) from policy_sets where tenant = :tenant) as own
+
+-- name: get_set
+-- One revision; null: the newest.
+select tenant, revision, encode(digest, 'hex') as digest, document, admitted_by, restores,
+    (extract(epoch from create_time) * 1000000)::bigint as create_time_us
+from policy_sets
+where tenant = :tenant
+  and revision = coalesce(:revision::bigint, (select max(revision) from policy_sets where tenant = :tenant))
+
+-- name: list_sets
+-- A page of revisions without their documents, newest first.
+select tenant, revision, encode(digest, 'hex') as digest, name, policy_count, admitted_by, restores,
+    (extract(epoch from create_time) * 1000000)::bigint as create_time_us
+from policy_sets
+where tenant = :tenant and revision < :before
+order by revision desc
+limit :page_size
+
+-- name: put_set
+-- The revision after the one that was looked at; nothing if somebody was faster.
+insert into policy_sets (tenant, revision, digest, document, name, policy_count, admitted_by, restores, create_time)
+select :tenant, :after::bigint + 1, :digest, :document, :name, :policy_count, :admitted_by, :restores,
+    coalesce(:now::timestamptz, statement_timestamp())
+where :after = coalesce((select max(revision) from policy_sets where tenant = :tenant), 0)
+on conflict do nothing
+returning revision
+
+-- name: drop_sets
+-- What a tenant's newest revision is so far ahead of that nobody goes back to it.
+delete from policy_sets where tenant = :tenant and revision <= :last
+
+-- name: put_verdict
+-- Once for all actions that name it.
+insert into verdicts (tenant, digest, document) values (:tenant, :digest, :document) on conflict do nothing
+
+-- name: get_verdicts
+-- By digest.
+select encode(digest, 'hex') as digest, document from verdicts where tenant = :tenant and digest = any (:digests::bytea[])
+
+-- name: put_refusal
+-- One call that was refused.
+insert into policy_refusals (tenant, refusal_id, create_time, capability, version, subject, caller, input_digest, parent, verdict)
+values (:tenant, :refusal_id, coalesce(:now::timestamptz, statement_timestamp()), :capability, :version, :subject, :caller, :input_digest, :parent, :verdict)
+
+-- name: get_refusal
+-- One call that was refused.
+select refusal_id, capability, version, subject, caller, encode(input_digest, 'hex') as input_digest, parent, verdict,
+    (extract(epoch from create_time) * 1000000)::bigint as create_time_us
+from policy_refusals
+where tenant = :tenant and refusal_id = :refusal_id
+
+-- name: drop_refusals
+-- All but a tenant's newest.
+delete from policy_refusals
+where tenant = :tenant
+  and refusal_id <= (select refusal_id from policy_refusals where tenant = :tenant order by refusal_id desc offset :kept limit 1)
