@@ -15,7 +15,14 @@ from typing import Any, NamedTuple
 
 from placet.status import _BY_REASON as EXCEPTIONS
 from placet_server.config import Config
-from placet_server.model import child_errors, connector_errors, ending_errors, errors, policy_errors
+from placet_server.model import (
+    child_errors,
+    connector_errors,
+    ending_errors,
+    errors,
+    identity_errors,
+    policy_errors,
+)
 from placet_server.telemetry.metric import Metrics
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -135,6 +142,16 @@ ADVICE = {
         "the same request with its key, after `RetryInfo`",
         "Send it again. Without a key a READ may then run twice.",
     ),
+    "MESSAGE_REPLAYED": Advice(
+        NOTHING,
+        "NEVER",
+        "A new message needs an id of its own and the time at which it is made; check the clock.",
+    ),
+    "AUTHORITY_UNAVAILABLE": Advice(
+        "nothing was decided",
+        "the same decision, after `RetryInfo`",
+        "See what `PLACET_AUTHORITY_URL` answers.",
+    ),
     "WAIT_EXPIRED": Advice(
         "NOT_DONE or UNKNOWN so far; unset for READ",
         "SAME_KEY with a key, else AFTER_WAIT",
@@ -189,7 +206,7 @@ def reasons() -> list[Reason]:
 
 def classes() -> dict[str, type[errors.PlacetError]]:
     """The server's exception class of each reason."""
-    modules = (errors, ending_errors, child_errors, connector_errors, policy_errors)
+    modules = (errors, ending_errors, child_errors, connector_errors, identity_errors, policy_errors)
     members = [each for module in modules for each in vars(module).values()]
     found = [each for each in members if isinstance(each, type) and issubclass(each, errors.PlacetError)]
     return {each.reason: each for each in found if each is not errors.PlacetError}

@@ -199,6 +199,26 @@ class Config(BaseSettings):
     mtls_scopes: Words = Field((), description="Scopes of every client certificate.")
     mtls_kind: CallerKind = Field(CallerKind.SERVICE, description="Kind of every client certificate's owner.")
 
+    authority_file: Path | None = Field(
+        None,
+        description="Roles and groups that count for decisions, in TOML by tenant and subject, not the token's; "
+        "read again when it changes.",
+    )
+    authority_url: str = Field(
+        "", description="The same from a service, asked over HTTP; while it does not answer, nobody decides."
+    )
+    authority_token_file: Path | None = Field(None, description="Bearer token for authority_url.")
+    authority_keep_seconds: float = Field(
+        30.0, ge=0, le=3600, description="How long an answer of authority_url is kept."
+    )
+
+    message_skew_seconds: float = Field(
+        300.0,
+        ge=1,
+        le=1800,
+        description="How far from the store's clock the time of a message with an id (placet-message-time) may be.",
+    )
+
     # Limits.
     calls_max: int = Field(
         1024, ge=1, le=100_000, description="Calls in flight; more are refused as OVERLOADED."
@@ -321,6 +341,7 @@ def _identity_problems(config: Config) -> list[str]:
             "or PLACET_JWT_JWKS_FILE), PLACET_IDENTITY_MTLS=true, or, on your own machine, PLACET_IDENTITY_DEV=true"
         )
     problems += _dev_problems(config)
+    problems += _authority_problems(config)
     if config.jwt_issuer:
         problems += _jwt_problems(config)
     if config.identity_mtls and not (config.tls_certificate_file and config.tls_client_ca_file):
@@ -343,6 +364,16 @@ def _dev_problems(config: Config) -> list[str]:
         for person in config.dev_people
         if not _PERSON.fullmatch(person)
     ]
+
+
+def _authority_problems(config: Config) -> list[str]:
+    if config.authority_file and config.authority_url:
+        return ["set one of PLACET_AUTHORITY_FILE and PLACET_AUTHORITY_URL"]
+    if config.authority_url and not config.authority_url.startswith(("https://", "http://")):
+        return ["PLACET_AUTHORITY_URL begins with https://, or http:// on an inner network"]
+    if config.authority_token_file and not config.authority_url:
+        return ["PLACET_AUTHORITY_TOKEN_FILE needs PLACET_AUTHORITY_URL"]
+    return []
 
 
 def _jwt_problems(config: Config) -> list[str]:

@@ -26,6 +26,8 @@ from placet_server.core.admission.catalog import Catalog
 from placet_server.core.admission.child import Children
 from placet_server.core.admission.dispatch import ANSWER_SECONDS, Dispatcher, QueueSettings
 from placet_server.core.admission.policy import PolicyGate
+from placet_server.core.decision.authority import AuthoritySource, FileAuthority, TokenAuthority, people_of
+from placet_server.core.decision.authority_http import HttpAuthority
 from placet_server.core.decision.policy import Policies
 from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
@@ -54,6 +56,7 @@ from placet_server.loops.wake_sweeper import WakeSweeper
 from placet_server.model.durability import Durability, DurabilityClass
 from placet_server.model.errors import ManifestRefused
 from placet_server.rpc.convert.capability import manifest_of
+from placet_server.settings_file import SettingsFile, SettingsFileRefused
 from placet_server.store import instance
 from placet_server.store.batch import BatchWriter
 from placet_server.store.clock import Clock, DatabaseClock
@@ -126,6 +129,8 @@ async def open_kernel(
     routes = open_routes(config, pool, signer, options.observer.connector_ended)
     kernel = _kernel(config, options, store.dsn, pool, boot.boot_id, durability, routes)
     routes.engine = kernel.engine
+    kernel.authority = _open_authority(stack, config)
+    kernel.message_skew_seconds = config.message_skew_seconds
     opened = OpenKernel(
         kernel=kernel,
         pool=pool,
@@ -152,6 +157,24 @@ async def open_kernel(
         _watch_postgres(stack, opened, store.postgres)
     stack.push_async_callback(kernel.engine.supervisor.cancel_all)
     return opened
+
+
+def _open_authority(stack: AsyncExitStack, config: Config) -> AuthoritySource:
+    """Raises ConfigRefused."""
+    if config.authority_file is not None:
+        try:
+            return FileAuthority(SettingsFile(config.authority_file, people_of))
+        except SettingsFileRefused as error:
+            raise ConfigRefused(str(error)) from error
+    if config.authority_url:
+        source = HttpAuthority(
+            config.authority_url,
+            keep_seconds=config.authority_keep_seconds,
+            token_file=config.authority_token_file,
+        )
+        stack.push_async_callback(source.close)
+        return source
+    return TokenAuthority()
 
 
 def load_apps(references: Sequence[str]) -> list[App]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from placet_server.core.admission.catalog import Catalog
+from placet_server.core.admission.message import SKEW_SECONDS
 from placet_server.core.admission.policy import PolicyGate
+from placet_server.core.decision.authority import AuthoritySource, TokenAuthority
 from placet_server.core.decision.policy import Policies
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.judgement import StopCause
@@ -25,7 +27,8 @@ CLAIM_POLL_SECONDS = 0.01
 @dataclass(slots=True, kw_only=True)
 class Kernel:
     """`lease_seconds`: after so long without a heartbeat this boot's leases go to others. `dispatcher`: None if this
-    process takes nothing from queues. `hurry_reconciler`: there may be something to ask about.
+    process takes nothing from queues. `message_skew_seconds`: how far a message with an id may be from its time.
+    `authority`: whose roles and groups count for a decision. `hurry_reconciler`: there may be something to ask about.
     `may_declare_dead`: this process has seen the store answer for a whole lease."""
 
     catalog: Catalog
@@ -35,6 +38,8 @@ class Kernel:
     durability: Durability
     lease_seconds: float
     dispatcher: Dispatcher | None = None
+    message_skew_seconds: float = SKEW_SECONDS
+    authority: AuthoritySource = field(default_factory=TokenAuthority)
     hurry_reconciler: Callable[[], None] = lambda: None
     may_declare_dead: Callable[[], bool] = lambda: False
     is_draining: bool = False

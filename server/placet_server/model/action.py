@@ -45,6 +45,14 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """Which message it is that asks, as its caller says: an id of the caller's own, and when it was made."""
+
+    message_id: str
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """Where a submitted action waits: 0 is the first priority, 9 the last, and it is not run before `ready_time_us`, or
     before so long after it was stored.

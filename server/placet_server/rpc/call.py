@@ -32,7 +32,8 @@ class Rpc(Generic[Request]):
     """What the layers learn about one call.
 
     `context` is set when its message is there, `caller` by the identity, `request` by the validation, `action_id` by
-    the handler, `code` and `reason` by the error mapping. `authorizations` are all values of that header.
+    the handler, `code` and `reason` by the error mapping. `authorizations`, `message_ids` and `message_times` are all
+    values of these headers.
     """
 
     __slots__ = (
@@ -46,6 +47,8 @@ class Rpc(Generic[Request]):
         "code",
         "context",
         "finished",
+        "message_ids",
+        "message_times",
         "method",
         "reason",
         "request",
@@ -69,6 +72,8 @@ class Rpc(Generic[Request]):
         self.announcement: asyncio.Task[None] | None = None
         # In one pass, and by index, which is quicker for named tuples than to unpack them.
         authorizations: tuple[str, ...] = ()
+        self.message_ids: tuple[str, ...] = ()
+        self.message_times: tuple[str, ...] = ()
         parent = state = None
         for header in metadata:
             name = header[0]
@@ -78,6 +83,10 @@ class Rpc(Generic[Request]):
                 parent = header[1]
             elif name == "tracestate":
                 state = header[1]
+            elif name == "placet-message-id":
+                self.message_ids += (header[1],)
+            elif name == "placet-message-time":
+                self.message_times += (header[1],)
         self.authorizations = authorizations
         self._traceparent = parent
         self._tracestate = state

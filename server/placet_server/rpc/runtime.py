@@ -39,6 +39,7 @@ from placet_server.rpc.convert.enumeration import ACTION_STATE, DURABILITY
 from placet_server.rpc.convert.event import event_message, feed_filter_of
 from placet_server.rpc.convert.invocation import invocation_of, submission_of
 from placet_server.rpc.convert.time import duration, seconds, timestamp
+from placet_server.rpc.message import check_no_message, message_of
 from placet_server.rpc.page import fitting, page_position, page_token
 from placet_server.rpc.permission import permitted_rpcs
 from placet_server.rpc.status import ACTION_ID_TRAILER, outcome_trailers, status_message
@@ -77,6 +78,7 @@ class RuntimeServicer:
             time_left_seconds=_time_left(rpc),
             trace=rpc.trace,
             on_admitted=partial(self._announcer.admitted, rpc),
+            message=message_of(rpc),
         )
         done = await execute(self._kernel, call)
         rpc.action_id = done.action.action_id
@@ -93,6 +95,7 @@ class RuntimeServicer:
             invocation=invocation_of(rpc.request.invocation),
             time_left_seconds=_time_left(rpc),
             trace=rpc.trace,
+            message=message_of(rpc),
         )
         async with closing(execute_stream(self._kernel, call)) as events:
             async for event in events:
@@ -128,6 +131,7 @@ class RuntimeServicer:
             caller=rpc.caller,
             invocation=invocation_of(request.invocation),
             time_left_seconds=_time_left(rpc),
+            message=message_of(rpc),
         )
         done = await submit(self._kernel, call, submission_of(request))
         rpc.action_id = done.action.action_id
@@ -137,6 +141,7 @@ class RuntimeServicer:
         return pb.SubmitResponse(action=message, attached=done.attached)
 
     async def submit_batch(self, rpc: Rpc[pb.SubmitBatchRequest]) -> pb.SubmitBatchResponse:
+        check_no_message(rpc)
         time_left = _time_left(rpc)
         results: dict[int, Submitted | PlacetError] = {}
         calls: dict[int, tuple[Call, Submission]] = {}

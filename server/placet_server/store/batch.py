@@ -44,6 +44,7 @@ from placet_server.store import queries
 from placet_server.store.batch_item import Admission, Advance, ChildRow, SubmissionRow, Written
 from placet_server.store.clock import Clock
 from placet_server.store.lineage import DEPTH_MAX
+from placet_server.store.message import MessageClaimed, is_claimed
 from placet_server.store.session import Failure, RawConnection, classify
 
 SQL = queries.load("action")
@@ -69,6 +70,8 @@ class _Kind(IntEnum):
     ADVANCE_QUEUED = 1
     SUBMIT = 2
     ADMIT_CHILD = 3
+    ADMIT_MESSAGE = 4
+    SUBMIT_MESSAGE = 5
 
 
 class _Item(NamedTuple):
@@ -110,18 +113,24 @@ class BatchWriter:
         size = 600 + len(admission["input"]) + len(admission["labels"])
         return self._put(_Item(admission["action_id"], admission, True, size, self._future()))
 
+    def admit_message(self, admission: Admission) -> asyncio.Future[Written | None]:
+        """With the columns of a message that has an id. Raises StoreUnavailable, MessageClaimed through the future."""
+        return self._put_new(admission, 600, _Kind.ADMIT_MESSAGE)
+
     def submit(self, submission: SubmissionRow) -> asyncio.Future[Written | None]:
         """Raises StoreUnavailable through the future."""
-        size = 700 + len(submission["input"]) + len(submission["labels"])
-        return self._put(_Item(submission["action_id"], submission, True, size, self._future(), _Kind.SUBMIT))
+        return self._put_new(submission, 700, _Kind.SUBMIT)
+
+    def submit_message(self, submission: SubmissionRow) -> asyncio.Future[Written | None]:
+        """As `admit_message`."""
+        return self._put_new(submission, 700, _Kind.SUBMIT_MESSAGE)
 
     def admit_child(self, child: ChildRow) -> asyncio.Future[Written | None]:
         """None as well if the parent's lease is not this one any more, it is to be cancelled, or it is too deep.
 
         Raises StoreUnavailable through the future.
         """
-        size = 800 + len(child["input"]) + len(child["labels"])
-        return self._put(_Item(child["action_id"], child, True, size, self._future(), _Kind.ADMIT_CHILD))
+        return self._put_new(child, 800, _Kind.ADMIT_CHILD)
 
     def advance(self, advance: Advance) -> asyncio.Future[Written | None]:
         """Resolves once the store has answered, however long that takes."""
@@ -153,6 +162,12 @@ class BatchWriter:
 
     def _future(self) -> asyncio.Future[Written | None]:
         return asyncio.get_running_loop().create_future()
+
+    def _put_new(
+        self, row: Admission | SubmissionRow, size_bytes: int, kind: _Kind
+    ) -> asyncio.Future[Written | None]:
+        size_bytes += len(row["input"]) + len(row["labels"])
+        return self._put(_Item(row["action_id"], row, True, size_bytes, self._future(), kind))
 
     def _put(self, item: _Item) -> asyncio.Future[Written | None]:
         if self._ended:
@@ -234,6 +249,8 @@ class BatchWriter:
                 await self._flush_alike(batch[middle:])
             elif failure is Failure.CONTENDED:
                 self._set_aside(batch[0], error)
+            elif is_claimed(error):
+                _resolve_error(batch[0], MessageClaimed())
             else:
                 _log.error(
                     "the store rejects an item", exc_info=error, extra={"action_id": batch[0].action_id}
@@ -305,6 +322,10 @@ def _statement(
         values["depth_max"] = DEPTH_MAX
     elif kind is _Kind.SUBMIT:
         query = SQL["submit"]
+    elif kind is _Kind.ADMIT_MESSAGE:
+        query = SQL["admit_message"]
+    elif kind is _Kind.SUBMIT_MESSAGE:
+        query = SQL["submit_message"]
     elif kind is _Kind.ADVANCE_QUEUED:
         query = SQL["advance_queued"]
     elif any(admission["predecessor_id"] is not None for admission in admissions):

@@ -407,6 +407,15 @@ CREATE TABLE public.manifests (
     CONSTRAINT manifests_version_check CHECK ((length(version) <= 32))
 );
 
+CREATE TABLE public.message_claims (
+    tenant text NOT NULL,
+    subject text NOT NULL,
+    message_id text NOT NULL,
+    action_id uuid NOT NULL,
+    digest bytea NOT NULL,
+    expire_time timestamp with time zone NOT NULL
+);
+
 CREATE TABLE public.policy_refusals (
     tenant text NOT NULL,
     refusal_id uuid NOT NULL,
@@ -588,6 +597,9 @@ ALTER TABLE ONLY public.lineage
 ALTER TABLE ONLY public.manifests
     ADD CONSTRAINT manifests_pkey PRIMARY KEY (tenant, name);
 
+ALTER TABLE ONLY public.message_claims
+    ADD CONSTRAINT message_claims_pkey PRIMARY KEY (tenant, subject, message_id);
+
 ALTER TABLE ONLY public.policy_refusals
     ADD CONSTRAINT policy_refusals_pkey PRIMARY KEY (tenant, refusal_id);
 
@@ -648,6 +660,8 @@ CREATE INDEX events_feed ON public.events USING brin (written_xid) WITH (pages_p
 CREATE INDEX lineage_root ON public.lineage USING btree (root_id, action_id);
 
 CREATE INDEX manifests_connectors ON public.manifests USING btree (name, tenant) WHERE (connector IS NOT NULL);
+
+CREATE INDEX message_claims_expire ON public.message_claims USING btree (expire_time);
 
 CREATE INDEX queue_delayed_due ON public.queue_delayed USING btree (ready_time);
 

@@ -126,7 +126,7 @@ class Metrics:
         )
         self.deletions = CounterFamily(
             name="placet_retention_deletions_total",
-            help="What was kept long enough and is gone: actions, rows of servers, or reports.",
+            help="What was kept long enough and is gone: actions, rows of servers, reports, or ids of messages.",
             labels=("kind",),
         )
         self.connector_attempts = CounterFamily(

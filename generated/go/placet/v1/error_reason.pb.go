@@ -76,6 +76,9 @@ const (
 	ErrorReason_ERROR_REASON_DURABILITY_UNAVAILABLE ErrorReason = 27
 	// ALREADY_EXISTS. The key is live with other input. {"capability": "payments.refund", "action_id": "0199b0c0-…"}
 	ErrorReason_ERROR_REASON_IDEMPOTENCY_CONFLICT ErrorReason = 28
+	// ALREADY_EXISTS. The message's id (placet-message-id) has made another action, or the message is not of now (too_old, in_the_future).
+	// {"message_id": "m-17", "problem": "claimed"}
+	ErrorReason_ERROR_REASON_MESSAGE_REPLAYED ErrorReason = 29
 	// ABORTED; UNAVAILABLE if temporary and certainly not done. {"failure_code": "card_declined", "category": "PERMANENT"}
 	ErrorReason_ERROR_REASON_HANDLER_FAILED ErrorReason = 60
 	// ABORTED. The handler's output breaks its own schema, or is not JSON. {"capability": "payments.refund", "path": "/amount"}
@@ -115,6 +118,8 @@ const (
 	ErrorReason_ERROR_REASON_JOURNAL_MISMATCH ErrorReason = 108
 	// FAILED_PRECONDITION. An action may not call so many others, or so deep. {"limit": "depth", "limit_max": "16"}
 	ErrorReason_ERROR_REASON_CHILD_LIMIT ErrorReason = 109
+	// UNAVAILABLE. The service that says who may decide does not answer; nothing was decided. RetryInfo says when to come back. {}
+	ErrorReason_ERROR_REASON_AUTHORITY_UNAVAILABLE ErrorReason = 110
 )
 
 // Enum value maps for ErrorReason.
@@ -142,6 +147,7 @@ var (
 		26:  "ERROR_REASON_POLICY_REFUSED",
 		27:  "ERROR_REASON_DURABILITY_UNAVAILABLE",
 		28:  "ERROR_REASON_IDEMPOTENCY_CONFLICT",
+		29:  "ERROR_REASON_MESSAGE_REPLAYED",
 		60:  "ERROR_REASON_HANDLER_FAILED",
 		61:  "ERROR_REASON_OUTPUT_SCHEMA_VIOLATION",
 		62:  "ERROR_REASON_CONNECTOR_UNAVAILABLE",
@@ -160,6 +166,7 @@ var (
 		107: "ERROR_REASON_STATE_CONFLICT",
 		108: "ERROR_REASON_JOURNAL_MISMATCH",
 		109: "ERROR_REASON_CHILD_LIMIT",
+		110: "ERROR_REASON_AUTHORITY_UNAVAILABLE",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -184,6 +191,7 @@ var (
 		"ERROR_REASON_POLICY_REFUSED":           26,
 		"ERROR_REASON_DURABILITY_UNAVAILABLE":   27,
 		"ERROR_REASON_IDEMPOTENCY_CONFLICT":     28,
+		"ERROR_REASON_MESSAGE_REPLAYED":         29,
 		"ERROR_REASON_HANDLER_FAILED":           60,
 		"ERROR_REASON_OUTPUT_SCHEMA_VIOLATION":  61,
 		"ERROR_REASON_CONNECTOR_UNAVAILABLE":    62,
@@ -202,6 +210,7 @@ var (
 		"ERROR_REASON_STATE_CONFLICT":           107,
 		"ERROR_REASON_JOURNAL_MISMATCH":         108,
 		"ERROR_REASON_CHILD_LIMIT":              109,
+		"ERROR_REASON_AUTHORITY_UNAVAILABLE":    110,
 	}
 )
 
@@ -236,8 +245,7 @@ var File_placet_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xf3\n" +
-	"\n" +
+	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xbe\v\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1f\n" +
@@ -261,7 +269,8 @@ const file_placet_v1_error_reason_proto_rawDesc = "" +
 	" ERROR_REASON_CREDENTIAL_MISMATCH\x10\x19\x12\x1f\n" +
 	"\x1bERROR_REASON_POLICY_REFUSED\x10\x1a\x12'\n" +
 	"#ERROR_REASON_DURABILITY_UNAVAILABLE\x10\x1b\x12%\n" +
-	"!ERROR_REASON_IDEMPOTENCY_CONFLICT\x10\x1c\x12\x1f\n" +
+	"!ERROR_REASON_IDEMPOTENCY_CONFLICT\x10\x1c\x12!\n" +
+	"\x1dERROR_REASON_MESSAGE_REPLAYED\x10\x1d\x12\x1f\n" +
 	"\x1bERROR_REASON_HANDLER_FAILED\x10<\x12(\n" +
 	"$ERROR_REASON_OUTPUT_SCHEMA_VIOLATION\x10=\x12&\n" +
 	"\"ERROR_REASON_CONNECTOR_UNAVAILABLE\x10>\x12$\n" +
@@ -279,7 +288,8 @@ const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\x15ERROR_REASON_INTERNAL\x10j\x12\x1f\n" +
 	"\x1bERROR_REASON_STATE_CONFLICT\x10k\x12!\n" +
 	"\x1dERROR_REASON_JOURNAL_MISMATCH\x10l\x12\x1c\n" +
-	"\x18ERROR_REASON_CHILD_LIMIT\x10mB4\n" +
+	"\x18ERROR_REASON_CHILD_LIMIT\x10m\x12&\n" +
+	"\"ERROR_REASON_AUTHORITY_UNAVAILABLE\x10nB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (

@@ -75,6 +75,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION. {"required": "SHARED", "actual": "EPHEMERAL"}"""
     ERROR_REASON_IDEMPOTENCY_CONFLICT: _ErrorReason.ValueType  # 28
     """ALREADY_EXISTS. The key is live with other input. {"capability": "payments.refund", "action_id": "0199b0c0-…"}"""
+    ERROR_REASON_MESSAGE_REPLAYED: _ErrorReason.ValueType  # 29
+    """ALREADY_EXISTS. The message's id (placet-message-id) has made another action, or the message is not of now (too_old, in_the_future).
+    {"message_id": "m-17", "problem": "claimed"}
+    """
     ERROR_REASON_HANDLER_FAILED: _ErrorReason.ValueType  # 60
     """ABORTED; UNAVAILABLE if temporary and certainly not done. {"failure_code": "card_declined", "category": "PERMANENT"}"""
     ERROR_REASON_OUTPUT_SCHEMA_VIOLATION: _ErrorReason.ValueType  # 61
@@ -117,6 +121,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION. The step has called another capability, or the same with other input. {"step_path": "charge", "action_id": "0199b0c0-…"}"""
     ERROR_REASON_CHILD_LIMIT: _ErrorReason.ValueType  # 109
     """FAILED_PRECONDITION. An action may not call so many others, or so deep. {"limit": "depth", "limit_max": "16"}"""
+    ERROR_REASON_AUTHORITY_UNAVAILABLE: _ErrorReason.ValueType  # 110
+    """UNAVAILABLE. The service that says who may decide does not answer; nothing was decided. RetryInfo says when to come back. {}"""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call did not end OK."""
@@ -171,6 +177,10 @@ ERROR_REASON_DURABILITY_UNAVAILABLE: ErrorReason.ValueType  # 27
 """FAILED_PRECONDITION. {"required": "SHARED", "actual": "EPHEMERAL"}"""
 ERROR_REASON_IDEMPOTENCY_CONFLICT: ErrorReason.ValueType  # 28
 """ALREADY_EXISTS. The key is live with other input. {"capability": "payments.refund", "action_id": "0199b0c0-…"}"""
+ERROR_REASON_MESSAGE_REPLAYED: ErrorReason.ValueType  # 29
+"""ALREADY_EXISTS. The message's id (placet-message-id) has made another action, or the message is not of now (too_old, in_the_future).
+{"message_id": "m-17", "problem": "claimed"}
+"""
 ERROR_REASON_HANDLER_FAILED: ErrorReason.ValueType  # 60
 """ABORTED; UNAVAILABLE if temporary and certainly not done. {"failure_code": "card_declined", "category": "PERMANENT"}"""
 ERROR_REASON_OUTPUT_SCHEMA_VIOLATION: ErrorReason.ValueType  # 61
@@ -213,4 +223,6 @@ ERROR_REASON_JOURNAL_MISMATCH: ErrorReason.ValueType  # 108
 """FAILED_PRECONDITION. The step has called another capability, or the same with other input. {"step_path": "charge", "action_id": "0199b0c0-…"}"""
 ERROR_REASON_CHILD_LIMIT: ErrorReason.ValueType  # 109
 """FAILED_PRECONDITION. An action may not call so many others, or so deep. {"limit": "depth", "limit_max": "16"}"""
+ERROR_REASON_AUTHORITY_UNAVAILABLE: ErrorReason.ValueType  # 110
+"""UNAVAILABLE. The service that says who may decide does not answer; nothing was decided. RetryInfo says when to come back. {}"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

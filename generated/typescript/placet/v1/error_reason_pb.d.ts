@@ -177,6 +177,14 @@ export enum ErrorReason {
   IDEMPOTENCY_CONFLICT = 28,
 
   /**
+   * ALREADY_EXISTS. The message's id (placet-message-id) has made another action, or the message is not of now (too_old, in_the_future).
+   * {"message_id": "m-17", "problem": "claimed"}
+   *
+   * @generated from enum value: ERROR_REASON_MESSAGE_REPLAYED = 29;
+   */
+  MESSAGE_REPLAYED = 29,
+
+  /**
    * ABORTED; UNAVAILABLE if temporary and certainly not done. {"failure_code": "card_declined", "category": "PERMANENT"}
    *
    * @generated from enum value: ERROR_REASON_HANDLER_FAILED = 60;
@@ -304,6 +312,13 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_CHILD_LIMIT = 109;
    */
   CHILD_LIMIT = 109,
+
+  /**
+   * UNAVAILABLE. The service that says who may decide does not answer; nothing was decided. RetryInfo says when to come back. {}
+   *
+   * @generated from enum value: ERROR_REASON_AUTHORITY_UNAVAILABLE = 110;
+   */
+  AUTHORITY_UNAVAILABLE = 110,
 }
 
 /**

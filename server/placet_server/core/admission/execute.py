@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from placet_server.core.admission.attend import attend, wish_of, work_of
 from placet_server.core.admission.key import Known, meet_known
+from placet_server.core.admission.message import find_by_message, take_for
 from placet_server.core.admission.pipeline import Call, Checked, pass_gates
 from placet_server.core.admission.reserve import find_by_key, is_boot_alive, reserve
 from placet_server.core.admission.slot import reserve_in_slot
@@ -148,6 +149,10 @@ async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[
                 raise WaitExpired(state="UNKNOWN")
         if patience.is_over():
             raise WaitExpired(state="UNKNOWN")
+        if checked.call.message is not None:
+            made = await find_by_message(kernel.journal, checked)
+            if made is not None:
+                return _met(checked, made)
         if checked.key is None:
             raise Draining()
         known = await find_by_key(kernel.journal, checked.key.digest)
@@ -162,13 +167,18 @@ async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[
             known, checked.call.invocation, checked.input.digest.hex(), await now_us(kernel.journal)
         )
         if meaning is Known.ATTEND:
-            if checked.call.on_admitted is not None:
-                checked.call.on_admitted(known.action_id)
-            return known, True
+            await take_for(kernel.journal, checked, known)
+            return _met(checked, known)
         if shed is not None:
             raise shed
         predecessor = known
     raise Draining()
+
+
+def _met(checked: Checked, action: Action) -> tuple[Action, bool]:
+    if checked.call.on_admitted is not None:
+        checked.call.on_admitted(action.action_id)
+    return action, True
 
 
 def _start(engine: Engine, checked: Checked, predecessor: Action | None) -> Run:

@@ -1,7 +1,7 @@
 """The gates, in their order. Each is one function in a file of its own; none writes anything, but that a refusal by
 policies leaves a row that explains it.
 
-    identity and durability → capability → input → contract → credential → policy → key
+    identity, replay and durability → capability → input → contract → credential → policy → key
 
 Identity is the transport's (`rpc/identity`): no gate reads it from the payload.
 """
@@ -17,9 +17,10 @@ from placet_server.core.admission.contract import Clocks, check_contract
 from placet_server.core.admission.credential import check_credential
 from placet_server.core.admission.input import check_input
 from placet_server.core.admission.key import Key, bind_key
+from placet_server.core.admission.message import check_time
 from placet_server.core.decision.policy_rules import Question
 from placet_server.core.kernel import Kernel
-from placet_server.model.action import Invocation
+from placet_server.model.action import Invocation, Message
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
 from placet_server.model.durability import DurabilityClass
@@ -38,6 +39,7 @@ class Call(NamedTuple):
     time_left_seconds: float | None = None
     on_admitted: Callable[[str], None] | None = None
     trace: Mapping[str, str] = MappingProxyType({})
+    message: Message | None = None
 
 
 class Checked(NamedTuple):
@@ -59,6 +61,8 @@ async def pass_gates(kernel: Kernel, call: Call, *, anywhere: bool = False) -> C
     try:
         if kernel.is_draining:
             raise Draining()
+        if call.message is not None:
+            await check_time(kernel.journal, call.message, kernel.message_skew_seconds)
         return await check(kernel, call, anywhere=anywhere)
     except PlacetError as error:
         kernel.engine.observer.refused(error.reason)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import orjson
 
+from placet_server.core.admission.message import message_columns
 from placet_server.core.admission.pipeline import Checked
 from placet_server.core.publication.journal import Journal
 from placet_server.model.action import Action, Requester
@@ -18,6 +19,7 @@ from placet_server.store import action as actions
 from placet_server.store.action_record import requester_document
 from placet_server.store.batch_item import Admission, Written
 from placet_server.store.instance import is_alive
+from placet_server.store.message import MessageClaimed
 
 CALLERS_MAX = 1024
 
@@ -29,14 +31,23 @@ async def reserve(
     predecessor: Action | None,
     lease_id: str,
 ) -> Action | None:
-    """The running action under this fresh lease; None when the key is held or this boot may start nothing.
+    """The running action under this fresh lease; None when the key is held, the message was taken, or this
+    boot may start nothing.
 
     `predecessor` is a settled action that lets its key go: the key passes to the new one in the same statement.
     Raises StoreUnavailable; whether the row was written is then for the ownership check to find out.
     """
     admission = _admission(journal, checked, action_id, predecessor, lease_id)
     journal.boundary.reached("before_intent_persistence", checked.capability.name)
-    written = await journal.writer.admit(admission)
+    message = checked.call.message
+    if message is None:
+        written = await journal.writer.admit(admission)
+    else:
+        try:
+            row = {**admission, **message_columns(checked, message)}
+            written = await journal.writer.admit_message(cast(Admission, row))
+        except MessageClaimed:
+            return None
     if written is not None:
         return _admitted(journal, checked, admission, written)
     return await _own_row(journal, checked, admission)

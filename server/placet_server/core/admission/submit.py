@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 import orjson
 
 from placet_server.core.admission.key import Known, meet_known
+from placet_server.core.admission.message import find_by_message, message_columns, take_for
 from placet_server.core.admission.pipeline import Call, Checked, pass_gates
 from placet_server.core.admission.reserve import BLANK, find_by_key, is_boot_alive, members_of, row_of
 from placet_server.core.kernel import Kernel
@@ -21,6 +22,7 @@ from placet_server.model.errors import Draining
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import action as actions
 from placet_server.store.batch_item import SubmissionRow, Written
+from placet_server.store.message import MessageClaimed
 
 SUBMISSION_TRIES_MAX = 8
 
@@ -45,6 +47,9 @@ async def submit(kernel: Kernel, call: Call, place: Submission) -> Submitted:
         action = await store_row(kernel.journal, checked, row) or await find_own(kernel.journal, row)
         if action is not None:
             return _answer(call, action, attached=False)
+        made = await find_by_message(kernel.journal, checked)
+        if made is not None:
+            return _answer(call, made, attached=True)
         if checked.key is None:
             raise Draining()
         known = await find_by_key(kernel.journal, checked.key.digest)
@@ -56,6 +61,7 @@ async def submit(kernel: Kernel, call: Call, place: Submission) -> Submitted:
         digest = checked.input.digest.hex()
         meaning = meet_known(known, call.invocation, digest, await now_us(kernel.journal))
         if meaning is Known.ATTEND:
+            await take_for(kernel.journal, checked, known)
             return _answer(call, known, attached=True)
         predecessor = known
     raise Draining()
@@ -68,9 +74,19 @@ def _answer(call: Call, action: Action, *, attached: bool) -> Submitted:
 
 
 async def store_row(journal: Journal, checked: Checked, row: SubmissionRow) -> Action | None:
-    """The waiting action; None when the key is held, this boot may start nothing, or the row is there already."""
+    """The waiting action; None when the key is held, the message was taken, this boot may start nothing, or the row is
+    there already.
+    """
     journal.boundary.reached("before_intent_persistence", checked.capability.name)
-    written = await journal.writer.submit(row)
+    message = checked.call.message
+    if message is None:
+        written = await journal.writer.submit(row)
+    else:
+        try:
+            named = {**row, **message_columns(checked, message)}
+            written = await journal.writer.submit_message(cast(SubmissionRow, named))
+        except MessageClaimed:
+            return None
     if written is None:
         return None
     journal.boundary.reached("intent_persisted", checked.capability.name)

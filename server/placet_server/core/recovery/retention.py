@@ -2,8 +2,9 @@
 key.
 
 Ended actions go with their events, chunks and dead letters; the head of each chain of receipts stays. What is open or
-AMBIGUOUS never goes, nor does an action whose key is still known. After them go old reports. Any number of processes
-may do this: the walk has one row, and whoever holds its lock goes on with it.
+AMBIGUOUS never goes, nor does an action whose key is still known. After them go old reports, and ids of messages that
+would not be taken any more. Any number of processes may do this: the walk has one row, and whoever holds its lock goes
+on with it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from uuid import UUID
 
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.read import now_us
-from placet_server.store import retention
+from placet_server.store import message, retention
 from placet_server.store.retention import Bounds, Page, Place
 from placet_server.store.session import Connection
 
@@ -24,6 +25,7 @@ EVENTS_MAX = 5000
 ITEMS_MAX = 5000
 BOOTS_MAX = 1000
 REPORTS_MAX = 1000
+MESSAGES_MAX = 5000
 BATCH_SECONDS_MAX = 6.0
 WALK_INTERVAL = timedelta(hours=1)
 BOOT_KEPT = timedelta(days=1)
@@ -46,6 +48,7 @@ class Cleaned:
     actions: int = 0
     boots: int = 0
     reports: int = 0
+    messages: int = 0
     has_more: bool = False
 
 
@@ -68,11 +71,12 @@ async def clean(journal: Journal, kept: Retention) -> Cleaned:
         reports = 0
         if kept.report is not None:
             reports = await retention.delete_reports(connection, now - kept.report, count_max=REPORTS_MAX)
+        messages = await message.delete_expired(connection, now, count_max=MESSAGES_MAX)
         # Where there may be more of them, the last tenant's walk goes on.
-        has_more = reports == REPORTS_MAX
+        has_more = reports == REPORTS_MAX or messages == MESSAGES_MAX
         place, at = (place, now) if has_more else (Place(), now + WALK_INTERVAL)
         await retention.note_walk(connection, place, at)
-        return Cleaned(boots=boots, reports=reports, has_more=has_more)
+        return Cleaned(boots=boots, reports=reports, messages=messages, has_more=has_more)
 
 
 async def _page(connection: Connection, place: Place, bounds: Bounds) -> Page | None:

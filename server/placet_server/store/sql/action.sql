@@ -139,10 +139,30 @@ insert into events (tenant, action_id, sequence, type, create_time, body, receip
 select * from admitted union all select * from advanced
 {written}
 
--- name: submit
--- Admit actions that wait for a server, each with its event and its place in line. They may take keys over.
+-- part: claimed
+-- The messages that make them, each taken once: one that was taken before fails the statement, and nothing of it is done.
+claimed as (
+    insert into message_claims (tenant, subject, message_id, action_id, digest, expire_time)
+    select r.tenant, r.subject, r.message_id, r.action_id, decode(r.message_digest, 'hex'), 'epoch'::timestamptz + r.message_expire_time_us * interval '1 microsecond'
+    from json_to_recordset(:admissions::json) as r(
+        tenant text, subject text, message_id text, action_id uuid, message_digest text, message_expire_time_us bigint
+    )
+    where exists (select from made as m where m.tenant = r.tenant and m.action_id = r.action_id)
+)
+
+-- name: admit_message
+-- Admit actions that are made by messages with ids, each with its event. They may take keys over.
 with {freed},
 alive as (select from instances where boot_id = :boot_id and state = 'ALIVE' and (select count(*) from freed) >= 0),
+{admitted},
+made as (select tenant, action_id from admitted),
+{claimed}
+insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+select * from admitted
+{written}
+
+-- part: placed
+-- One row for each submission whose key is free, and none unless there is a row in `alive`.
 placed as (
     insert into actions (
         tenant, action_id, capability, version, contract_digest, effect_class, subject, caller,
@@ -177,7 +197,10 @@ placed as (
     returning tenant, action_id, sequence, create_time, receipt_digest, queue, capability, version, priority, ready_time,
         ready_time + queue_delay as expire_time,
         submitted_body(admitted_body(capability, version, contract_digest, subject, input_digest, durability), queue, ready_time) as body
-),
+)
+
+-- part: lined
+-- Their events and their places in line.
 placed_event as (
     insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
     select tenant, action_id, sequence, 'admitted', create_time, body, receipt_digest from placed
@@ -190,9 +213,30 @@ delayed as (
     insert into queue_delayed (tenant, action_id, queue, capability, version, priority, ready_time, expire_time)
     select tenant, action_id, queue, capability, version, priority, ready_time, expire_time from placed where ready_time > create_time
 )
+
+-- part: told
+-- What the writer hears of each.
 select action_id, sequence, encode(receipt_digest, 'hex') as receipt, (extract(epoch from create_time) * 1000000)::bigint as time_us,
     (extract(epoch from ready_time) * 1000000)::bigint as ready_time_us
 from placed
+
+-- name: submit
+-- Admit actions that wait for a server, each with its event and its place in line. They may take keys over.
+with {freed},
+alive as (select from instances where boot_id = :boot_id and state = 'ALIVE' and (select count(*) from freed) >= 0),
+{placed},
+{lined}
+{told}
+
+-- name: submit_message
+-- The same, made by messages with ids.
+with {freed},
+alive as (select from instances where boot_id = :boot_id and state = 'ALIVE' and (select count(*) from freed) >= 0),
+{placed},
+{lined},
+made as (select tenant, action_id from placed),
+{claimed}
+{told}
 
 -- name: advance_queued
 -- Move leased actions back into line, to an end that is a dead letter, or into doubt and out of it, each with its event: what `advance` does for all
