@@ -86,7 +86,7 @@ ADVICE = {
     "POLICY_REFUSED": Advice(
         NOTHING,
         "NEVER",
-        "`policies` decided, and `problem` says how; ask whoever admits them.",
+        "`placet explain` with `refusal_id` shows which policies decided, and why; ask whoever admits them.",
     ),
     "DURABILITY_UNAVAILABLE": Advice(NOTHING, "NEVER", "Call a server that keeps more, or require less."),
     "IDEMPOTENCY_CONFLICT": Advice(

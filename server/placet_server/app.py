@@ -31,9 +31,10 @@ from placet_server.rpc.identity.dev_token import dev_logins, write_token_files
 from placet_server.rpc.identity.setup import open_identity
 from placet_server.rpc.interceptor import Interceptor, Parts
 from placet_server.rpc.limit import Limiter
-from placet_server.rpc.method import CATALOG, OPERATIONS, RECOVERY, RUNTIME, methods
+from placet_server.rpc.method import CATALOG, OPERATIONS, POLICY, RECOVERY, RUNTIME, methods
 from placet_server.rpc.observation import Observation
 from placet_server.rpc.operations import OperationsServicer
+from placet_server.rpc.policy import PolicyServicer
 from placet_server.rpc.recovery import RecoveryServicer
 from placet_server.rpc.runtime import RuntimeServicer, ServerFacts
 from placet_server.rpc.server import PortTaken, RpcServer
@@ -238,10 +239,11 @@ class PlacetServer:
         served = [
             *methods(RUNTIME, RuntimeServicer(self.kernel, announcer, facts)),
             *methods(CATALOG, CatalogServicer(self.kernel.catalog)),
+            *methods(POLICY, PolicyServicer(self.kernel)),
             *methods(OPERATIONS, OperationsServicer(self.kernel)),
             *methods(RECOVERY, RecoveryServicer(self.kernel)),
         ]
-        services = tuple(service.full_name for service in (RUNTIME, CATALOG, OPERATIONS, RECOVERY))
+        services = tuple(service.full_name for service in (RUNTIME, CATALOG, POLICY, OPERATIONS, RECOVERY))
         try:
             return RpcServer(transport_of(self._config), Interceptor(served, parts), services)
         except PortTaken as error:

@@ -19,11 +19,13 @@ from placet.v1 import (
     catalog_service_pb2,
     operations_service_pb2,
     outcome_pb2,
+    policy_service_pb2,
     recovery_service_pb2,
     runtime_service_pb2,
 )
 from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
 from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
+from placet.v1.policy_service_pb2_grpc import PolicyServiceStub
 from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
 
@@ -31,6 +33,7 @@ SERVICES = {
     RuntimeServiceStub: runtime_service_pb2.DESCRIPTOR.services_by_name["RuntimeService"],
     CatalogServiceStub: catalog_service_pb2.DESCRIPTOR.services_by_name["CatalogService"],
     OperationsServiceStub: operations_service_pb2.DESCRIPTOR.services_by_name["OperationsService"],
+    PolicyServiceStub: policy_service_pb2.DESCRIPTOR.services_by_name["PolicyService"],
     RecoveryServiceStub: recovery_service_pb2.DESCRIPTOR.services_by_name["RecoveryService"],
 }
 DETAILS = {

@@ -22,6 +22,7 @@ from placet.v1 import action_pb2
 from placet.v1 import runtime_service_pb2 as pb
 from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
 from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
+from placet.v1.policy_service_pb2_grpc import PolicyServiceStub
 from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
 from tests.rpc.keys import AUDIENCE, ISSUER, Issuer
@@ -37,7 +38,7 @@ LOG_LINES_MAX = 5
 QUIET_SECONDS = 20.0
 SCOPES = (
     "actions.execute actions.read actions.cancel catalog.read catalog.admit "
-    "operations.read operations.write recovery.read recovery.write"
+    "operations.read operations.write policy.read policy.admit recovery.read recovery.write"
 )
 # Work of earlier tests that this server still has to do. What waits for a time far off stays as it is.
 UNDER_WAY = """
@@ -146,7 +147,11 @@ class Client:
         self.metadata = bearer(token)
         self.runtime: Any = RuntimeServiceStub(channel)
         self.catalog: Any = CatalogServiceStub(channel)
-        self._others = (OperationsServiceStub(channel), RecoveryServiceStub(channel))
+        self._others = (
+            OperationsServiceStub(channel),
+            PolicyServiceStub(channel),
+            RecoveryServiceStub(channel),
+        )
 
     async def call(self, rpc: str, request: Any, *, seconds: float | None = 20) -> Any:
         """The response, or all of a stream's. Raises AioRpcError."""

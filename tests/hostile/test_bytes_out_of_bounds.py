@@ -10,6 +10,7 @@ from google.protobuf import duration_pb2, timestamp_pb2
 
 from placet.v1 import action_pb2, operations_service_pb2
 from placet.v1 import catalog_service_pb2 as catalog
+from placet.v1 import policy_service_pb2 as policy
 from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as pb
 from tests.hostile.served import Client, Served
@@ -199,6 +200,26 @@ WITH_NUL: dict[str, tuple[str, Any]] = {
     "capability to reconcile": ("Reconcile", recovery.ReconcileRequest(capabilities=[NUL])),
     "tenant to recover": ("Recover", recovery.RecoverRequest(tenant=NUL)),
     "key of a recovery": ("Recover", recovery.RecoverRequest(idempotency_key=NUL)),
+    "policies": (
+        "ValidatePolicySet",
+        policy.ValidatePolicySetRequest(policy_set=policy.PolicySet(name="p", cedar=NUL)),
+    ),
+    "name of policies": (
+        "AdmitPolicySet",
+        policy.AdmitPolicySetRequest(policy_set=policy.PolicySet(name=NUL)),
+    ),
+    "overlay of policies": (
+        "DryRunPolicySet",
+        policy.DryRunPolicySetRequest(
+            policy_set=policy.PolicySet(name="p", overlays=[policy.PolicyOverlay(pattern=NUL)])
+        ),
+    ),
+    "capability to run dry": (
+        "DryRunPolicySet",
+        policy.DryRunPolicySetRequest(policy_set=policy.PolicySet(name="p"), capabilities=[NUL]),
+    ),
+    "page of policies": ("ListPolicySets", policy.ListPolicySetsRequest(page_token=NUL)),
+    "id to explain": ("ExplainDecision", policy.ExplainDecisionRequest(id=NUL)),
     "id of a report": ("GetReport", recovery.GetReportRequest(report_id=NUL)),
     "page of reports": ("ListReports", recovery.ListReportsRequest(page_token=NUL)),
     "output of a verdict": ("ResolveAmbiguous", resolve(output_json=NUL)),
@@ -341,6 +362,7 @@ async def test_a_page_of_no_size_is_malformed(server: Served, client: Client, si
             ("ListAmbiguous", recovery.ListAmbiguousRequest(page_size=size)),
             ("ListReports", recovery.ListReportsRequest(page_size=size)),
             ("Reconcile", recovery.ReconcileRequest(count_max=size)),
+            ("ListPolicySets", policy.ListPolicySetsRequest(page_size=size)),
             (
                 "Redrive",
                 redrive(selection=recovery.EndedSelection(filter=dead_letters().filter, count_max=size)),

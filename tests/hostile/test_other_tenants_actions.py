@@ -10,12 +10,14 @@ import pytest
 
 from placet.v1 import action_pb2, event_pb2, operations_service_pb2
 from placet.v1 import catalog_service_pb2 as catalog
+from placet.v1 import policy_service_pb2 as policy
 from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as pb
 from placet_server.rpc.page import page_token
 from tests.hostile.served import Client, Served
 from tests.rpc.support import Refusal, refusal
 
+SET = policy.PolicySet(name="theirs")
 LINES = '{"lines":[{"item":"a","amount":1}]}'
 
 
@@ -138,6 +140,8 @@ async def test_a_page_token_serves_its_own_request_and_tenant_alone(
             (client, "ListDeadLetters", recovery.ListDeadLettersRequest(page_token=token)),
             (client, "ListAmbiguous", recovery.ListAmbiguousRequest(page_token=token)),
             (client, "ListReports", recovery.ListReportsRequest(page_token=token)),
+            (client, "ListPolicySets", policy.ListPolicySetsRequest(page_token=token)),
+            (client, "DryRunPolicySet", policy.DryRunPolicySetRequest(policy_set=SET, page_token=token)),
             (client, "ListActions", pb.ListActionsRequest(page_token=token[:-2])),
             (client, "ListActions", pb.ListActionsRequest(page_token=token + "A")),
             (client, "ListActions", pb.ListActionsRequest(page_token="A" * 512)),
@@ -161,6 +165,8 @@ async def test_a_page_token_made_by_hand_gets_no_further_than_its_check(
             ("ListDeadLetters", recovery.ListDeadLettersRequest(), "\x00"),
             ("ListAmbiguous", recovery.ListAmbiguousRequest(), "nonsense"),
             ("ListReports", recovery.ListReportsRequest(), "nonsense"),
+            ("ListPolicySets", policy.ListPolicySetsRequest(), "nonsense"),
+            ("DryRunPolicySet", policy.DryRunPolicySetRequest(policy_set=SET), "nonsense"),
             ("ListManifests", catalog.ListManifestsRequest(), "a\x00"),
             ("ListCapabilities", catalog.ListCapabilitiesRequest(), "a\n\x00"),
         ):
@@ -321,6 +327,17 @@ async def test_another_tenant_is_named_by_operators_alone(
             ("Recover", recovery.RecoverRequest(tenant=tenant)),
             ("GetReport", recovery.GetReportRequest(tenant=tenant, report_id=str(uuid.uuid4()))),
             ("ListReports", recovery.ListReportsRequest(tenant=tenant)),
+            *(
+                (
+                    ("GetPolicySet", policy.GetPolicySetRequest(tenant=tenant)),
+                    ("ListPolicySets", policy.ListPolicySetsRequest(tenant=tenant)),
+                    ("ValidatePolicySet", policy.ValidatePolicySetRequest(tenant=tenant, policy_set=SET)),
+                    ("AdmitPolicySet", policy.AdmitPolicySetRequest(tenant=tenant, policy_set=SET)),
+                    ("RollBackPolicySet", policy.RollBackPolicySetRequest(tenant=tenant)),
+                )
+                if tenant == "-"
+                else ()
+            ),
         ):
             refused = await refusal(stranger.call(rpc, request))
             assert (grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING") == (refused.code, refused.reason)
@@ -338,6 +355,27 @@ async def test_another_tenants_effect_and_report_are_nobody_elses(
         get = recovery.GetReportRequest(report_id=report.report_id)
         assert "NOT_FOUND" == (await refusal(stranger.call("GetReport", get))).reason
         assert [] == list((await stranger.call("ListReports", recovery.ListReportsRequest())).reports)
+
+
+async def test_another_tenants_policies_and_decisions_are_nobody_elses(
+    server: Served, client: Client, stranger: Client, action: action_pb2.Action
+) -> None:
+    secret = policy.PolicySet(name="secret", cedar='@id("hidden") permit (principal, action, resource);')
+    await client.call("AdmitPolicySet", policy.AdmitPolicySetRequest(policy_set=secret))
+    async with server.unharmed():
+        theirs = await stranger.call("GetPolicySet", policy.GetPolicySetRequest())
+        assert ("default", 0) == (theirs.policy_set.name, theirs.revision.revision)
+        assert [] == list((await stranger.call("ListPolicySets", policy.ListPolicySetsRequest())).revisions)
+        for rpc, request in (
+            ("GetPolicySet", policy.GetPolicySetRequest(revision=1)),
+            ("RollBackPolicySet", policy.RollBackPolicySetRequest(revision=1)),
+            ("ExplainDecision", policy.ExplainDecisionRequest(id=action.action_id)),
+        ):
+            assert "NOT_FOUND" == (await refusal(stranger.call(rpc, request))).reason
+        run = policy.DryRunPolicySetRequest(policy_set=policy.PolicySet(name="nothing"), page_size=1000)
+        changed = {change.action_id for change in (await stranger.call("DryRunPolicySet", run)).changes}
+        assert action.action_id not in changed
+    await client.call("RollBackPolicySet", policy.RollBackPolicySetRequest(revision=0))
 
 
 async def test_another_tenants_action_is_redriven_by_nobody_else(

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from placet.v1 import action_pb2, capability_pb2, operations_service_pb2
 from placet.v1 import catalog_service_pb2 as catalog
+from placet.v1 import policy_service_pb2 as policy
 from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as pb
 from tests.hostile.served import Served
@@ -42,6 +43,11 @@ CAPABILITY = capability_pb2.Capability(
     contract=capability_pb2.Contract(effect=capability_pb2.EFFECT_CLASS_READ),
     presentation=capability_pb2.Presentation(title="t", key_fields=["a"]),
 )
+POLICY_SET = policy.PolicySet(
+    name="dice",
+    cedar="permit (principal, action, resource);",
+    overlays=[policy.PolicyOverlay(pattern="dice.*", hazards=[capability_pb2.HAZARD_WRITE])],
+)
 GOOD: dict[str, Message] = {
     "Execute": pb.ExecuteRequest(invocation=INVOCATION),
     "ExecuteStream": pb.ExecuteStreamRequest(invocation=INVOCATION),
@@ -61,6 +67,13 @@ GOOD: dict[str, Message] = {
         validate_only=True,
     ),
     "GetCapability": catalog.GetCapabilityRequest(name="hostile.echo", version="1"),
+    "ValidatePolicySet": policy.ValidatePolicySetRequest(policy_set=POLICY_SET),
+    "AdmitPolicySet": policy.AdmitPolicySetRequest(policy_set=POLICY_SET, validate_only=True),
+    "RollBackPolicySet": policy.RollBackPolicySetRequest(revision=1),
+    "GetPolicySet": policy.GetPolicySetRequest(revision=1),
+    "ListPolicySets": policy.ListPolicySetsRequest(page_size=5),
+    "DryRunPolicySet": policy.DryRunPolicySetRequest(policy_set=POLICY_SET, page_size=5),
+    "ExplainDecision": policy.ExplainDecisionRequest(id=ACTION_ID),
     "ListQueues": operations_service_pb2.ListQueuesRequest(tenant="dice"),
     "PauseQueue": operations_service_pb2.PauseQueueRequest(queue="dice_paused", reason="r"),
     "ResumeQueue": operations_service_pb2.ResumeQueueRequest(queue="dice_paused"),
@@ -96,6 +109,7 @@ TEXTS = st.one_of(
             '{"$ref":"file:///etc/passwd"}',
             "k",
             "1",
+            "permit (principal, action, resource);",
             "'; drop table actions; --",
             "%s%n",
             "\u202e\u2066",
@@ -180,7 +194,8 @@ def requests(draw: st.DrawFn, path: str) -> Message:
 
 @pytest.mark.parametrize("path", METHODS)
 async def test_no_request_makes_a_fault_of_the_server(server: Served, path: str) -> None:
-    token = bearer(server.token("dice", "dora"))
+    # Policies that come by dice would refuse what others throw.
+    token = bearer(server.token("dice_policies" if "/PolicyService" in path else "dice", "dora"))
     loop = asyncio.get_running_loop()
     async with grpc.aio.insecure_channel(server.target) as channel:
 

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from placet.v1 import action_pb2, operations_service_pb2, recovery_service_pb2
+from placet.v1 import action_pb2, operations_service_pb2, policy_service_pb2, recovery_service_pb2
 from placet.v1 import runtime_service_pb2 as pb
 from placet_server.model.ending_errors import DeadlineExceeded, EffectAmbiguous, HandlerFailed
 from placet_server.model.errors import Code, StoreUnavailable, WaitExpired
@@ -18,6 +18,7 @@ from tests.rpc.support import ACTION_ID, ALL_PATHS, Setup, bearer, refusal, send
 
 SECRET = "postgresql://root:hunter2@db"
 INVOCATION = action_pb2.Invocation(capability="a.b", input_json="{}")
+SET = policy_service_pb2.PolicySet(name="s")
 REQUESTS: dict[str, bytes] = {
     "Execute": pb.ExecuteRequest(invocation=INVOCATION).SerializeToString(),
     "ExecuteStream": pb.ExecuteStreamRequest(invocation=INVOCATION).SerializeToString(),
@@ -39,6 +40,10 @@ REQUESTS: dict[str, bytes] = {
         action_id=ACTION_ID, verdict=recovery_service_pb2.VERDICT_NOT_DONE, reason="r", evidence="e"
     ).SerializeToString(),
     "GetReport": recovery_service_pb2.GetReportRequest(report_id=ACTION_ID).SerializeToString(),
+    "ValidatePolicySet": policy_service_pb2.ValidatePolicySetRequest(policy_set=SET).SerializeToString(),
+    "AdmitPolicySet": policy_service_pb2.AdmitPolicySetRequest(policy_set=SET).SerializeToString(),
+    "DryRunPolicySet": policy_service_pb2.DryRunPolicySetRequest(policy_set=SET).SerializeToString(),
+    "ExplainDecision": policy_service_pb2.ExplainDecisionRequest(id=ACTION_ID).SerializeToString(),
     "GetManifest": b"\x0a\x01s",
     "GetCapability": b"\x0a\x01s",
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from placet import errors
+from placet import Overlay, PolicySet, errors
 from placet.testing import Server, server
 from placet.v1 import action_pb2
 from placet.v1.error_reason_pb2 import ErrorReason
@@ -161,3 +161,47 @@ async def test_a_kept_key_is_free_again_when_its_time_is_over(running: Server, t
     second = await client.call("desk.pay", {"amount": "2.00"}, key="k")
     assert first.action_id != second.action_id
     assert 2 == desk.marks(tmp_path, "pay")
+
+
+async def test_policies_are_tried_put_in_force_explained_and_taken_back(both: Both) -> None:
+    added = await both.ask("call", "desk.add", {"a": 1, "b": 2})
+    nobody = PolicySet("nobody", '@id("payers") permit (principal, action == Action::"desk.pay", resource);')
+    assert [] == list((await both.ask("validate_policy_set", nobody)).problems)
+    (change,) = await both.pages("dry_run_policy_set", policy_set=nobody, capabilities=["desk.add"])
+    assert (added.action_id, True, "not_permitted") == (
+        change.action_id,
+        change.before.allowed,
+        change.after.problem,
+    )
+    admitted = await both.ask("admit_policy_set", nobody)
+    assert (1, True) == (admitted.revision, admitted.changed)
+    assert not (await both.ask("admit_policy_set", nobody)).changed
+    with pytest.raises(errors.PermissionDeniedError) as caught:
+        await both.ask("call", "desk.add", {"a": 1, "b": 2})
+    assert "POLICY_REFUSED" == caught.value.reason
+    told = await both.ask("explain", caught.value.metadata["refusal_id"])
+    assert (False, "desk.add", "not_permitted") == (told.is_action, told.capability, told.decision.problem)
+    told = await both.ask("explain", added.action_id)
+    # What decided about it is not in force any more.
+    assert (True, [("reads", "")]) == (told.is_action, [(p.name, p.cedar) for p in told.decision.policies])
+    with pytest.raises(errors.ConflictError):
+        await both.ask("roll_back_policy_set", 0, expected_digest="0" * 64)
+    back = await both.ask("roll_back_policy_set", 0, expected_digest=admitted.digest)
+    assert 2 == back.revision
+    assert ["default", "nobody"] == [each.name for each in await both.pages("policy_sets")]
+    assert "nobody" == (await both.ask("policy_set", 1)).policy_set.name
+    shown = (await both.ask("explain", added.action_id)).decision.policies[0].cedar
+    assert shown.startswith('@id("reads")')
+    with pytest.raises(errors.InvalidRequestError) as refused:
+        await both.ask("admit_policy_set", PolicySet("p", "permit (principal, action, resource"))
+    assert ("POLICY_SET_REFUSED", "policy_set.policies[0]") == (
+        refused.value.reason,
+        refused.value.violations[0].field,
+    )
+
+
+def test_a_hazard_that_does_not_exist_is_found_before_anything_is_sent() -> None:
+    with pytest.raises(ValueError, match="say one of 'write'"):
+        PolicySet("p", "", [Overlay("*", ["wrte"])]).message()
+    with pytest.raises(ValueError, match="list of words"):
+        PolicySet("p", "", [Overlay("*", "write")]).message()

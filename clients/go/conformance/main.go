@@ -123,6 +123,7 @@ func methods(connection *grpc.ClientConn) map[string]method {
 	runtime := placetv1.NewRuntimeServiceClient(connection)
 	catalog := placetv1.NewCatalogServiceClient(connection)
 	operations := placetv1.NewOperationsServiceClient(connection)
+	policy := placetv1.NewPolicyServiceClient(connection)
 	recovery := placetv1.NewRecoveryServiceClient(connection)
 	return map[string]method{
 		"Execute":            unary(runtime.Execute),
@@ -145,6 +146,13 @@ func methods(connection *grpc.ClientConn) map[string]method {
 		"ListServers":        unary(operations.ListServers),
 		"PauseQueue":         unary(operations.PauseQueue),
 		"ResumeQueue":        unary(operations.ResumeQueue),
+		"ValidatePolicySet":  unary(policy.ValidatePolicySet),
+		"AdmitPolicySet":     unary(policy.AdmitPolicySet),
+		"RollBackPolicySet":  unary(policy.RollBackPolicySet),
+		"GetPolicySet":       unary(policy.GetPolicySet),
+		"ListPolicySets":     unary(policy.ListPolicySets),
+		"DryRunPolicySet":    unary(policy.DryRunPolicySet),
+		"ExplainDecision":    unary(policy.ExplainDecision),
 		"ListDeadLetters":    unary(recovery.ListDeadLetters),
 		"Redrive":            unary(recovery.Redrive),
 		"ListAmbiguous":      unary(recovery.ListAmbiguous),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from placet.errors import PlacetError
     from placet.failure import CallFailed, CallOutcome, Cancelled, DeclarationError, Failure
     from placet.lookup import Committed, LookupContext, NotCommitted, NotKnown
+    from placet.policy import Overlay, PolicySet
     from placet.requests import Connector
     from placet.result import CancelCount, Result, Submitted
 
@@ -45,7 +46,9 @@ _HOMES = {
     "LookupContext": "lookup",
     "NotCommitted": "lookup",
     "NotKnown": "lookup",
+    "Overlay": "policy",
     "PlacetError": "errors",
+    "PolicySet": "policy",
     "Result": "result",
     "Submission": "batch",
     "Submitted": "result",
@@ -75,7 +78,9 @@ __all__ = [
     "LookupContext",
     "NotCommitted",
     "NotKnown",
+    "Overlay",
     "PlacetError",
+    "PolicySet",
     "Result",
     "Submission",
     "Submitted",

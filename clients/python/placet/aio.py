@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from placet import batch, requests
+from placet.aio_policy_calls import AsyncPolicyCalls
 from placet.aio_recovery import AsyncRecoveryCalls
 from placet.batch import Answer, Submission
 from placet.connection import Address, AsyncToken, Tls, find_address
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from placet.app import App
 
 
-class AsyncClient(AsyncRecoveryCalls):
+class AsyncClient(AsyncPolicyCalls, AsyncRecoveryCalls):
     """Calls one server, on the event loop that it was made on. Close it, or use it as an async context manager.
 
     Every method has a deadline and sends its request again when that is safe and useful: see `placet.retry`.

@@ -21,6 +21,7 @@ from placet.steps import Pause, ResultT, Send, Steps, ask
 from placet.v1 import event_pb2
 from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
 from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
+from placet.v1.policy_service_pb2_grpc import PolicyServiceStub
 from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
 
@@ -39,6 +40,7 @@ class AsyncSender:
             RuntimeServiceStub(channel),
             CatalogServiceStub(channel),
             OperationsServiceStub(channel),
+            PolicyServiceStub(channel),
             RecoveryServiceStub(channel),
         )
 

@@ -14,6 +14,7 @@ from placet.batch import Answer, Submission
 from placet.connection import Address, Tls, Token, find_address
 from placet.feed import FeedFollower, FeedStream
 from placet.follow import Follower
+from placet.policy_calls import PolicyCalls
 from placet.recovery import RecoveryCalls
 from placet.requests import (
     CallArguments,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from placet.app import App
 
 
-class Client(RecoveryCalls):
+class Client(PolicyCalls, RecoveryCalls):
     """Calls one server; may be used by many threads. Close it, or use it as a context manager.
 
     Every method has a deadline and sends its request again when that is safe and useful: see `placet.retry`.

@@ -91,7 +91,7 @@ class PreparedCall:
         )
         if place.delay is not None:
             request.delay.CopyFrom(_duration(place.delay))
-        ready_time = _timestamp(place.ready_time)
+        ready_time = timestamp(place.ready_time)
         if ready_time is not None:
             request.ready_time.CopyFrom(ready_time)
         return request
@@ -285,8 +285,8 @@ def _actions(
         states=[known.Value("ACTION_STATE_" + state.upper()) for state in states],
         requester=requester,
         labels=labels or {},
-        create_time_min=_timestamp(create_time_min),
-        create_time_max=_timestamp(create_time_max),
+        create_time_min=timestamp(create_time_min),
+        create_time_max=timestamp(create_time_max),
         action_id_prefix=action_id_prefix,
         parent_id=parent_id,
         root_id=root_id,
@@ -447,7 +447,7 @@ def _duration(span: Seconds) -> duration_pb2.Duration:
     return duration
 
 
-def _timestamp(moment: datetime | None) -> timestamp_pb2.Timestamp | None:
+def timestamp(moment: datetime | None) -> timestamp_pb2.Timestamp | None:
     if moment is None:
         return None
     if moment.tzinfo is None:

@@ -8,6 +8,7 @@ import { fromBinary, fromJson, isMessage, toBinary, toJson } from "@bufbuild/pro
 import * as grpc from "@grpc/grpc-js";
 import { CatalogService } from "@placet/api/placet/v1/catalog_service_pb.js";
 import { OperationsService } from "@placet/api/placet/v1/operations_service_pb.js";
+import { PolicyService } from "@placet/api/placet/v1/policy_service_pb.js";
 import { RecoveryService } from "@placet/api/placet/v1/recovery_service_pb.js";
 import { RuntimeService, SubmitBatchResponseSchema } from "@placet/api/placet/v1/runtime_service_pb.js";
 
@@ -31,7 +32,7 @@ import { answerOf } from "./answer.js";
 
 /** @type {Map<string, DescMethod>} */
 const methods = new Map();
-for (const service of [RuntimeService, CatalogService, OperationsService, RecoveryService]) {
+for (const service of [RuntimeService, CatalogService, OperationsService, PolicyService, RecoveryService]) {
   for (const method of service.methods) methods.set(method.name, method);
 }
 

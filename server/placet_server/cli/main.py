@@ -19,8 +19,10 @@ from placet_server.cli import (
     capability,
     connect,
     dead_letter,
+    explain,
     health,
     migrate,
+    policy,
     queue,
     recovery,
     resume,
@@ -83,6 +85,7 @@ for command in (
     dead_letter.redrive,
     ambiguous.ambiguous,
     ambiguous.resolve,
+    explain.explain,
     server.servers,
     recovery.reconcile,
     recovery.recover,
@@ -93,6 +96,7 @@ for command in (
 ):
     cli.command()(command)
 cli.add_typer(queue.commands, name="queues")
+cli.add_typer(policy.commands, name="policy")
 cli.add_typer(app.commands, name="app")
 
 

@@ -2,6 +2,7 @@
 
 from placet_server.model.policy import PolicySet
 
+DEFAULT_POLICY_COUNT = 2
 DEFAULT_SET = PolicySet(
     name="default",
     cedar="""\

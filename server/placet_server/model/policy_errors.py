@@ -29,7 +29,7 @@ class PolicyRefused(PlacetError):
 
     def text(self) -> str:
         why = _WHY.get(self.problem, _WHY["not_permitted"]).format(policies=self.policies or "a policy")
-        return f"{self.capability!r} {why}."
+        return f"{self.capability!r} {why}; `placet explain {self.refusal_id}` shows it."
 
 
 @dataclass(kw_only=True, eq=False)

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from placet.v1 import (
     catalog_service_pb2,
     operations_service_pb2,
+    policy_service_pb2,
     recovery_service_pb2,
     runtime_service_pb2,
 )
@@ -30,6 +31,8 @@ ListRequest = (
     | recovery_service_pb2.ListAmbiguousRequest
     | operations_service_pb2.ListServersRequest
     | recovery_service_pb2.ListReportsRequest
+    | policy_service_pb2.ListPolicySetsRequest
+    | policy_service_pb2.DryRunPolicySetRequest
 )
 # Their pages continue after an id.
 _OF_IDS = (
@@ -39,7 +42,10 @@ _OF_IDS = (
     recovery_service_pb2.ListAmbiguousRequest,
     operations_service_pb2.ListServersRequest,
     recovery_service_pb2.ListReportsRequest,
+    policy_service_pb2.DryRunPolicySetRequest,
 )
+# Theirs after a number.
+_OF_NUMBERS = (policy_service_pb2.ListPolicySetsRequest,)
 
 # Default clients take no more than 4 MiB.
 PAGE_BYTES_MAX = 3 * 2**20
@@ -88,9 +94,13 @@ def page_position(request: ListRequest, tenant: str) -> str:
 
 
 def _is_place(request: ListRequest, position: str) -> bool:
-    """Whether the store can be asked for what follows. Raises ValueError for no id where one belongs."""
+    """Whether the store can be asked for what follows. Raises ValueError for no id or number where one
+    belongs.
+    """
     if isinstance(request, _OF_IDS):
         UUID(position)
+    if isinstance(request, _OF_NUMBERS):
+        int(position)
     return "\x00" not in position
 
 

@@ -32,6 +32,13 @@ SCOPES: dict[str, str | None] = {
     "/placet.v1.CatalogService/ListManifests": "catalog.read",
     "/placet.v1.CatalogService/GetCapability": "catalog.read",
     "/placet.v1.CatalogService/ListCapabilities": "catalog.read",
+    "/placet.v1.PolicyService/ValidatePolicySet": "policy.read",
+    "/placet.v1.PolicyService/AdmitPolicySet": "policy.admit",
+    "/placet.v1.PolicyService/RollBackPolicySet": "policy.admit",
+    "/placet.v1.PolicyService/GetPolicySet": "policy.read",
+    "/placet.v1.PolicyService/ListPolicySets": "policy.read",
+    "/placet.v1.PolicyService/DryRunPolicySet": "policy.read",
+    "/placet.v1.PolicyService/ExplainDecision": "actions.read",
     "/placet.v1.OperationsService/ListQueues": "operations.read",
     "/placet.v1.OperationsService/PauseQueue": "operations.write",
     "/placet.v1.OperationsService/ResumeQueue": "operations.write",
@@ -67,6 +74,19 @@ def tenant_of(caller: Caller, named: str) -> str | None:
         return caller.tenant
     permit(caller, OPERATOR_SCOPE)
     return None if named == EVERY_TENANT else named
+
+
+def owner_of(caller: Caller, named: str) -> str:
+    """Whose policies a request means: the caller's own, or, named "-", the operator's. Raises ScopeMissing."""
+    if not named:
+        return caller.tenant
+    permit(caller, OPERATOR_SCOPE)
+    return EVERY_TENANT
+
+
+def may(caller: Caller, scope: str) -> bool:
+    """Whether the caller has a scope that only part of an answer needs."""
+    return _allowed(caller, scope)
 
 
 def _allowed(caller: Caller, scope: str | None) -> bool:

@@ -27,6 +27,13 @@ class Revisions(NamedTuple):
     own: int
 
 
+class Asked(NamedTuple):
+    """What an action was asked to do, and the capability of its parent; empty for none."""
+
+    input_json: str
+    parent: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPolicySet:
     """`restores`: the revision that it repeats. Revision 0 is the built-in one, admitted by nobody. `digest` is hex."""
@@ -35,6 +42,7 @@ class StoredPolicySet:
     revision: int
     digest: str
     document: PolicySet
+    policy_count: int
     admitted_by: str = ""
     restores: int | None = None
     create_time_us: int = 0
@@ -139,6 +147,14 @@ async def get_verdicts(
     arguments = query.arguments(tenant=tenant, digests=[bytes.fromhex(digest) for digest in digests])
     records = await connection.fetch(query.sql, *arguments)
     return {r["digest"]: PolicyVerdict.from_text(r["document"]) for r in records}
+
+
+async def list_asked(connection: Connection, tenant: str, action_ids: Sequence[str]) -> dict[str, Asked]:
+    """By action id; what is not there is not in it."""
+    query = SQL["list_asked"]
+    arguments = query.arguments(tenant=tenant, action_ids=list(action_ids))
+    records = await connection.fetch(query.sql, *arguments)
+    return {str(r["action_id"]): Asked(r["input"], r["parent"] or "") for r in records}
 
 
 async def put_refusal(connection: Connection, tenant: str, refusal: Refusal, now: datetime | None) -> None:

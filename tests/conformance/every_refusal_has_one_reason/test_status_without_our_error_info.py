@@ -160,6 +160,33 @@ REFUSALS |= {
     ),
     "report of nobody": ("GetReport", {"report_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
     "somebody's reports": ("ListReports", {"page_token": "AAAA"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+    "policies that are none": (
+        "AdmitPolicySet",
+        {"policy_set": {"name": "p", "cedar": "permit"}},
+        "INVALID_ARGUMENT",
+        "POLICY_SET_REFUSED",
+    ),
+    "policies that are not those": (
+        "RollBackPolicySet",
+        {"revision": "0", "expected_digest": "0" * 64},
+        "FAILED_PRECONDITION",
+        "STALE_DIGEST",
+    ),
+    "revision of nobody": ("GetPolicySet", {"revision": "77"}, "NOT_FOUND", "NOT_FOUND"),
+    "somebody's policies": (
+        "ListPolicySets",
+        {"page_token": "AAAA"},
+        "INVALID_ARGUMENT",
+        "MALFORMED_REQUEST",
+    ),
+    "policies of nothing": ("DryRunPolicySet", {}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
+    "policies without an end": (
+        "ValidatePolicySet",
+        {"policy_set": {"name": "p", "cedar": "/" * 262145}},
+        "INVALID_ARGUMENT",
+        "MALFORMED_REQUEST",
+    ),
+    "decision about nobody": ("ExplainDecision", {"id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
     "nothing to redrive": ("Redrive", {}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
     "too much to redrive": (
         "Redrive",

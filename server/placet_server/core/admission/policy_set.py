@@ -15,7 +15,7 @@ from placet_server.model.capability import Capability
 from placet_server.model.errors import FieldViolation, NotFound, StaleDigest, StoreUnavailable
 from placet_server.model.manifest import Problem
 from placet_server.model.policy import OPERATOR_TENANT, PolicySet
-from placet_server.model.policy_default import DEFAULT_SET
+from placet_server.model.policy_default import DEFAULT_POLICY_COUNT, DEFAULT_SET
 from placet_server.model.policy_errors import PolicySetRefused
 from placet_server.model.policy_text import parse_policies
 from placet_server.store import catalog
@@ -30,7 +30,13 @@ CAPABILITIES_MAX = 10_000
 # So many are read between two turns of others.
 _CAPABILITIES_AT_A_TIME = 50
 
-BUILT_IN = StoredPolicySet(tenant="", revision=0, digest=DEFAULT_SET.digest, document=DEFAULT_SET)
+BUILT_IN = StoredPolicySet(
+    tenant="",
+    revision=0,
+    digest=DEFAULT_SET.digest,
+    document=DEFAULT_SET,
+    policy_count=DEFAULT_POLICY_COUNT,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

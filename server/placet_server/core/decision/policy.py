@@ -15,7 +15,7 @@ from placet_server.core.decision.policy_rules import CompiledSet, NotCompiled, Q
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
 from placet_server.model.errors import StoreUnavailable
-from placet_server.model.policy import OPERATOR_TENANT, PolicyVerdict
+from placet_server.model.policy import OPERATOR_TENANT, PolicySet, PolicyVerdict
 from placet_server.model.policy_default import DEFAULT_SET
 from placet_server.store import policy as rows
 from placet_server.store.pool import Pool
@@ -62,6 +62,11 @@ class Policies:
             return book
         async with self._refreshing.setdefault(tenant, asyncio.Lock()):
             return await self._refreshed(tenant)
+
+    async def book_with(self, tenant: str, document: PolicySet) -> Rulebook:
+        """As if this set were in force in place of the tenant's own. Raises NotCompiled, StoreUnavailable."""
+        book = await self.book(tenant)
+        return Rulebook(book.operator, await asyncio.to_thread(CompiledSet, tenant, -1, document))
 
     def forget(self, tenant: str) -> None:
         """Its set has changed; the operator's is everybody's."""

@@ -8,7 +8,7 @@ select
 
 -- name: get_set
 -- One revision; null: the newest.
-select tenant, revision, encode(digest, 'hex') as digest, document, admitted_by, restores,
+select tenant, revision, encode(digest, 'hex') as digest, document, policy_count, admitted_by, restores,
     (extract(epoch from create_time) * 1000000)::bigint as create_time_us
 from policy_sets
 where tenant = :tenant
@@ -61,3 +61,11 @@ where tenant = :tenant and refusal_id = :refusal_id
 delete from policy_refusals
 where tenant = :tenant
   and refusal_id <= (select refusal_id from policy_refusals where tenant = :tenant order by refusal_id desc offset :kept limit 1)
+
+-- name: list_asked
+-- What actions were asked to do, and by which capability's action, for who decides about them again.
+select a.action_id, a.input, p.capability as parent
+from unnest(:action_ids::uuid[]) as r(action_id)
+join actions as a on a.tenant = :tenant and a.action_id = r.action_id
+left join actions as p on p.tenant = a.tenant and p.action_id = a.parent_id
+where num_nonnulls(r.action_id) = 1
