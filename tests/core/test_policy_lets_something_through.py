@@ -9,7 +9,7 @@ import pytest
 
 from placet.app import App
 from placet.context import Context
-from placet_server.core.admission.execute import execute_stream
+from placet_server.core.admission.execute import Executed, execute_stream
 from placet_server.core.admission.submit_batch import submit_batch
 from placet_server.core.kernel import Kernel
 from placet_server.model.action import Submission
@@ -66,6 +66,14 @@ async def refused(kernel: Kernel, *arguments: Any, **options: Any) -> PolicyRefu
     return caught.value
 
 
+async def deciding(kernel: Kernel, done: Executed) -> list[str]:
+    digest = done.action.verdict_digest
+    assert digest is not None
+    async with kernel.journal.pool.connection() as connection:
+        (verdict,) = (await rows.get_verdicts(connection, "acme", [digest])).values()
+    return [each.policy for each in verdict.policies]
+
+
 async def refusals(kernel: Kernel, tenant: str = "acme") -> int:
     async with kernel.journal.pool.connection() as connection:
         count: int = await connection.fetchval(
@@ -75,12 +83,7 @@ async def refusals(kernel: Kernel, tenant: str = "acme") -> int:
 
 
 async def test_a_tenant_without_policies_of_its_own_works_as_before(kernel: Kernel) -> None:
-    done = await run(kernel, "shop.refund", {"amount": 1}, "k")
-    async with kernel.journal.pool.connection() as connection:
-        digest = done.action.verdict_digest
-        assert digest is not None
-        (verdict,) = (await rows.get_verdicts(connection, "acme", [digest])).values()
-    assert (True, ["effects"]) == (verdict.allowed, [each.policy for each in verdict.policies])
+    assert ["effects"] == await deciding(kernel, await run(kernel, "shop.refund", {"amount": 1}, "k"))
 
 
 async def test_what_is_forbidden_happens_on_no_path(kernel: Kernel, shop: Shop) -> None:
@@ -179,6 +182,30 @@ async def test_a_decision_about_one_caller_is_not_taken_for_another(kernel: Kern
         await refused(kernel, "shop.look", {}, caller=replace(boss, roles=("bosses",)))
         await refused(kernel, "shop.look", {}, caller=replace(boss, groups=("gone",)))
         await refused(kernel, "shop.look", {}, caller=replace(boss, delegation=(Delegate(subject="bot"),)))
+
+
+async def test_a_decision_about_somebody_else_is_no_decision_about_the_one_who_is_named(
+    kernel: Kernel,
+) -> None:
+    await admit(kernel, ALL + '@id("not-alice") forbid (principal == User::"alice", action, resource);')
+    await run(kernel, "shop.look", {}, caller=BOB)
+    await refused(kernel, "shop.look", {}, caller=ALICE)
+    await run(kernel, "shop.look", {}, caller=BOB)
+
+
+async def test_what_permits_and_what_forbids_may_each_depend_on_the_input_or_not(kernel: Kernel) -> None:
+    read_input = "when { context.input has number && context.input.number == 1 };"
+    for permit, forbid in (("", read_input), (read_input, ";"), (read_input, read_input)):
+        await admit(
+            kernel,
+            f'@id("p") permit (principal, action, resource) {permit or ";"}'
+            f'@id("f") forbid (principal, action == Action::"shop.look", resource) {forbid}',
+        )
+        assert "f" == (await refused(kernel, "shop.look", {"number": 1})).policies
+    await admit(kernel, f'@id("one") permit (principal, action, resource) {read_input}' + ALL)
+    with_one = await run(kernel, "shop.look", {"number": 1})
+    without = await run(kernel, "shop.look", {"number": 2})
+    assert [["all", "one"], ["all"]] == [await deciding(kernel, each) for each in (with_one, without)]
 
 
 async def test_policies_are_their_tenants_alone(kernel: Kernel) -> None:

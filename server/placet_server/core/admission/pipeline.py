@@ -18,7 +18,7 @@ from placet_server.core.admission.credential import check_credential
 from placet_server.core.admission.input import check_input
 from placet_server.core.admission.key import Key, bind_key
 from placet_server.core.admission.message import check_time
-from placet_server.core.decision.policy_rules import Question
+from placet_server.core.decision.policy_slice import Question
 from placet_server.core.kernel import Kernel
 from placet_server.model.action import Invocation, Message
 from placet_server.model.caller import Caller

@@ -7,7 +7,7 @@ from collections import Counter
 import orjson
 
 from placet_server.core.decision.policy import Policies
-from placet_server.core.decision.policy_rules import Question
+from placet_server.core.decision.policy_slice import Question
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_action_id
 from placet_server.model.caller import Caller

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import orjson
 
 from placet_server.core.admission.catalog import CatalogEntry
-from placet_server.core.decision.policy_rules import NotCompiled, Question, Rulebook
+from placet_server.core.decision.policy_rules import NotCompiled, Rulebook
+from placet_server.core.decision.policy_slice import Question
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.read import list_actions
 from placet_server.model.action import Action

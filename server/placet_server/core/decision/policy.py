@@ -11,7 +11,8 @@ import logging
 from collections import OrderedDict
 from time import monotonic
 
-from placet_server.core.decision.policy_rules import CompiledSet, NotCompiled, Question, Rulebook
+from placet_server.core.decision.policy_rules import CompiledSet, NotCompiled, Rulebook
+from placet_server.core.decision.policy_slice import Question
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
 from placet_server.model.errors import StoreUnavailable

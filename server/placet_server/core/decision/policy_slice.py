@@ -1,0 +1,227 @@
+"""The policies of one set about one capability, ready to be asked.
+
+Only those of a set's policies count whose action and resource could be the capability's own: those that cannot match
+are never satisfied and never fail, so leaving them out changes no decision. They are put together once, parsed, beside
+the entities that never change.
+
+What is remembered. Policies that do not read the context say the same whenever the same caller calls, and, where none
+of the slice's policies looks at who the caller is, whenever anybody of the same kind, roles, groups, scopes and
+delegates does: they are asked once. Those that read the context are asked each time, and nobody remembers what they
+said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import cedarpy
+import orjson
+from cedarpy import pst
+
+from placet_server.model.caller import Caller
+from placet_server.model.policy import OPERATOR_PREFIX, OPERATOR_TENANT, Deciding, Overlay
+from placet_server.model.policy_schema import (
+    Entity,
+    Offered,
+    action_entities,
+    action_uid,
+    capability_entity,
+    capability_uid,
+    context_of,
+    groups_of,
+    principal_entity,
+    principal_uid,
+)
+from placet_server.model.policy_text import Policy
+from placet_server.model.policy_type import RecordOf, Unreadable, Wanted, input_type, projected
+
+CALLERS_MAX = 1024
+NOT_PERMITTED = "not_permitted"
+# How the engine names a policy in an error; the rest of what it says may hold parts of the input.
+_PLACE = re.compile(r"`(policy\d+)`")
+_NO_CONTEXT = "{}"
+
+
+class Question(NamedTuple):
+    """One call. `parent`: the capability that called it, empty for none."""
+
+    caller: Caller
+    offered: Offered
+    input_value: Any
+    labels: Mapping[str, str]
+    parent: str = ""
+
+
+class Answer(NamedTuple):
+    """`problem` empty: permitted. `policies`: those that say so, by name."""
+
+    problem: str
+    policies: tuple[Policy, ...] = ()
+
+
+class _Lasting(NamedTuple):
+    """What holds whatever the context is. `is_final`: the context changes nothing about it."""
+
+    answer: Answer
+    is_final: bool
+
+
+class _Part:
+    """Policies that are asked together."""
+
+    def __init__(self, policies: Sequence[Policy]) -> None:
+        self.policies = tuple(policies)
+        # It gives policies their places as names.
+        self._handle = cedarpy.PolicySet.from_str("\n".join(p.text for p in policies), release_gil=True)
+        self._by_place = {f"policy{place}": policy for place, policy in enumerate(policies)}
+
+    def ask(self, request: Mapping[str, Any], entities: cedarpy.Entities) -> Answer:
+        """Whatever cannot be evaluated refuses."""
+        if not self.policies:
+            return Answer(NOT_PERMITTED)
+        result = cedarpy.is_authorized(dict(request), self._handle, entities)
+        told = result.diagnostics
+        if told.errors or result.decision is cedarpy.Decision.NoDecision:
+            failed = {place for error in told.errors for place in _PLACE.findall(error)}
+            return Answer("not_evaluated", self._named(failed))
+        deciding = self._named(told.reasons)
+        if result.allowed:
+            return Answer("", deciding)
+        return Answer("forbidden" if deciding else NOT_PERMITTED, deciding)
+
+    def _named(self, places: Iterable[str]) -> tuple[Policy, ...]:
+        return _sorted(self._by_place[place] for place in places if place in self._by_place)
+
+
+class Slice:
+    """Belongs to one event loop, but may be made beside it."""
+
+    def __init__(
+        self, owner: str, offered: Offered, policies: Sequence[Policy], overlays: Sequence[Overlay]
+    ) -> None:
+        name = offered.capability.name
+        self.overlays = tuple(overlays)
+        self.is_operators = owner == OPERATOR_TENANT
+        mine = [policy for policy in policies if _could_concern(policy.node, name)]
+        self._is_personal = any(policy.reads.identity for policy in mine)
+        self._lasting = _Part([policy for policy in mine if not policy.reads.context])
+        self._passing = _Part([policy for policy in mine if policy.reads.context])
+        self._wanted = _wanted(self._passing.policies)
+        self._input_type: RecordOf = input_type(offered.capability.input_schema_value)
+        self._request = {"action": action_uid(name), "resource": capability_uid(name)}
+        self._base = _entities([*action_entities(name), capability_entity(offered, overlays)])
+        self._by_caller: dict[Caller, _Lasting] = {}
+        self._by_kind: dict[tuple[object, ...], _Lasting] = {}
+        self._principals: dict[Caller, cedarpy.Entities] = {}
+
+    def named(self, policy: Policy) -> Deciding:
+        prefix = OPERATOR_PREFIX if self.is_operators else ""
+        return Deciding(prefix + policy.name, policy.digest)
+
+    def ask(self, question: Question) -> tuple[Answer, bool]:
+        """Permit or not, and who says so; and whether it holds for this caller whatever the context is."""
+        known = self._known(question.caller)
+        if known.is_final:
+            return known.answer, True
+        try:
+            members = projected(self._input_type, question.input_value, self._wanted)
+        except Unreadable:
+            return Answer("not_readable"), False
+        depth = len(question.caller.delegation)
+        context = orjson.dumps(context_of(members, question.labels, question.parent, depth)).decode()
+        return _both(known.answer, self._asked(self._passing, question.caller, context)), False
+
+    def _known(self, caller: Caller) -> _Lasting:
+        found = self._by_caller.get(caller)
+        if found is None:
+            kind = (caller.kind, caller.roles, caller.groups, caller.scopes, caller.delegation)
+            found = None if self._is_personal else self._by_kind.get(kind)
+            if found is None:
+                found = self._look(caller)
+                _put(self._by_kind, kind, found)
+            _put(self._by_caller, caller, found)
+        return found
+
+    def _look(self, caller: Caller) -> _Lasting:
+        answer = self._asked(self._lasting, caller, _NO_CONTEXT)
+        is_refusal = answer.problem not in ("", NOT_PERMITTED)
+        may_pass = any(_could_be_of(policy.node.principal, caller) for policy in self._passing.policies)
+        return _Lasting(answer, is_final=is_refusal or not may_pass)
+
+    def _asked(self, part: _Part, caller: Caller, context: str) -> Answer:
+        request = self._request | {"principal": principal_uid(caller), "context": context}
+        return part.ask(request, self._entities_of(caller))
+
+    def _entities_of(self, caller: Caller) -> cedarpy.Entities:
+        found = self._principals.get(caller)
+        if found is None:
+            entity = orjson.dumps([principal_entity(caller)]).decode()
+            found = self._base.with_added_json_str(entity)
+            _put(self._principals, caller, found)
+        return found
+
+
+def _both(lasting: Answer, passing: Answer) -> Answer:
+    """Of what permits or is silent, and what was asked besides."""
+    if passing.problem not in ("", NOT_PERMITTED):
+        return passing
+    permits = _sorted((*lasting.policies, *passing.policies))
+    return Answer("" if permits else NOT_PERMITTED, permits)
+
+
+def _sorted(policies: Iterable[Policy]) -> tuple[Policy, ...]:
+    """By name, so that another order of the text decides nothing."""
+    return tuple(sorted(policies, key=lambda policy: policy.name))
+
+
+def _put(known: dict[Any, Any], key: object, value: object) -> None:
+    if len(known) >= CALLERS_MAX:
+        known.clear()
+    known[key] = value
+
+
+def _wanted(policies: Sequence[Policy]) -> Wanted:
+    wanted = Wanted()
+    for policy in policies:
+        wanted.merge(policy.reads.input)
+    return wanted
+
+
+def _entities(entities: Sequence[Entity]) -> cedarpy.Entities:
+    return cedarpy.Entities.from_json_str(orjson.dumps(entities).decode())
+
+
+def _could_concern(node: pst.Template, name: str) -> bool:
+    """Its action and its resource, as far as the head of the policy says them."""
+    actions = {name, *groups_of(name)}
+    match node.action:
+        case pst.ActionEq(entity=entity) if entity.id != name:
+            return False
+        case pst.ActionIn(entities=entities) if not any(entity.id in actions for entity in entities):
+            return False
+    match node.resource:
+        case pst.ScopeEq(entity=pst.EntityUid() as entity) | pst.ScopeIn(entity=pst.EntityUid() as entity):
+            return entity.id == name
+    return True
+
+
+def _could_be_of(constraint: pst.PrincipalOrResourceConstraint, caller: Caller) -> bool:
+    """Whether the head of a policy leaves it open that it applies to a caller."""
+    uid = principal_uid(caller)
+    match constraint:
+        case pst.ScopeEq(entity=pst.EntityUid() as entity):
+            return (str(entity.type), entity.id) == (uid["type"], uid["id"])
+        case pst.ScopeIs(entity_type=entity_type):
+            return str(entity_type) == uid["type"]
+        case pst.ScopeIn(entity=pst.EntityUid() as entity):
+            return (str(entity.type), entity.id) in _circle(caller)
+        case pst.ScopeIsIn(entity_type=entity_type, entity=pst.EntityUid() as entity):
+            return str(entity_type) == uid["type"] and (str(entity.type), entity.id) in _circle(caller)
+    return True
+
+
+def _circle(caller: Caller) -> set[tuple[str, str]]:
+    """The caller, and what he is in."""
+    entity = principal_entity(caller)
+    return {(uid["type"], uid["id"]) for uid in (entity["uid"], *entity["parents"])}
