@@ -1,5 +1,6 @@
 """Fixtures for every test: servers, databases, and which of the two kinds of server a test runs on."""
 
+import gc
 import os
 import signal
 import sys
@@ -25,6 +26,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "both_servers: run on the embedded and on an installed Postgres")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than cores: a third of a test's time is waiting for Postgres, or for real time to pass."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+def pytest_collection_finish() -> None:
+    """What is here now stays to the end: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,4 +1,5 @@
-"""Forks servers from a process that has everything imported already: a real process each, ready in a blink.
+"""Forks servers from a process that has everything imported already, their app too: a real process each, ready in a
+blink.
 
 Orders are JSON lines on standard input: {"environment", "log"}. Reports are JSON lines on standard output:
 {"started": pid} in the order of the orders, {"ready": pid, "target", "health", "boot_id"}, {"ended": pid, "code"}.
@@ -7,6 +8,7 @@ The end of the input ends every server, by SIGKILL.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -19,11 +21,15 @@ from placet_server import app, kernel_setup  # noqa: F401
 from placet_server.app import PlacetServer
 from placet_server.config import ConfigRefused, load_config
 from placet_server.model.errors import StoreUnavailable
+from tests.faults import till  # noqa: F401
 
 REFUSED = 78
 
 
 def main() -> None:
+    # What is here is everybody's: nobody looks it through again, nor copies its pages by doing so.
+    gc.collect()
+    gc.freeze()
     woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
