@@ -1,4 +1,5 @@
-"""A parent's server dies while another one runs the child: the child ends once, and whoever runs the parent has it."""
+"""A parent's server dies while another one runs the child, or between two of them: each child ends once, whoever runs
+the parent has it, and who waits behind the parent gets its turn."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from placet.aio import AsyncClient
-from tests.faults.caller import Caller, check_chain
-from tests.faults.processes import Provider, Server, Servers
+from placet_server.store.session import connect
+from tests.faults.caller import Caller, check_chain, state_of
+from tests.faults.processes import POLL_SECONDS, WAIT_SECONDS, Provider, Server, Servers
 from tests.postgres import Database
 
 
@@ -37,3 +39,48 @@ async def test_a_parent_killed_while_its_child_runs_elsewhere_is_one_effect(
     assert {"refunds": 0, "charges": 0, "messages": 1} == provider.counts()
     for action in (answer.action, ended):
         await check_chain(database.dsn, action)
+
+
+async def test_a_parent_killed_between_its_steps_repeats_none_and_holds_up_nobody(
+    database: Database, servers: Servers, provider: Provider, call: Callable[[Server], Caller]
+) -> None:
+    store: dict[str, Any] = {"dsn": database.dsn, "dsn_durability": "ephemeral"}
+    witness = servers.start(wait=False, queue_slots=0, **store)
+    mortal = servers.start(wait=False, lease_seconds=120, **store)
+    caller = call(witness.until_ready())
+    first = await caller.submit("till.parcel", {"order": "A", "stuck": True}, "A")
+    second = await caller.submit("till.parcel", {"order": "B"}, "B")
+    assert first.action is not None
+    parent_id = first.action.action_id
+    async with AsyncClient.connect(witness.target, token=witness.token) as client:
+
+        async def steps() -> list[tuple[str, str, int]]:
+            children = [each async for each in client.list(parent_id=parent_id)]
+            return sorted((child.step_path, state_of(child), child.attempt) for child in children)
+
+        ended = [("pack", "SUCCEEDED", 1), ("pick", "SUCCEEDED", 1)]
+        async with asyncio.timeout(WAIT_SECONDS):
+            while ended != await steps():  # noqa: ASYNC110
+                await asyncio.sleep(POLL_SECONDS)
+        mortal.kill()
+        await _long_ago(database.dsn, mortal)
+        assert (2, "SUCCEEDED") == (provider.counts()["messages"], second.word)
+        servers.start(wait=False, lease_seconds=120, **store)
+        assert 1 < (await caller.until("till.parcel", "A", "SUCCEEDED")).attempt
+        await caller.until("till.parcel", "B", "SUCCEEDED")
+        assert [*ended, ("post", "SUCCEEDED", 1)] == await steps()
+    assert {"refunds": 0, "charges": 0, "messages": 6} == provider.counts()
+
+
+async def _long_ago(dsn: str, server: Server) -> None:
+    """As if it had been dead for as long as its lease, and a slot's hold, last."""
+    connection = await connect(dsn)
+    try:
+        await connection.execute(
+            "update instances set started_time = now() - interval '1 h', heartbeat_time = now() - interval '1 h'"
+            " where boot_id = $1",
+            server.boot_id,
+        )
+        await connection.execute("update slots set hold_time = now()")
+    finally:
+        await connection.close()

@@ -135,6 +135,23 @@ async def ship(context: placet.Context, order: str) -> Any:
     return await context.call("notice", "till.send", {"order": order})
 
 
+@app.tool(
+    "till.parcel",
+    "idempotent",
+    effect_marked=True,
+    concurrency_max=1,
+    hazards=["message"],
+    no_approval="a test",
+)
+async def parcel(context: placet.Context, order: str, stuck: bool = False) -> None:
+    """Step by step, one parcel at a time; with `stuck` the first attempt never comes to the third step."""
+    await context.call("pick", "till.send", {"order": f"pick {order}"})
+    await context.call("pack", "till.send", {"order": f"pack {order}"})
+    if stuck and context.attempt == 1:
+        await asyncio.Event().wait()
+    await context.call("post", "till.send", {"order": f"post {order}"})
+
+
 @app.tool("till.send_unmarked", "unsafe", hazards=["message"], no_approval="a test")
 def send_unmarked(context: SyncContext, order: str) -> Any:
     """In a thread, unlike the others."""
