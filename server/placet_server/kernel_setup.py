@@ -54,7 +54,7 @@ from placet_server.loops.retention_cleaner import RetentionCleaner
 from placet_server.loops.wake_listener import WakeListener
 from placet_server.loops.wake_sweeper import WakeSweeper
 from placet_server.model.durability import Durability, DurabilityClass
-from placet_server.model.errors import ManifestRefused
+from placet_server.model.errors import MalformedRequest, ManifestRefused
 from placet_server.rpc.convert.capability import manifest_of
 from placet_server.settings_file import SettingsFile, SettingsFileRefused
 from placet_server.store import instance
@@ -394,7 +394,7 @@ async def _admit_apps(catalog: Catalog, apps: Sequence[App]) -> None:
     for app in apps:
         try:
             result = await catalog.admit_local(manifest_of(app.manifest()))
-        except ManifestRefused as error:
+        except (ManifestRefused, MalformedRequest) as error:
             told = "; ".join(f"{v.field}: {v.description}" for v in error.violations)
             raise ConfigRefused(f"app {app.name!r} is refused: {told}") from error
         for problem in result.problems:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from placet_server.core.admission.manifest import Known, check_manifest, is_refused
+from placet_server.model.approval_text import parse_terms
 from placet_server.model.capability import Capability, Presentation
 from placet_server.model.contract import (
     Backoff,
@@ -114,6 +115,13 @@ REFUSED: list[tuple[Contract, str, str]] = [
         "data.sensitive_paths[0]",
         "sensitive_path_malformed",
     ),
+    (
+        replace(UNSAFE, approval=parse_terms("1 of role:a"), no_approval_reason="Capped."),
+        "no_approval",
+        "approval_choice_twice",
+    ),
+    (replace(READ, approval=parse_terms("17 of role:a")), "approval.rule", "approval_count_range"),
+    (replace(READ, approval=parse_terms("1 of role:a; ttl=366d")), "approval.ttl", "approval_ttl_range"),
 ] + [
     (replace(UNSAFE, hazards=frozenset({hazard})), "no_approval", "approval_choice_missing")
     for hazard in (
@@ -137,6 +145,7 @@ def test_a_contract_that_contradicts_itself_is_refused(contract: Contract, path:
     [
         replace(UNSAFE, attempts_max=3, effect_marked=True),
         replace(UNSAFE, hazards=frozenset({Hazard.FINANCIAL}), no_approval_reason="Amounts are capped."),
+        replace(UNSAFE, hazards=frozenset({Hazard.FINANCIAL}), approval=parse_terms("2 of role:finance")),
         replace(UNSAFE, hazards=frozenset({Hazard.WRITE, Hazard.EXTERNAL_NETWORK})),
         replace(READ, hazards=frozenset({Hazard.EXTERNAL_NETWORK})),
         replace(READ, data=DataRule(sensitive_paths=("/card/number", "/items/*/iban", "/a~1b", ""))),
@@ -250,6 +259,8 @@ FULL = replace(
     cancellable=True,
     streaming=True,
 )
+TERMS = parse_terms("2 of role:finance")
+ASKED = replace(UNSAFE, approval=TERMS)
 WEAKER: list[tuple[Contract, Change, str]] = [
     (
         FULL,
@@ -311,6 +322,8 @@ WEAKER: list[tuple[Contract, Change, str]] = [
     (FULL, lambda c: replace(c, data=DataRule()), "sensitive_paths_removed"),
     (FULL, lambda c: replace(c, cancellable=False), "cancellable_dropped"),
     (FULL, lambda c: replace(c, streaming=False), "streaming_dropped"),
+    (ASKED, lambda c: replace(c, approval=None), "approval_removed"),
+    (ASKED, lambda c: replace(c, approval=parse_terms("1 of role:finance")), "approval_rule_loosened"),
 ]
 
 
@@ -322,6 +335,42 @@ def test_every_weakening_against_the_version_before_is_a_warning(
     reported = problems(manifest(capability(change(old), version="2")), known)
     assert [code] == [p.code for p in reported]
     assert not is_refused(reported)
+
+
+def test_an_approval_that_is_asked_for_more_strictly_is_no_weakening() -> None:
+    known = Known(previous=manifest(capability(ASKED)), digests={}, owners={})
+    stricter = replace(ASKED, approval=parse_terms("2 of role:finance and 1 of role:legal; ttl=1h"))
+    assert [] == problems(manifest(capability(stricter, version="2")), known)
+
+
+SCHEMA = """{"type": "object", "$defs": {"sum": {"type": "object", "properties": {"value": {}}}},
+"properties": {"to": {"type": "string"}, "sum": {"$ref": "#/$defs/sum"}, "free": {}, "a/b": {},
+  "lines": {"type": "array", "items": {"anyOf": [{"properties": {"iban": {}}}, {"properties": {"bic": {}}}]}}}}"""
+
+
+@pytest.mark.parametrize(
+    ("pointer", "is_foreseen"),
+    [
+        ("", True),
+        ("/to", True),
+        ("/too", False),
+        ("/to/name", False),
+        ("/sum/value", True),
+        ("/sum/values", False),
+        ("/free/any/thing", True),
+        ("/a~1b", True),
+        ("/lines/*/iban", True),
+        ("/lines/0/bic", True),
+        ("/lines/*/sum", False),
+        ("/lines/iban", False),
+        ("/*/value", True),
+    ],
+)
+def test_a_material_path_is_one_that_the_schema_foresees(pointer: str, is_foreseen: bool) -> None:
+    contract = replace(UNSAFE, approval=replace(TERMS, material_paths=frozenset({pointer})))
+    found = problems(manifest(capability(contract, input_schema=SCHEMA)))
+    assert ([] if is_foreseen else ["material_path_unknown"]) == [p.code for p in found]
+    assert [] == problems(manifest(capability(contract)))
 
 
 def test_a_dropped_credential_and_a_dropped_capability_are_warnings() -> None:

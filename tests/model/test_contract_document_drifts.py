@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from placet_server.model.approval_text import parse_terms
 from placet_server.model.capability import Capability, Presentation
 from placet_server.model.contract import DataRule, EffectClass, Hazard, contract_for
 from placet_server.model.document import DocumentRefused
@@ -29,6 +30,14 @@ def test_what_is_stored_is_read_back_equal() -> None:
     assert REFUND == Capability.from_document(json.loads(json.dumps(REFUND.to_document())))
 
 
+def test_approval_terms_are_kept_as_their_text() -> None:
+    terms = parse_terms("2 of role:finance; ttl=4h; material=/amount")
+    asked = replace(REFUND, contract=replace(REFUND.contract, approval=terms))
+    document = json.loads(json.dumps(asked.to_document()))
+    assert "2 of role:finance; ttl=4h; material=/amount" == document["contract"]["approval"]
+    assert asked == Capability.from_document(document)
+
+
 def test_the_digest_of_a_contract_is_pinned() -> None:
     assert "b907d54b0d59cfe300180585cb0c8fa0081a204b303e984058679cc6b8f95c33" == REFUND.contract_digest
 
@@ -38,7 +47,9 @@ def test_the_digest_ignores_spelling_and_presentation_alone() -> None:
         REFUND, input_schema='{"required":["order"],"type":"object"}', presentation=Presentation()
     )
     assert REFUND.contract_digest == respelled.contract_digest
+    asked = replace(REFUND.contract, approval=parse_terms("2 of role:finance"))
     for changed in (
+        replace(REFUND, contract=asked),
         replace(REFUND, output_schema="{}"),
         replace(REFUND, input_schema="true"),
         replace(REFUND, contract=replace(REFUND.contract, cancellable=True)),
@@ -55,7 +66,9 @@ def test_the_digest_of_a_manifest_covers_presentation() -> None:
     ("member", "value", "path"),
     [
         (("surprise",), 1, ""),
-        (("contract", "approval"), {}, "contract"),
+        (("contract", "approval"), {}, "contract.approval"),
+        (("contract", "approval"), "2 of finance", "contract.approval"),
+        (("contract", "surprise"), None, "contract"),
         (("contract", "effect"), "HARMLESS", "contract.effect"),
         (("contract", "hazards"), ["FIRE"], "contract.hazards[0]"),
         (("contract", "hazards"), "WRITE", "contract.hazards"),

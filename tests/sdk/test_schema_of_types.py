@@ -210,6 +210,7 @@ def test_every_word_reaches_the_contract() -> None:
         timeout_max=30,
         input_bytes_max=10,
         output_bytes_max=20,
+        approval="2 of role:finance; ttl=4h",
         no_approval="tested",
         credentials=placet.Credentials(issuers=["bank"], scopes=["pay"]),
         sensitive=["/card/number"],
@@ -222,4 +223,5 @@ def test_every_word_reaches_the_contract() -> None:
     assert list(contract.hazards) == [capability_pb2.HAZARD_FINANCIAL, capability_pb2.HAZARD_DELETE]
     assert (True, ["bank"]) == (contract.credentials.required, list(contract.credentials.issuers))
     assert (5, "tested") == (contract.retry.attempts_max, contract.no_approval.reason)
+    assert "2 of role:finance; ttl=4h" == contract.approval.text
     assert ["/card/number"] == list(contract.data.sensitive_paths)

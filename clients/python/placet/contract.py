@@ -111,6 +111,7 @@ class Options(TypedDict, total=False):
     timeout_max: Span | None
     input_bytes_max: int | None
     output_bytes_max: int | None
+    approval: str | None
     no_approval: str | None
     credentials: Credentials | None
     sensitive: Sequence[str]
@@ -146,6 +147,7 @@ class Terms:
     timeout_max: Span | None = None
     input_bytes_max: int | None = None
     output_bytes_max: int | None = None
+    approval: str | None = None
     no_approval: str | None = None
     credentials: Credentials | None = None
     sensitive: Sequence[str] = ()
@@ -177,6 +179,8 @@ def contract_of(terms: Terms, what: str) -> pb.Contract:
     )
     if (reconcile := _reconcile(terms, what)) is not None:
         contract.reconcile.CopyFrom(reconcile)
+    if terms.approval is not None:
+        contract.approval.text = terms.approval
     if terms.no_approval is not None:
         contract.no_approval.reason = terms.no_approval
     if (rule := terms.credentials) is not None:

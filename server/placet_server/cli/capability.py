@@ -103,6 +103,7 @@ def _promises(contract: dict[str, Any]) -> list[tuple[str, str]]:
         ("per second at most", f"{limits['rate_max']:g}" if limits.get("rate_max") else ""),
         ("timeout", _seconds(limits.get("timeout_default"))),
         ("timeout at most", _seconds(limits.get("timeout_max"))),
+        ("approval", (contract["approval"] or {}).get("text", "")),
         ("no approval", (contract["no_approval"] or {}).get("reason", "")),
         ("sensitive", ", ".join((contract["data"] or {}).get("sensitive_paths", ()))),
         ("cancellable", "yes" if contract["cancellable"] else "no"),

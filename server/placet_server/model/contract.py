@@ -4,6 +4,8 @@ import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from placet_server.model.approval import Terms
+
 HOUR_SECONDS = 3600.0
 DAY_SECONDS = 24 * HOUR_SECONDS
 MIB = 2**20
@@ -169,6 +171,7 @@ class Contract:
     retry: Backoff | None = None
     reconcile: Reconcile | None = None
     limits: Limits = field(default_factory=Limits)
+    approval: Terms | None = None
     no_approval_reason: str | None = None
     credentials: CredentialRule = field(default_factory=CredentialRule)
     data: DataRule = field(default_factory=DataRule)

@@ -1,4 +1,5 @@
-"""Frozen dataclasses as JSON documents and back: enums by value, sets sorted, nothing unknown accepted.
+"""Frozen dataclasses as JSON documents and back: enums by value, sets sorted, approval terms by their text, nothing
+unknown accepted.
 
 A number read back is a float where the field says so: canonical JSON writes 60.0 as 60.
 """
@@ -8,6 +9,10 @@ from enum import Enum
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from placet_server.model.approval import Terms
+from placet_server.model.approval_reader import TermsRefused
+from placet_server.model.approval_text import format_terms, parse_terms
 
 T = TypeVar("T")
 
@@ -25,6 +30,8 @@ def written(value: Any) -> Any:
     """The JSON value of a dataclass. Members that are None are left out."""
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, Terms):
+        return format_terms(value)
     if is_dataclass(value) and not isinstance(value, type):
         members = ((f.name, getattr(value, f.name)) for f in fields(value))
         return {name: written(member) for name, member in members if member is not None}
@@ -56,6 +63,8 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         return None if value is None else _value(inner[0], value, path)
     if get_origin(hint) in (tuple, frozenset):
         return _elements(hint, value, path)
+    if hint is Terms:
+        return _terms(value, path)
     if is_dataclass(hint):
         return read(hint, value, path)  # type: ignore[arg-type]
     if isinstance(hint, type) and issubclass(hint, Enum):
@@ -68,6 +77,15 @@ def _value(hint: Any, value: Any, path: str) -> Any:
     if type(value) is not hint:
         raise DocumentRefused(f"must be a {hint.__name__}", path)
     return value
+
+
+def _terms(value: Any, path: str) -> Terms:
+    if type(value) is not str:
+        raise DocumentRefused("must be the text of approval terms", path)
+    try:
+        return parse_terms(value)
+    except TermsRefused as refused:
+        raise DocumentRefused(str(refused), path) from None
 
 
 def _elements(hint: Any, value: Any, path: str) -> Any:

@@ -612,7 +612,9 @@ type Contract struct {
 	Retry *RetryRule `protobuf:"bytes,6,opt,name=retry,proto3" json:"retry,omitempty"`
 	// Bounds.
 	Limits *Limits `protobuf:"bytes,7,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Why no approval is asked for, for the hazards that need a choice: financial, legal, medical, identity, delete, message.
+	// Who must say yes before an action starts. Financial, legal, medical, identity, delete and message hazards need this or no_approval.
+	Approval *ApprovalTerms `protobuf:"bytes,8,opt,name=approval,proto3" json:"approval,omitempty"`
+	// Why no approval is asked for. Not beside approval.
 	NoApproval *NoApproval `protobuf:"bytes,9,opt,name=no_approval,json=noApproval,proto3" json:"no_approval,omitempty"`
 	// What the caller must carry.
 	Credentials *CredentialRule `protobuf:"bytes,10,opt,name=credentials,proto3" json:"credentials,omitempty"`
@@ -705,6 +707,13 @@ func (x *Contract) GetRetry() *RetryRule {
 func (x *Contract) GetLimits() *Limits {
 	if x != nil {
 		return x.Limits
+	}
+	return nil
+}
+
+func (x *Contract) GetApproval() *ApprovalTerms {
+	if x != nil {
+		return x.Approval
 	}
 	return nil
 }
@@ -1431,7 +1440,7 @@ var File_placet_v1_capability_proto protoreflect.FileDescriptor
 
 const file_placet_v1_capability_proto_rawDesc = "" +
 	"\n" +
-	"\x1aplacet/v1/capability.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\"\xa8\x03\n" +
+	"\x1aplacet/v1/capability.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x18placet/v1/approval.proto\"\xa8\x03\n" +
 	"\n" +
 	"Capability\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -1450,7 +1459,7 @@ const file_placet_v1_capability_proto_rawDesc = "" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x1d\n" +
 	"\n" +
 	"key_fields\x18\x04 \x03(\tR\tkeyFields\x12+\n" +
-	"\x11documentation_url\x18\x05 \x01(\tR\x10documentationUrl\"\x9d\x05\n" +
+	"\x11documentation_url\x18\x05 \x01(\tR\x10documentationUrl\"\xd3\x05\n" +
 	"\bContract\x12.\n" +
 	"\x06effect\x18\x01 \x01(\x0e2\x16.placet.v1.EffectClassR\x06effect\x12?\n" +
 	"\x0eeffect_key_ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\feffectKeyTtl\x12+\n" +
@@ -1458,7 +1467,8 @@ const file_placet_v1_capability_proto_rawDesc = "" +
 	"\x04risk\x18\x04 \x01(\x0e2\x0f.placet.v1.RiskR\x04risk\x12<\n" +
 	"\vidempotency\x18\x05 \x01(\v2\x1a.placet.v1.IdempotencyRuleR\vidempotency\x12*\n" +
 	"\x05retry\x18\x06 \x01(\v2\x14.placet.v1.RetryRuleR\x05retry\x12)\n" +
-	"\x06limits\x18\a \x01(\v2\x11.placet.v1.LimitsR\x06limits\x126\n" +
+	"\x06limits\x18\a \x01(\v2\x11.placet.v1.LimitsR\x06limits\x124\n" +
+	"\bapproval\x18\b \x01(\v2\x18.placet.v1.ApprovalTermsR\bapproval\x126\n" +
 	"\vno_approval\x18\t \x01(\v2\x15.placet.v1.NoApprovalR\n" +
 	"noApproval\x12;\n" +
 	"\vcredentials\x18\n" +
@@ -1591,6 +1601,7 @@ var file_placet_v1_capability_proto_goTypes = []any{
 	(*ConnectorAddress)(nil),    // 17: placet.v1.ConnectorAddress
 	(*LocalHandlers)(nil),       // 18: placet.v1.LocalHandlers
 	(*durationpb.Duration)(nil), // 19: google.protobuf.Duration
+	(*ApprovalTerms)(nil),       // 20: placet.v1.ApprovalTerms
 }
 var file_placet_v1_capability_proto_depIdxs = []int32{
 	0,  // 0: placet.v1.Capability.kind:type_name -> placet.v1.CapabilityKind
@@ -1603,30 +1614,31 @@ var file_placet_v1_capability_proto_depIdxs = []int32{
 	10, // 7: placet.v1.Contract.idempotency:type_name -> placet.v1.IdempotencyRule
 	11, // 8: placet.v1.Contract.retry:type_name -> placet.v1.RetryRule
 	13, // 9: placet.v1.Contract.limits:type_name -> placet.v1.Limits
-	9,  // 10: placet.v1.Contract.no_approval:type_name -> placet.v1.NoApproval
-	14, // 11: placet.v1.Contract.credentials:type_name -> placet.v1.CredentialRule
-	15, // 12: placet.v1.Contract.data:type_name -> placet.v1.DataRule
-	12, // 13: placet.v1.Contract.reconcile:type_name -> placet.v1.ReconcileRule
-	4,  // 14: placet.v1.IdempotencyRule.requirement:type_name -> placet.v1.KeyRequirement
-	5,  // 15: placet.v1.IdempotencyRule.scope:type_name -> placet.v1.KeyScope
-	19, // 16: placet.v1.IdempotencyRule.ttl:type_name -> google.protobuf.Duration
-	19, // 17: placet.v1.RetryRule.initial_delay:type_name -> google.protobuf.Duration
-	19, // 18: placet.v1.RetryRule.delay_max:type_name -> google.protobuf.Duration
-	19, // 19: placet.v1.RetryRule.elapsed_max:type_name -> google.protobuf.Duration
-	19, // 20: placet.v1.ReconcileRule.elapsed_max:type_name -> google.protobuf.Duration
-	19, // 21: placet.v1.ReconcileRule.initial_delay:type_name -> google.protobuf.Duration
-	19, // 22: placet.v1.ReconcileRule.delay_max:type_name -> google.protobuf.Duration
-	19, // 23: placet.v1.Limits.timeout_default:type_name -> google.protobuf.Duration
-	19, // 24: placet.v1.Limits.timeout_max:type_name -> google.protobuf.Duration
-	19, // 25: placet.v1.Limits.queue_delay_max:type_name -> google.protobuf.Duration
-	6,  // 26: placet.v1.Manifest.capabilities:type_name -> placet.v1.Capability
-	18, // 27: placet.v1.Manifest.local:type_name -> placet.v1.LocalHandlers
-	17, // 28: placet.v1.Manifest.connector:type_name -> placet.v1.ConnectorAddress
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	20, // 10: placet.v1.Contract.approval:type_name -> placet.v1.ApprovalTerms
+	9,  // 11: placet.v1.Contract.no_approval:type_name -> placet.v1.NoApproval
+	14, // 12: placet.v1.Contract.credentials:type_name -> placet.v1.CredentialRule
+	15, // 13: placet.v1.Contract.data:type_name -> placet.v1.DataRule
+	12, // 14: placet.v1.Contract.reconcile:type_name -> placet.v1.ReconcileRule
+	4,  // 15: placet.v1.IdempotencyRule.requirement:type_name -> placet.v1.KeyRequirement
+	5,  // 16: placet.v1.IdempotencyRule.scope:type_name -> placet.v1.KeyScope
+	19, // 17: placet.v1.IdempotencyRule.ttl:type_name -> google.protobuf.Duration
+	19, // 18: placet.v1.RetryRule.initial_delay:type_name -> google.protobuf.Duration
+	19, // 19: placet.v1.RetryRule.delay_max:type_name -> google.protobuf.Duration
+	19, // 20: placet.v1.RetryRule.elapsed_max:type_name -> google.protobuf.Duration
+	19, // 21: placet.v1.ReconcileRule.elapsed_max:type_name -> google.protobuf.Duration
+	19, // 22: placet.v1.ReconcileRule.initial_delay:type_name -> google.protobuf.Duration
+	19, // 23: placet.v1.ReconcileRule.delay_max:type_name -> google.protobuf.Duration
+	19, // 24: placet.v1.Limits.timeout_default:type_name -> google.protobuf.Duration
+	19, // 25: placet.v1.Limits.timeout_max:type_name -> google.protobuf.Duration
+	19, // 26: placet.v1.Limits.queue_delay_max:type_name -> google.protobuf.Duration
+	6,  // 27: placet.v1.Manifest.capabilities:type_name -> placet.v1.Capability
+	18, // 28: placet.v1.Manifest.local:type_name -> placet.v1.LocalHandlers
+	17, // 29: placet.v1.Manifest.connector:type_name -> placet.v1.ConnectorAddress
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_capability_proto_init() }
@@ -1634,6 +1646,7 @@ func file_placet_v1_capability_proto_init() {
 	if File_placet_v1_capability_proto != nil {
 		return
 	}
+	file_placet_v1_approval_proto_init()
 	file_placet_v1_capability_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from placet.v1 import approval_pb2 as _approval_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -323,6 +324,7 @@ class Contract(_message.Message):
     IDEMPOTENCY_FIELD_NUMBER: _builtins.int
     RETRY_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    APPROVAL_FIELD_NUMBER: _builtins.int
     NO_APPROVAL_FIELD_NUMBER: _builtins.int
     CREDENTIALS_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
@@ -361,8 +363,12 @@ class Contract(_message.Message):
         """Bounds."""
 
     @_builtins.property
+    def approval(self) -> _approval_pb2.ApprovalTerms:
+        """Who must say yes before an action starts. Financial, legal, medical, identity, delete and message hazards need this or no_approval."""
+
+    @_builtins.property
     def no_approval(self) -> Global___NoApproval:
-        """Why no approval is asked for, for the hazards that need a choice: financial, legal, medical, identity, delete, message."""
+        """Why no approval is asked for. Not beside approval."""
 
     @_builtins.property
     def credentials(self) -> Global___CredentialRule:
@@ -386,6 +392,7 @@ class Contract(_message.Message):
         idempotency: Global___IdempotencyRule | None = ...,
         retry: Global___RetryRule | None = ...,
         limits: Global___Limits | None = ...,
+        approval: _approval_pb2.ApprovalTerms | None = ...,
         no_approval: Global___NoApproval | None = ...,
         credentials: Global___CredentialRule | None = ...,
         data: Global___DataRule | None = ...,
@@ -394,9 +401,9 @@ class Contract(_message.Message):
         reconcile: Global___ReconcileRule | None = ...,
         effect_marked: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["credentials", b"credentials", "data", b"data", "effect_key_ttl", b"effect_key_ttl", "idempotency", b"idempotency", "limits", b"limits", "no_approval", b"no_approval", "reconcile", b"reconcile", "retry", b"retry"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "credentials", b"credentials", "data", b"data", "effect_key_ttl", b"effect_key_ttl", "idempotency", b"idempotency", "limits", b"limits", "no_approval", b"no_approval", "reconcile", b"reconcile", "retry", b"retry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancellable", b"cancellable", "credentials", b"credentials", "data", b"data", "effect", b"effect", "effect_key_ttl", b"effect_key_ttl", "effect_marked", b"effect_marked", "hazards", b"hazards", "idempotency", b"idempotency", "limits", b"limits", "no_approval", b"no_approval", "reconcile", b"reconcile", "retry", b"retry", "risk", b"risk", "streaming", b"streaming"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "cancellable", b"cancellable", "credentials", b"credentials", "data", b"data", "effect", b"effect", "effect_key_ttl", b"effect_key_ttl", "effect_marked", b"effect_marked", "hazards", b"hazards", "idempotency", b"idempotency", "limits", b"limits", "no_approval", b"no_approval", "reconcile", b"reconcile", "retry", b"retry", "risk", b"risk", "streaming", b"streaming"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Duration } from "@bufbuild/protobuf/wkt";
+import type { ApprovalTerms } from "./approval_pb.js";
 
 /**
  * Describes the file placet/v1/capability.proto.
@@ -200,7 +201,14 @@ export declare type Contract = Message<"placet.v1.Contract"> & {
   limits?: Limits | undefined;
 
   /**
-   * Why no approval is asked for, for the hazards that need a choice: financial, legal, medical, identity, delete, message.
+   * Who must say yes before an action starts. Financial, legal, medical, identity, delete and message hazards need this or no_approval.
+   *
+   * @generated from field: placet.v1.ApprovalTerms approval = 8;
+   */
+  approval?: ApprovalTerms | undefined;
+
+  /**
+   * Why no approval is asked for. Not beside approval.
    *
    * @generated from field: placet.v1.NoApproval no_approval = 9;
    */

@@ -7,6 +7,8 @@ from re import compile as pattern
 from placet_server.core.admission.manifest_weakening import weakenings
 from placet_server.model import capability as capability_model
 from placet_server.model import manifest as manifest_model
+from placet_server.model.approval import Terms
+from placet_server.model.approval_bounds import terms_problems
 from placet_server.model.capability import Capability
 from placet_server.model.contract import (
     DAY_SECONDS,
@@ -19,6 +21,7 @@ from placet_server.model.contract import (
     Reconcile,
 )
 from placet_server.model.json_schema import SchemaRefused, compile_schema
+from placet_server.model.json_schema_path import foresees
 from placet_server.model.manifest import HandlerClaims, Handlers, Manifest, Problem
 
 APPROVAL_HAZARDS = frozenset(
@@ -116,6 +119,8 @@ def _capability_problems(capability: Capability, path: str) -> Iterator[Problem]
     yield from _key_problems(contract, path)
     yield from _limit_problems(contract, f"{path}.limits")
     yield from _rule_problems(contract, path)
+    if contract.approval is not None:
+        yield from _approval_problems(capability, contract.approval, f"{path}.approval")
 
 
 def _presentation_problems(capability: Capability, path: str) -> Iterator[Problem]:
@@ -233,8 +238,15 @@ def _rule_problems(contract: Contract, path: str) -> Iterator[Problem]:
     if reason is not None and not 1 <= len(reason.strip()) <= 512:
         text = "A reason of 1 to 512 characters, for the auditor."
         yield _error(f"{path}.no_approval.reason", "no_approval_reason_range", text)
-    if reason is None and (grave := sorted(contract.hazards & APPROVAL_HAZARDS)):
-        text = f"{', '.join(grave)} needs a choice about approval: state the reason for none in no_approval."
+    if contract.approval is not None:
+        if reason is not None:
+            text = "An approval is asked for, or there is a reason for none: leave one of them out."
+            yield _error(f"{path}.no_approval", "approval_choice_twice", text)
+    elif reason is None and (grave := sorted(contract.hazards & APPROVAL_HAZARDS)):
+        text = (
+            f"{', '.join(grave)} needs a choice about approval: say who must say yes in approval, or the reason "
+            "for none in no_approval."
+        )
         yield _error(f"{path}.no_approval", "approval_choice_missing", text)
     credentials = contract.credentials
     if (credentials.issuers or credentials.scopes) and not credentials.required:
@@ -247,6 +259,20 @@ def _rule_problems(contract: Contract, path: str) -> Iterator[Problem]:
         if len(pointer) > 256 or not _POINTER.fullmatch(pointer):
             text = "A JSON Pointer such as /card/number or /items/*/iban, at most 256 characters."
             yield _error(f"{path}.data.sensitive_paths[{index}]", "sensitive_path_malformed", text)
+
+
+def _approval_problems(capability: Capability, terms: Terms, path: str) -> Iterator[Problem]:
+    for found in terms_problems(terms):
+        yield _error(f"{path}.{found.member}", found.code, found.message)
+    try:
+        schema = capability.compiled_input.source.value
+    except SchemaRefused:
+        # It has a problem of its own.
+        return
+    for pointer in sorted(terms.material_paths):
+        if not foresees(schema, pointer):
+            text = f"The input schema has nothing at {pointer}."
+            yield _error(f"{path}.material_paths", "material_path_unknown", text)
 
 
 def _known_problems(capability: Capability, path: str, known: Known) -> Iterator[Problem]:

@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from placet_server.model.approval import Terms
+from placet_server.model.approval_change import loosened
 from placet_server.model.capability import Capability
 from placet_server.model.contract import Backoff, Contract, EffectClass, KeyRequirement, Reconcile, Risk
 from placet_server.model.manifest import Manifest, Problem
@@ -132,6 +134,7 @@ def _of_protection(old: Contract, new: Contract) -> Iterator[_Weakening]:
         yield _Weakening("hazards", "hazards_removed", f"No longer named: {', '.join(removed)}.")
     if _RISKS.index(new.risk) < _RISKS.index(old.risk):
         yield _Weakening("risk", "risk_lowered", f"{old.risk} is now {new.risk}.")
+    yield from _of_approval(old.approval, new.approval)
     if new.no_approval_reason is not None and new.no_approval_reason != old.no_approval_reason:
         text = "The reason for running without approval is new."
         yield _Weakening("no_approval.reason", "no_approval_reason_changed", text)
@@ -153,3 +156,13 @@ def _of_protection(old: Contract, new: Contract) -> Iterator[_Weakening]:
         )
     if old.streaming and not new.streaming:
         yield _Weakening("streaming", "streaming_dropped", "The handler no longer sends chunks.")
+
+
+def _of_approval(old: Terms | None, new: Terms | None) -> Iterator[_Weakening]:
+    if old is None:
+        return
+    if new is None:
+        yield _Weakening("approval", "approval_removed", "Nobody needs to approve it any more.")
+        return
+    for found in loosened(old, new):
+        yield _Weakening(f"approval.{found.member}", found.code, found.message[:512])

@@ -25,6 +25,7 @@ from placet_server.model.contract import (
 )
 from placet_server.model.errors import FieldViolation, MalformedRequest
 from placet_server.model.manifest import ConnectorAddress, LocalApp, Manifest
+from placet_server.rpc.convert.approval import terms_message, terms_of
 from placet_server.rpc.convert.enumeration import members, numbers
 from placet_server.rpc.convert.time import duration, seconds
 
@@ -115,6 +116,11 @@ def _required(capability: pb.Capability, path: str) -> list[FieldViolation]:
                 field=f"{path}.effect", rule="required", description="say whether repeating is safe"
             )
         )
+    if capability.contract.HasField("approval"):
+        try:
+            terms_of(capability.contract.approval, f"{path}.approval")
+        except MalformedRequest as error:
+            problems += error.violations
     if 0 in capability.contract.hazards:
         problems.append(
             FieldViolation(
@@ -158,6 +164,7 @@ def _contract_of(message: pb.Contract) -> Contract:
         retry=_backoff_of(message.retry),
         reconcile=_reconcile_of(message.reconcile) if message.HasField("reconcile") else None,
         limits=_limits_of(message.limits),
+        approval=terms_of(message.approval, "approval") if message.HasField("approval") else None,
         no_approval_reason=message.no_approval.reason if message.HasField("no_approval") else None,
         credentials=CredentialRule(
             required=credentials.required,
@@ -257,6 +264,8 @@ def _contract_message(contract: Contract) -> pb.Contract:
         message.limits.queue_delay_max.CopyFrom(duration(limits.queue_delay_seconds_max))
     if contract.effect_key_ttl_seconds is not None:
         message.effect_key_ttl.CopyFrom(duration(contract.effect_key_ttl_seconds))
+    if contract.approval is not None:
+        message.approval.CopyFrom(terms_message(contract.approval))
     if contract.no_approval_reason is not None:
         message.no_approval.reason = contract.no_approval_reason
     return message
