@@ -18,6 +18,7 @@ from placet_server.config import Config
 from placet_server.model import (
     child_errors,
     connector_errors,
+    decision_errors,
     ending_errors,
     errors,
     identity_errors,
@@ -89,6 +90,31 @@ ADVICE = {
         "`placet explain` with `refusal_id` shows which policies decided, and why; ask whoever admits them.",
     ),
     "DURABILITY_UNAVAILABLE": Advice(NOTHING, "NEVER", "Call a server that keeps more, or require less."),
+    "APPROVAL_REQUIRED": Advice(
+        READ_OR,
+        "AFTER_WAIT",
+        "Have people decide it, then ask again with the same key, or WaitAction. `on_wait` HOLD waits for "
+        "them.",
+    ),
+    "APPROVAL_DENIED": Advice(
+        READ_OR, "NEW_KEY", "GetApproval says who said no and why, and what they would rather see."
+    ),
+    "APPROVAL_REVOKED": Advice(READ_OR, "NEW_KEY", "Ask whoever took the vote back, then ask anew."),
+    "APPROVAL_EXPIRED": Advice(
+        READ_OR,
+        "NEW_KEY",
+        "Ask anew, and see that enough people look in time; `ttl` of the terms says how long they have.",
+    ),
+    "NOT_ELIGIBLE": Advice(
+        "the action is untouched",
+        "NEVER",
+        "`problem` says why; somebody else has to decide, or you by another login.",
+    ),
+    "DECISION_CONFLICT": Advice(
+        "the action is untouched",
+        "NEVER",
+        "GetApproval shows the votes. A new decision needs a new decision id.",
+    ),
     "IDEMPOTENCY_CONFLICT": Advice(
         "the action that holds the key is untouched", "NEVER", "A new request needs a new key."
     ),
@@ -206,7 +232,15 @@ def reasons() -> list[Reason]:
 
 def classes() -> dict[str, type[errors.PlacetError]]:
     """The server's exception class of each reason."""
-    modules = (errors, ending_errors, child_errors, connector_errors, identity_errors, policy_errors)
+    modules = (
+        errors,
+        ending_errors,
+        child_errors,
+        connector_errors,
+        decision_errors,
+        identity_errors,
+        policy_errors,
+    )
     members = [each for module in modules for each in vars(module).values()]
     found = [each for each in members if isinstance(each, type) and issubclass(each, errors.PlacetError)]
     return {each.reason: each for each in found if each is not errors.PlacetError}

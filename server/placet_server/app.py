@@ -25,13 +25,14 @@ from placet_server.core.publication.boundary import Hook
 from placet_server.core.publication.feed import feed_lag
 from placet_server.kernel_setup import KernelOptions, OpenKernel, load_apps, open_kernel, release_version
 from placet_server.rpc.announcement import Announcer
+from placet_server.rpc.approval import ApprovalServicer
 from placet_server.rpc.catalog import CatalogServicer
 from placet_server.rpc.health import FeedProbe, HealthLooker, HealthPort, LoopPulse, StoreProbe
 from placet_server.rpc.identity.dev_token import dev_logins, write_token_files
 from placet_server.rpc.identity.setup import open_identity
 from placet_server.rpc.interceptor import Interceptor, Parts
 from placet_server.rpc.limit import Limiter
-from placet_server.rpc.method import CATALOG, OPERATIONS, POLICY, RECOVERY, RUNTIME, methods
+from placet_server.rpc.method import APPROVAL, CATALOG, OPERATIONS, POLICY, RECOVERY, RUNTIME, methods
 from placet_server.rpc.observation import Observation
 from placet_server.rpc.operations import OperationsServicer
 from placet_server.rpc.policy import PolicyServicer
@@ -238,12 +239,15 @@ class PlacetServer:
         )
         served = [
             *methods(RUNTIME, RuntimeServicer(self.kernel, announcer, facts)),
+            *methods(APPROVAL, ApprovalServicer(self.kernel)),
             *methods(CATALOG, CatalogServicer(self.kernel.catalog)),
             *methods(POLICY, PolicyServicer(self.kernel)),
             *methods(OPERATIONS, OperationsServicer(self.kernel)),
             *methods(RECOVERY, RecoveryServicer(self.kernel)),
         ]
-        services = tuple(service.full_name for service in (RUNTIME, CATALOG, POLICY, OPERATIONS, RECOVERY))
+        services = tuple(
+            service.full_name for service in (RUNTIME, APPROVAL, CATALOG, POLICY, OPERATIONS, RECOVERY)
+        )
         try:
             return RpcServer(transport_of(self._config), Interceptor(served, parts), services)
         except PortTaken as error:

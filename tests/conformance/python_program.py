@@ -16,6 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from placet.v1 import (
+    approval_service_pb2,
     catalog_service_pb2,
     operations_service_pb2,
     outcome_pb2,
@@ -23,6 +24,7 @@ from placet.v1 import (
     recovery_service_pb2,
     runtime_service_pb2,
 )
+from placet.v1.approval_service_pb2_grpc import ApprovalServiceStub
 from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
 from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
 from placet.v1.policy_service_pb2_grpc import PolicyServiceStub
@@ -34,6 +36,7 @@ SERVICES = {
     CatalogServiceStub: catalog_service_pb2.DESCRIPTOR.services_by_name["CatalogService"],
     OperationsServiceStub: operations_service_pb2.DESCRIPTOR.services_by_name["OperationsService"],
     PolicyServiceStub: policy_service_pb2.DESCRIPTOR.services_by_name["PolicyService"],
+    ApprovalServiceStub: approval_service_pb2.DESCRIPTOR.services_by_name["ApprovalService"],
     RecoveryServiceStub: recovery_service_pb2.DESCRIPTOR.services_by_name["RecoveryService"],
 }
 DETAILS = {

@@ -20,6 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from placet.v1 import action_pb2
 from placet.v1 import runtime_service_pb2 as pb
+from placet.v1.approval_service_pb2_grpc import ApprovalServiceStub
 from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
 from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
 from placet.v1.policy_service_pb2_grpc import PolicyServiceStub
@@ -38,7 +39,8 @@ LOG_LINES_MAX = 5
 QUIET_SECONDS = 20.0
 SCOPES = (
     "actions.execute actions.read actions.cancel catalog.read catalog.admit "
-    "operations.read operations.write policy.read policy.admit recovery.read recovery.write"
+    "operations.read operations.write policy.read policy.admit recovery.read recovery.write "
+    "approvals.read approvals.decide"
 )
 # Work of earlier tests that this server still has to do. What waits for a time far off stays as it is.
 UNDER_WAY = """
@@ -151,6 +153,7 @@ class Client:
             OperationsServiceStub(channel),
             PolicyServiceStub(channel),
             RecoveryServiceStub(channel),
+            ApprovalServiceStub(channel),
         )
 
     async def call(self, rpc: str, request: Any, *, seconds: float | None = 20) -> Any:

@@ -32,6 +32,11 @@ async def order(lines: Annotated[list[Line], Field(max_length=100)]) -> int:
     return len(lines)
 
 
+@app.tool("hostile.approved", "read", approval="1 of role:approver")
+async def approved(text: str) -> str:
+    return text
+
+
 @app.tool("hostile.wait", "read")
 async def wait(context: placet.Context) -> None:
     await context.wait_cancelled()

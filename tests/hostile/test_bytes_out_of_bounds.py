@@ -8,7 +8,8 @@ import grpc
 import pytest
 from google.protobuf import duration_pb2, timestamp_pb2
 
-from placet.v1 import action_pb2, operations_service_pb2
+from placet.v1 import action_pb2, decision_pb2, operations_service_pb2
+from placet.v1 import approval_service_pb2 as approvals
 from placet.v1 import catalog_service_pb2 as catalog
 from placet.v1 import policy_service_pb2 as policy
 from placet.v1 import recovery_service_pb2 as recovery
@@ -20,6 +21,7 @@ RUNTIME = "/placet.v1.RuntimeService/"
 CATALOG = "/placet.v1.CatalogService/"
 OPERATIONS = "/placet.v1.OperationsService/"
 RECOVERY = "/placet.v1.RecoveryService/"
+APPROVAL = "/placet.v1.ApprovalService/"
 
 
 def field(number: int, payload: bytes) -> bytes:
@@ -55,6 +57,13 @@ NO_UTF8 = {
     "capability to reconcile": (RECOVERY + "Reconcile", field(2, BAD)),
     "key of a recovery": (RECOVERY + "Recover", field(4, BAD)),
     "evidence of a verdict": (RECOVERY + "ResolveAmbiguous", field(1, ACTION_ID.encode()) + field(5, BAD)),
+    "id of an approval": (APPROVAL + "GetApproval", field(1, BAD)),
+    "requester of approvals": (APPROVAL + "ListApprovals", field(3, field(4, BAD))),
+    "reason of a decision": (APPROVAL + "DecideApproval", field(1, ACTION_ID.encode()) + field(5, BAD)),
+    "ticket of a decision": (
+        APPROVAL + "DecideApproval",
+        field(1, ACTION_ID.encode()) + field(6, field(1, BAD)),
+    ),
     "id": (RUNTIME + "GetAction", field(1, BAD)),
     "reason": (RUNTIME + "CancelAction", field(1, ACTION_ID.encode()) + field(2, BAD)),
     "queue of many": (RUNTIME + "CancelActions", field(1, field(11, BAD))),
@@ -87,7 +96,7 @@ async def test_text_that_is_no_utf8_is_malformed(server: Served, client: Client,
         (RUNTIME + "GetAction", field(1, ACTION_ID.encode()) + number(3, 99)),
         (RUNTIME + "ListActions", field(3, field(2, b"\x63"))),
         (RUNTIME + "ListActions", field(3, field(2, b"\x00"))),
-        (RUNTIME + "ListActions", field(3, field(2, b"\x03"))),
+        (RUNTIME + "ListActions", field(3, field(2, b"\x0b"))),
     ],
 )
 async def test_an_enum_of_nowhere_is_malformed(server: Served, client: Client, path: str, raw: bytes) -> None:
@@ -137,6 +146,11 @@ def resolve(**members: Any) -> recovery.ResolveAmbiguousRequest:
             **members,
         }
     )
+
+
+def decision(**members: Any) -> approvals.DecideApprovalRequest:
+    whole: dict[str, Any] = {"approval_id": ACTION_ID, "digest": "0" * 64, "decision_id": "d"}
+    return approvals.DecideApprovalRequest(verdict=decision_pb2.VOTE_VERDICT_DENY, **(whole | members))
 
 
 def dead_letters(**members: Any) -> recovery.ListDeadLettersRequest:
@@ -222,6 +236,33 @@ WITH_NUL: dict[str, tuple[str, Any]] = {
     "id to explain": ("ExplainDecision", policy.ExplainDecisionRequest(id=NUL)),
     "id of a report": ("GetReport", recovery.GetReportRequest(report_id=NUL)),
     "page of reports": ("ListReports", recovery.ListReportsRequest(page_token=NUL)),
+    "id of an approval": ("GetApproval", approvals.GetApprovalRequest(approval_id=NUL)),
+    "page of approvals": ("ListApprovals", approvals.ListApprovalsRequest(page_token=NUL)),
+    "action of approvals": (
+        "ListApprovals",
+        approvals.ListApprovalsRequest(filter=approvals.ApprovalFilter(action_id=NUL)),
+    ),
+    "capability of approvals": (
+        "ListApprovals",
+        approvals.ListApprovalsRequest(filter=approvals.ApprovalFilter(capabilities=[NUL])),
+    ),
+    "requester of approvals": (
+        "ListApprovals",
+        approvals.ListApprovalsRequest(filter=approvals.ApprovalFilter(requester=NUL)),
+    ),
+    "approval to decide": ("DecideApproval", decision(approval_id=NUL)),
+    "digest of a decision": ("DecideApproval", decision(digest=NUL)),
+    "id of a decision": ("DecideApproval", decision(decision_id=NUL)),
+    "reason of a decision": ("DecideApproval", decision(reason=NUL)),
+    "ticket of a decision": (
+        "DecideApproval",
+        decision(evidence=decision_pb2.DecisionEvidence(ticket=NUL)),
+    ),
+    "attachment of a decision": (
+        "DecideApproval",
+        decision(evidence=decision_pb2.DecisionEvidence(attachments=[NUL])),
+    ),
+    "input suggested": ("DecideApproval", decision(suggested_input_json=NUL)),
     "output of a verdict": ("ResolveAmbiguous", resolve(output_json=NUL)),
     "reason of a verdict": ("ResolveAmbiguous", resolve(reason=NUL)),
     "evidence of a verdict": ("ResolveAmbiguous", resolve(evidence=NUL)),
@@ -361,6 +402,7 @@ async def test_a_page_of_no_size_is_malformed(server: Served, client: Client, si
             ("ListDeadLetters", recovery.ListDeadLettersRequest(page_size=size)),
             ("ListAmbiguous", recovery.ListAmbiguousRequest(page_size=size)),
             ("ListReports", recovery.ListReportsRequest(page_size=size)),
+            ("ListApprovals", approvals.ListApprovalsRequest(page_size=size)),
             ("Reconcile", recovery.ReconcileRequest(count_max=size)),
             ("ListPolicySets", policy.ListPolicySetsRequest(page_size=size)),
             (

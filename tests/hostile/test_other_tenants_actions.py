@@ -8,7 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from placet.v1 import action_pb2, event_pb2, operations_service_pb2
+from placet.v1 import action_pb2, decision_pb2, event_pb2, operations_service_pb2
+from placet.v1 import approval_service_pb2 as approvals
 from placet.v1 import catalog_service_pb2 as catalog
 from placet.v1 import policy_service_pb2 as policy
 from placet.v1 import recovery_service_pb2 as recovery
@@ -64,6 +65,44 @@ async def test_an_action_of_another_tenant_is_told_apart_from_none_by_nothing(
     assert (grpc.StatusCode.NOT_FOUND, "NOT_FOUND") == (theirs.code, theirs.reason)
     assert told(none, nowhere) == told(theirs, action.action_id)
     assert "acme" not in str(theirs.status)
+
+
+async def test_an_approval_of_another_tenant_is_told_apart_from_none_by_nothing(
+    server: Served, client: Client, stranger: Client
+) -> None:
+    options = action_pb2.InvocationOptions(on_wait=action_pb2.ON_WAIT_RETURN)
+    invocation = action_pb2.Invocation(
+        capability="hostile.approved", input_json='{"text":"secret"}', options=options
+    )
+    waiting = (await client.call("Execute", pb.ExecuteRequest(invocation=invocation))).action
+    seen = await client.call("GetApproval", approvals.GetApprovalRequest(approval_id=waiting.approval_id))
+    nowhere = str(uuid.uuid4())
+
+    def asked(approval_id: str) -> dict[str, Any]:
+        return {
+            "GetApproval": approvals.GetApprovalRequest(approval_id=approval_id),
+            "DecideApproval": approvals.DecideApprovalRequest(
+                approval_id=approval_id,
+                digest=seen.approval.digest,
+                verdict=decision_pb2.VOTE_VERDICT_APPROVE,
+                decision_id="mine",
+            ),
+        }
+
+    async with server.unharmed():
+        for rpc in asked(""):
+            theirs = await refusal(stranger.call(rpc, asked(waiting.approval_id)[rpc]))
+            none = await refusal(stranger.call(rpc, asked(nowhere)[rpc]))
+            assert (grpc.StatusCode.NOT_FOUND, "NOT_FOUND") == (theirs.code, theirs.reason)
+            assert told(none, nowhere) == told(theirs, waiting.approval_id)
+        for filter_ in (
+            approvals.ApprovalFilter(),
+            approvals.ApprovalFilter(action_id=waiting.action_id),
+            approvals.ApprovalFilter(states=[decision_pb2.APPROVAL_STATE_PENDING], requester="alice"),
+        ):
+            page = await stranger.call("ListApprovals", approvals.ListApprovalsRequest(filter=filter_))
+            assert [] == list(page.approvals)
+    await client.call("CancelAction", pb.CancelActionRequest(action_id=waiting.action_id))
 
 
 async def test_a_running_action_of_another_tenant_is_not_cancelled(
@@ -142,6 +181,7 @@ async def test_a_page_token_serves_its_own_request_and_tenant_alone(
             (client, "ListReports", recovery.ListReportsRequest(page_token=token)),
             (client, "ListPolicySets", policy.ListPolicySetsRequest(page_token=token)),
             (client, "DryRunPolicySet", policy.DryRunPolicySetRequest(policy_set=SET, page_token=token)),
+            (client, "ListApprovals", approvals.ListApprovalsRequest(page_token=token)),
             (client, "ListActions", pb.ListActionsRequest(page_token=token[:-2])),
             (client, "ListActions", pb.ListActionsRequest(page_token=token + "A")),
             (client, "ListActions", pb.ListActionsRequest(page_token="A" * 512)),
@@ -167,6 +207,10 @@ async def test_a_page_token_made_by_hand_gets_no_further_than_its_check(
             ("ListReports", recovery.ListReportsRequest(), "nonsense"),
             ("ListPolicySets", policy.ListPolicySetsRequest(), "nonsense"),
             ("DryRunPolicySet", policy.DryRunPolicySetRequest(policy_set=SET), "nonsense"),
+            ("ListApprovals", approvals.ListApprovalsRequest(), "nonsense"),
+            ("ListApprovals", approvals.ListApprovalsRequest(), "1:nonsense"),
+            ("ListApprovals", approvals.ListApprovalsRequest(), f"-1:{uuid.uuid4()}"),
+            ("ListApprovals", approvals.ListApprovalsRequest(), f"{10**30}:{uuid.uuid4()}"),
             ("ListManifests", catalog.ListManifestsRequest(), "a\x00"),
             ("ListCapabilities", catalog.ListCapabilitiesRequest(), "a\n\x00"),
         ):

@@ -13,7 +13,8 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from placet.v1 import action_pb2, capability_pb2, operations_service_pb2
+from placet.v1 import action_pb2, capability_pb2, decision_pb2, operations_service_pb2
+from placet.v1 import approval_service_pb2 as approvals
 from placet.v1 import catalog_service_pb2 as catalog
 from placet.v1 import policy_service_pb2 as policy
 from placet.v1 import recovery_service_pb2 as recovery
@@ -89,6 +90,15 @@ GOOD: dict[str, Message] = {
     "Recover": recovery.RecoverRequest(families=[recovery.REPORT_FAMILY_QUEUES], validate_only=True),
     "GetReport": recovery.GetReportRequest(report_id=ACTION_ID),
     "ListReports": recovery.ListReportsRequest(page_size=5),
+    "GetApproval": approvals.GetApprovalRequest(approval_id=ACTION_ID),
+    "ListApprovals": approvals.ListApprovalsRequest(page_size=5),
+    "DecideApproval": approvals.DecideApprovalRequest(
+        approval_id=ACTION_ID,
+        digest="0" * 64,
+        verdict=decision_pb2.VOTE_VERDICT_DENY,
+        decision_id="d",
+        suggested_input_json="{}",
+    ),
     "ResolveAmbiguous": recovery.ResolveAmbiguousRequest(
         action_id=ACTION_ID, verdict=recovery.VERDICT_DONE, output_json="{}", reason="r", evidence="e"
     ),

@@ -38,7 +38,7 @@ def through_the_wire(contract: Contract) -> Capability:
         replace(READ, approval=parse_terms(WHOLE)),
         replace(READ, approval=parse_terms("1 of user:anna; ttl=30s")),
     ],
-    ids=str,
+    ids=lambda contract: f"{contract.effect}-{contract.approval is not None}-{contract.risk}",
 )
 def test_a_contract_comes_back_as_it_went(contract: Contract) -> None:
     assert contract == through_the_wire(contract).contract

@@ -13,6 +13,7 @@ from placet.v1 import error_reason_pb2
 from placet_server.model import (
     child_errors,
     connector_errors,
+    decision_errors,
     ending_errors,
     errors,
     identity_errors,
@@ -26,7 +27,15 @@ from tests.rpc.support import ACTION_ID, Refusal, bearer, serving
 REASONS = {
     name.removeprefix("ERROR_REASON_") for name, number in error_reason_pb2.ErrorReason.items() if number
 }
-MODULES = (errors, ending_errors, child_errors, connector_errors, identity_errors, policy_errors)
+MODULES = (
+    errors,
+    ending_errors,
+    child_errors,
+    connector_errors,
+    decision_errors,
+    identity_errors,
+    policy_errors,
+)
 MEMBERS = [each for module in MODULES for each in vars(module).values() if isinstance(each, type)]
 CLASSES = sorted(
     {each for each in MEMBERS if issubclass(each, PlacetError)} - {PlacetError}, key=lambda each: each.reason

@@ -73,7 +73,7 @@ def test_a_conflict_names_the_action_that_holds_the_key() -> None:
     [
         ("SPEND_BUDGET", "ABORTED", outcome("EXHAUSTED", "RETRY_BUDGET"), errors.ExhaustedError),
         (
-            "POLICY_REFUSED",
+            "MOON_REFUSED",
             "PERMISSION_DENIED",
             outcome("REFUSED", "NOT_FOUND"),
             errors.PermissionDeniedError,

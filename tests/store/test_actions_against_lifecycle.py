@@ -25,11 +25,14 @@ S = ActionState
 SHAPES: dict[ActionState, dict[str, Any]] = {
     S.QUEUED: {"ready": True},
     S.RUNNING: {"lease": LEASE},
+    S.WAITING: {"ready": True},
     S.AMBIGUOUS: {"lease": LEASE, "effect": "UNKNOWN", "unknown": True, "reason": "EFFECT_AMBIGUOUS"},
     S.SUCCEEDED: {"lease": LEASE, "effect": "DONE", "output": "1", "settled": True},
     S.FAILED: {"lease": LEASE, "reason": "HANDLER_FAILED", "settled": True},
     S.CANCELLED: {"lease": LEASE, "reason": "CANCELLED_BY_CALLER", "settled": True},
     S.EXHAUSTED: {"lease": LEASE, "reason": "RETRY_BUDGET", "settled": True},
+    S.DENIED: {"lease": LEASE, "reason": "APPROVAL_DENIED", "settled": True},
+    S.REFUSED: {"lease": LEASE, "reason": "POLICY_REFUSED", "settled": True},
 }
 COLUMNS = """tenant, action_id, capability, version, contract_digest, effect_class, subject, caller, key_ttl, input,
 input_digest, labels, on_caller_gone, durability, create_time, effect_marked, attempts_max, state, attempt, lease_id,
@@ -131,13 +134,14 @@ async def test_a_cancelled_action_is_not_made_ready_again(database: Database) ->
     await put(connection, S.RUNNING)
     await connection.execute("update actions set cancel_requested_time = now()")
     assert not await advance(connection, S.QUEUED)
+    assert not await advance(connection, S.WAITING)
     assert await advance(connection, S.CANCELLED)
     await connection.close()
 
 
 async def test_what_was_submitted_may_wait_and_end_without_an_attempt(database: Database) -> None:
     connection = await connect(database.dsn)
-    for state in (S.QUEUED, S.CANCELLED, S.EXHAUSTED):
+    for state in (S.QUEUED, S.WAITING, S.CANCELLED, S.EXHAUSTED, S.DENIED, S.REFUSED):
         await put(connection, state, attempt=0)
     await connection.close()
 
@@ -157,6 +161,11 @@ ILLEGAL: list[tuple[str, ActionState, str, dict[str, Any]]] = [
     ("a ready row with a lease", S.QUEUED, "UNSAFE", {"lease": LEASE}),
     ("a ready row without a time", S.QUEUED, "UNSAFE", {"ready": False}),
     ("a ready row that is unknown and says not done", S.QUEUED, "IDEMPOTENT", {"unknown": True}),
+    ("a waiting row with a lease", S.WAITING, "UNSAFE", {"lease": LEASE}),
+    ("a waiting row without a time", S.WAITING, "UNSAFE", {"ready": False}),
+    ("a waiting row that is unknown", S.WAITING, "IDEMPOTENT", {"unknown": True, "effect": "UNKNOWN"}),
+    ("a waiting row that has done something", S.WAITING, "UNSAFE", {"effect": "DONE"}),
+    ("a waiting row with a reason", S.WAITING, "UNSAFE", {"reason": "APPROVAL_DENIED"}),
     ("a running row without a lease", S.RUNNING, "UNSAFE", {"lease": None}),
     ("a running row that is settled", S.RUNNING, "UNSAFE", {"settled": True}),
     ("a running row with a reason", S.RUNNING, "UNSAFE", {"reason": "SHUTDOWN"}),
@@ -201,8 +210,10 @@ ILLEGAL: list[tuple[str, ActionState, str, dict[str, Any]]] = [
             ("without a lease", {"lease": None}),
         )
     ),
-    ("cancelled although done", S.CANCELLED, "UNSAFE", {"effect": "DONE"}),
-    ("exhausted although done", S.EXHAUSTED, "UNSAFE", {"effect": "DONE"}),
+    *(
+        (f"{state} although done", state, "UNSAFE", {"effect": "DONE"})
+        for state in (S.CANCELLED, S.EXHAUSTED, S.DENIED, S.REFUSED)
+    ),
 ]
 
 

@@ -121,6 +121,7 @@ func (d *desk) answer(ctx context.Context, o order) answer {
 
 func methods(connection *grpc.ClientConn) map[string]method {
 	runtime := placetv1.NewRuntimeServiceClient(connection)
+	approvals := placetv1.NewApprovalServiceClient(connection)
 	catalog := placetv1.NewCatalogServiceClient(connection)
 	operations := placetv1.NewOperationsServiceClient(connection)
 	policy := placetv1.NewPolicyServiceClient(connection)
@@ -140,6 +141,9 @@ func methods(connection *grpc.ClientConn) map[string]method {
 		"CancelAction":       unary(runtime.CancelAction),
 		"CancelActions":      unary(runtime.CancelActions),
 		"GetCaller":          unary(runtime.GetCaller),
+		"GetApproval":        unary(approvals.GetApproval),
+		"ListApprovals":      unary(approvals.ListApprovals),
+		"DecideApproval":     unary(approvals.DecideApproval),
 		"AdmitManifest":      unary(catalog.AdmitManifest),
 		"GetCapability":      unary(catalog.GetCapability),
 		"ListQueues":         unary(operations.ListQueues),

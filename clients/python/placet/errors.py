@@ -3,11 +3,19 @@
 PlacetError
 ├── RefusedError             a gate said no: nothing ran, nothing was stored
 │   ├── InvalidRequestError  change the request; `violations` say where
-│   ├── UnauthenticatedError, PermissionDeniedError, NotFoundError
+│   ├── UnauthenticatedError, NotFoundError
+│   ├── PermissionDeniedError
+│   │   ├── PolicyRefused    policy does not allow it
+│   │   └── NotEligible      not for you to decide; `problem` says why
 │   ├── ConflictError        the key is bound to another input, or known and duplicates were refused; or what was
-│   │                        to be changed does not stand as was expected
+│   │   │                    to be changed does not stand as was expected
+│   │   └── DecisionConflict the decision is known otherwise; it was not counted
 │   └── CursorExpiredError, UnsupportedError
 ├── UnavailableError         nothing is recorded: the same request with its key may be sent again at any time
+├── WaitingError             stored, and nobody runs it before people have said yes; `waits` says what is open
+│   └── ApprovalRequired
+├── DeniedError              people did not say yes, and nothing was done
+│   └── ApprovalDenied, ApprovalRevoked, ApprovalExpired
 ├── FailedError              the handler says that the work did not succeed
 ├── ActionCancelled          stopped, and known not to have taken effect
 ├── ExhaustedError           a budget is spent, and it is known not to have taken effect
@@ -103,11 +111,29 @@ class PermissionDeniedError(RefusedError):
     pass
 
 
+class PolicyRefused(PermissionDeniedError):
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Those that forbid it; none: no policy allows it."""
+        return tuple(filter(None, self.metadata.get("policies", "").split(",")))
+
+
+class NotEligible(PermissionDeniedError):
+    @property
+    def problem(self) -> str:
+        """Why, for example "requester" or "not_selected"."""
+        return self.metadata.get("problem", "")
+
+
 class NotFoundError(RefusedError):
     pass
 
 
 class ConflictError(RefusedError):
+    pass
+
+
+class DecisionConflict(ConflictError):
     pass
 
 
@@ -123,6 +149,36 @@ class UnsupportedError(RefusedError):
 
 
 class UnavailableError(PlacetError):
+    pass
+
+
+class WaitingError(PlacetError):
+    @property
+    def waits(self) -> tuple[outcome_pb2.Wait, ...]:
+        """What it waits for, soonest expiry first."""
+        return () if self.outcome is None else tuple(self.outcome.waits)
+
+
+class ApprovalRequired(WaitingError):
+    @property
+    def approval_id(self) -> str:
+        """What has to be decided."""
+        return self.metadata.get("approval_id", "") or next((w.approval_id for w in self.waits), "")
+
+
+class DeniedError(PlacetError):
+    pass
+
+
+class ApprovalDenied(DeniedError):
+    pass
+
+
+class ApprovalRevoked(DeniedError):
+    pass
+
+
+class ApprovalExpired(DeniedError):
     pass
 
 

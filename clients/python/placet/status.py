@@ -22,6 +22,8 @@ DETAILS_TRAILER = "grpc-status-details-bin"
 
 _BY_KIND: dict[int, type[PlacetError]] = {
     outcome_pb2.OUTCOME_KIND_REFUSED: errors.RefusedError,
+    outcome_pb2.OUTCOME_KIND_WAITING: errors.WaitingError,
+    outcome_pb2.OUTCOME_KIND_DENIED: errors.DeniedError,
     outcome_pb2.OUTCOME_KIND_FAILED: errors.FailedError,
     outcome_pb2.OUTCOME_KIND_CANCELLED: errors.ActionCancelled,
     outcome_pb2.OUTCOME_KIND_EXHAUSTED: errors.ExhaustedError,
@@ -48,11 +50,17 @@ _BY_REASON: dict[str, type[PlacetError]] = {
     "CONTRACT_VIOLATION": errors.InvalidRequestError,
     "IDEMPOTENCY_KEY_REQUIRED": errors.InvalidRequestError,
     "CREDENTIAL_MISMATCH": errors.PermissionDeniedError,
-    "POLICY_REFUSED": errors.PermissionDeniedError,
+    "POLICY_REFUSED": errors.PolicyRefused,
     "AUTHORITY_UNAVAILABLE": errors.UnavailableError,
     "DURABILITY_UNAVAILABLE": errors.RefusedError,
     "IDEMPOTENCY_CONFLICT": errors.ConflictError,
     "MESSAGE_REPLAYED": errors.ConflictError,
+    "APPROVAL_REQUIRED": errors.ApprovalRequired,
+    "APPROVAL_DENIED": errors.ApprovalDenied,
+    "APPROVAL_REVOKED": errors.ApprovalRevoked,
+    "APPROVAL_EXPIRED": errors.ApprovalExpired,
+    "NOT_ELIGIBLE": errors.NotEligible,
+    "DECISION_CONFLICT": errors.DecisionConflict,
     "HANDLER_FAILED": errors.FailedError,
     "OUTPUT_SCHEMA_VIOLATION": errors.FailedError,
     "CONNECTOR_UNAVAILABLE": errors.FailedError,
@@ -89,6 +97,9 @@ _BY_CODE: dict[str, type[PlacetError]] = {
 }
 
 _CODE_OF_KIND = {
+    outcome_pb2.OUTCOME_KIND_WAITING: "FAILED_PRECONDITION",
+    outcome_pb2.OUTCOME_KIND_REFUSED: "PERMISSION_DENIED",
+    outcome_pb2.OUTCOME_KIND_DENIED: "PERMISSION_DENIED",
     outcome_pb2.OUTCOME_KIND_FAILED: "ABORTED",
     outcome_pb2.OUTCOME_KIND_CANCELLED: "CANCELLED",
     outcome_pb2.OUTCOME_KIND_EXHAUSTED: "ABORTED",

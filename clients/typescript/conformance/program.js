@@ -6,6 +6,7 @@ import readline from "node:readline";
 
 import { fromBinary, fromJson, isMessage, toBinary, toJson } from "@bufbuild/protobuf";
 import * as grpc from "@grpc/grpc-js";
+import { ApprovalService } from "@placet/api/placet/v1/approval_service_pb.js";
 import { CatalogService } from "@placet/api/placet/v1/catalog_service_pb.js";
 import { OperationsService } from "@placet/api/placet/v1/operations_service_pb.js";
 import { PolicyService } from "@placet/api/placet/v1/policy_service_pb.js";
@@ -32,7 +33,7 @@ import { answerOf } from "./answer.js";
 
 /** @type {Map<string, DescMethod>} */
 const methods = new Map();
-for (const service of [RuntimeService, CatalogService, OperationsService, PolicyService, RecoveryService]) {
+for (const service of [RuntimeService, ApprovalService, CatalogService, OperationsService, PolicyService, RecoveryService]) {
   for (const method of service.methods) methods.set(method.name, method);
 }
 

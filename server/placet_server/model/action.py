@@ -14,6 +14,7 @@ from placet_server.model.contract import Backoff
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, FailureCategory
+from placet_server.model.wait import Wait
 
 QUEUE_DEFAULT = "default"
 PRIORITY_DEFAULT = 5
@@ -22,6 +23,14 @@ PRIORITY_DEFAULT = 5
 class OnCallerGone(StrEnum):
     CANCEL = "CANCEL"
     DETACH = "DETACH"
+
+
+class OnWait(StrEnum):
+    """What a call does with an action that waits for people."""
+
+    FAIL = "FAIL"
+    RETURN = "RETURN"
+    HOLD = "HOLD"
 
 
 class OnDuplicate(StrEnum):
@@ -39,6 +48,7 @@ class Invocation:
     idempotency_key: str = ""
     timeout_seconds: float | None = None
     on_caller_gone: OnCallerGone = OnCallerGone.CANCEL
+    on_wait: OnWait = OnWait.FAIL
     on_duplicate: OnDuplicate = OnDuplicate.ATTACH
     require_durability: DurabilityClass | None = None
     labels: dict[str, str] = field(default_factory=dict)
@@ -149,6 +159,10 @@ class Action:
     step_path: str = ""
     # Hex; None: admitted before there were policies.
     verdict_digest: str | None = None
+    # What only those have that people have to say yes to: the newest approval; and, if whoever read it has looked, what
+    # it waits for.
+    approval_id: str | None = None
+    waits: tuple[Wait, ...] = ()
 
     @property
     def is_submitted(self) -> bool:

@@ -340,7 +340,7 @@ class StateConflict(PlacetError):
     rule: str
 
     def text(self) -> str:
-        return f"This may not be done to an action that is {self.state} ({self.rule})."
+        return f"This may not be done to what is {self.state} ({self.rule})."
 
 
 READER_STALLED = "reader_stalled"

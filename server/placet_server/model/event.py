@@ -23,6 +23,9 @@ class EventType(StrEnum):
     SETTLED = "settled"
     REDRIVEN = "redriven"
     RECONCILE_GIVEN_UP = "reconcile_given_up"
+    WAITING = "waiting"
+    APPROVAL_DECIDED = "approval_decided"
+    APPROVAL_ENDED = "approval_ended"
     CHUNK = "chunk"
     PROGRESS = "progress"
 
@@ -38,7 +41,8 @@ class Event:
     cancel_requested {requester, reason}; ambiguous and settled {kind, reason, cause, effect, attempt,
     retry_advice, retry_delay_seconds, failure_code, message}, settled also output_json when SUCCEEDED; settled and
     requeued, of what was in doubt, also resolution {verdict, reason, evidence, requester}; reconcile_given_up {asked,
-    finding};
+    finding}; waiting {approval_id, kind, title, expire_time_us, predecessor_id}; approval_decided {approval_id,
+    decision_id, voter, verdict, reason, completes}; approval_ended {approval_id, state};
     progress {message, fraction}; chunk {text | json | base64}."""
 
     action_id: str

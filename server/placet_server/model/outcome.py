@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from placet_server.model.wait import Wait
+
 
 class OutcomeKind(StrEnum):
-    """One word per ending. PENDING and AMBIGUOUS are not terminal."""
+    """One word per ending. PENDING, WAITING and AMBIGUOUS are not terminal."""
 
     SUCCEEDED = "SUCCEEDED"
+    WAITING = "WAITING"
     REFUSED = "REFUSED"
+    DENIED = "DENIED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
     EXHAUSTED = "EXHAUSTED"
@@ -53,7 +57,7 @@ TEMPORARY_CATEGORIES = frozenset({FailureCategory.TEMPORARY, FailureCategory.RAT
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """`reason` is an ErrorReason name without prefix, None for SUCCEEDED; `effect` is None for effect
-    class READ.
+    class READ. `waits`: what it waits for, or what it has called does, soonest expiry first.
     """
 
     kind: OutcomeKind
@@ -65,3 +69,4 @@ class Outcome:
     failure_code: str = ""
     message: str = ""
     effect: EffectState | None = None
+    waits: tuple[Wait, ...] = ()

@@ -8,6 +8,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from placet.v1 import (
+    approval_service_pb2,
     catalog_service_pb2,
     operations_service_pb2,
     policy_service_pb2,
@@ -27,6 +28,7 @@ _HUMP = re.compile(r"(?<!^)(?=[A-Z])")
 
 RUNTIME = runtime_service_pb2.DESCRIPTOR.services_by_name["RuntimeService"]
 CATALOG = catalog_service_pb2.DESCRIPTOR.services_by_name["CatalogService"]
+APPROVAL = approval_service_pb2.DESCRIPTOR.services_by_name["ApprovalService"]
 OPERATIONS = operations_service_pb2.DESCRIPTOR.services_by_name["OperationsService"]
 POLICY = policy_service_pb2.DESCRIPTOR.services_by_name["PolicyService"]
 RECOVERY = recovery_service_pb2.DESCRIPTOR.services_by_name["RecoveryService"]

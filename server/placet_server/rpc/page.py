@@ -14,6 +14,7 @@ from uuid import UUID
 from google.protobuf.message import Message
 
 from placet.v1 import (
+    approval_service_pb2,
     catalog_service_pb2,
     operations_service_pb2,
     policy_service_pb2,
@@ -33,6 +34,7 @@ ListRequest = (
     | recovery_service_pb2.ListReportsRequest
     | policy_service_pb2.ListPolicySetsRequest
     | policy_service_pb2.DryRunPolicySetRequest
+    | approval_service_pb2.ListApprovalsRequest
 )
 # Their pages continue after an id.
 _OF_IDS = (
@@ -50,6 +52,8 @@ _OF_NUMBERS = (policy_service_pb2.ListPolicySetsRequest,)
 # Default clients take no more than 4 MiB.
 PAGE_BYTES_MAX = 3 * 2**20
 _HASH_BYTES = 12
+# The end of the year 9999.
+_LATEST_US = 253_402_300_799_999_999
 
 M = TypeVar("M", bound=Message)
 
@@ -93,6 +97,24 @@ def page_position(request: ListRequest, tenant: str) -> str:
     raise MalformedRequest(violations=(violation,))
 
 
+def expiry_token(
+    request: approval_service_pb2.ListApprovalsRequest, tenant: str, after: tuple[int, str] | None
+) -> str:
+    """Continues after an expiry and an id; empty for None."""
+    return "" if after is None else page_token(request, tenant, f"{after[0]}:{after[1]}")
+
+
+def expiry_position(
+    request: approval_service_pb2.ListApprovalsRequest, tenant: str
+) -> tuple[int, str] | None:
+    """Raises MalformedRequest for another request's token."""
+    position = page_position(request, tenant)
+    if not position:
+        return None
+    expire_time_us, _, approval_id = position.partition(":")
+    return int(expire_time_us), approval_id
+
+
 def _is_place(request: ListRequest, position: str) -> bool:
     """Whether the store can be asked for what follows. Raises ValueError for no id or number where one
     belongs.
@@ -101,6 +123,10 @@ def _is_place(request: ListRequest, position: str) -> bool:
         UUID(position)
     if isinstance(request, _OF_NUMBERS):
         int(position)
+    if isinstance(request, approval_service_pb2.ListApprovalsRequest):
+        expire_time_us, _, approval_id = position.partition(":")
+        UUID(approval_id)
+        return 0 <= int(expire_time_us) <= _LATEST_US
     return "\x00" not in position
 
 

@@ -7,6 +7,10 @@ from placet_server.model.errors import ScopeMissing
 
 # For looking beyond the own tenant.
 OPERATOR_SCOPE = "operator"
+# For saying yes or no.
+DECIDE_SCOPE = "approvals.decide"
+# For seeing what contracts call sensitive.
+SENSITIVE_SCOPE = "payloads.sensitive"
 # Where a request names a tenant: all of them.
 EVERY_TENANT = "-"
 
@@ -32,6 +36,9 @@ SCOPES: dict[str, str | None] = {
     "/placet.v1.CatalogService/ListManifests": "catalog.read",
     "/placet.v1.CatalogService/GetCapability": "catalog.read",
     "/placet.v1.CatalogService/ListCapabilities": "catalog.read",
+    "/placet.v1.ApprovalService/GetApproval": "approvals.read",
+    "/placet.v1.ApprovalService/ListApprovals": "approvals.read",
+    "/placet.v1.ApprovalService/DecideApproval": DECIDE_SCOPE,
     "/placet.v1.PolicyService/ValidatePolicySet": "policy.read",
     "/placet.v1.PolicyService/AdmitPolicySet": "policy.admit",
     "/placet.v1.PolicyService/RollBackPolicySet": "policy.admit",

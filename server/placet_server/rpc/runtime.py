@@ -29,6 +29,7 @@ from placet_server.model.action import Action, Submission
 from placet_server.model.caller import Caller
 from placet_server.model.ending_errors import DeadlineExceeded
 from placet_server.model.errors import FieldViolation, MalformedRequest, PlacetError
+from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import OutcomeKind
 from placet_server.model.query import PAGE_SIZE_MAX
 from placet_server.rpc.announcement import Announcer
@@ -47,6 +48,7 @@ from placet_server.rpc.validation import Validation
 
 WAIT_SECONDS_DEFAULT = 30.0
 _SUCCEEDED = OutcomeKind.SUCCEEDED.value
+_WAITING = OutcomeKind.WAITING.value
 # What a long poll leaves of the caller's deadline for its answer.
 REPLY_SECONDS = 0.1
 
@@ -82,9 +84,13 @@ class RuntimeServicer:
         )
         done = await execute(self._kernel, call)
         rpc.action_id = done.action.action_id
-        rpc.context.set_trailing_metadata(outcome_trailers(_SUCCEEDED, rpc.action_id))
         response = pb.ExecuteResponse(attached=done.attached)
-        fill_succeeded(response.action, done.action)
+        if done.action.state is ActionState.SUCCEEDED:
+            rpc.context.set_trailing_metadata(outcome_trailers(_SUCCEEDED, rpc.action_id))
+            fill_succeeded(response.action, done.action)
+        else:
+            rpc.context.set_trailing_metadata(outcome_trailers(_WAITING, rpc.action_id))
+            response.action.CopyFrom(action_message(done.action, with_payloads=False))
         return response
 
     async def execute_stream(

@@ -35,6 +35,9 @@ _PUSHBACK = ("grpc-retry-pushback-ms", "-1")
 # Both mean that no outcome is recorded, so a client's own retry policy may act on them.
 _RESENDABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED})
 
+# No end is recorded either, but resending is not what brings it about.
+_STANDING = frozenset({OutcomeKind.PENDING, OutcomeKind.WAITING})
+
 Trailers = tuple[tuple[str, str | bytes], ...]
 
 
@@ -49,7 +52,7 @@ class WireStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
-    """Most bytes of each text, and how many violations are named."""
+    """Most bytes of each text, and how many violations and waits are named."""
 
     message: int
     outcome: int
@@ -57,16 +60,18 @@ class _Cut:
     violations: int
     description: int
     field: int
+    waits: int
+    wait: int
 
 
 CUTS = (
-    _Cut(message=768, outcome=2048, value=512, violations=16, description=512, field=512),
-    _Cut(message=768, outcome=512, value=256, violations=16, description=160, field=256),
-    _Cut(message=512, outcome=512, value=192, violations=16, description=96, field=96),
-    _Cut(message=512, outcome=256, value=128, violations=16, description=48, field=64),
-    _Cut(message=384, outcome=192, value=96, violations=12, description=32, field=64),
-    _Cut(message=256, outcome=96, value=64, violations=8, description=24, field=48),
-    _Cut(message=160, outcome=64, value=48, violations=4, description=16, field=32),
+    _Cut(message=768, outcome=2048, value=512, violations=16, description=512, field=512, waits=8, wait=256),
+    _Cut(message=768, outcome=512, value=256, violations=16, description=160, field=256, waits=8, wait=128),
+    _Cut(message=512, outcome=512, value=192, violations=16, description=96, field=96, waits=8, wait=64),
+    _Cut(message=512, outcome=256, value=128, violations=16, description=48, field=64, waits=6, wait=64),
+    _Cut(message=384, outcome=192, value=96, violations=12, description=32, field=64, waits=4, wait=48),
+    _Cut(message=256, outcome=96, value=64, violations=8, description=24, field=48, waits=2, wait=48),
+    _Cut(message=160, outcome=64, value=48, violations=4, description=16, field=32, waits=1, wait=32),
 )
 
 
@@ -136,6 +141,10 @@ def _details(error: PlacetError, message: str, limits: _Cut) -> list[Message]:
 def _outcome_detail(outcome: Outcome, limits: _Cut) -> outcome_pb2.Outcome:
     detail = outcome_message(outcome)
     detail.message = cut(outcome.message[:OUTCOME_MESSAGE_CHARACTERS_MAX], limits.outcome)
+    del detail.waits[limits.waits :]
+    for wait in detail.waits:
+        wait.title = cut(wait.title, limits.wait)
+        wait.step_path = cut(wait.step_path, limits.wait)
     return detail
 
 
@@ -171,6 +180,6 @@ def _ascii_trailers(error: PlacetError, code: grpc.StatusCode) -> Trailers:
     trailers += ((OUTCOME_TRAILER, outcome.kind.value),)
     if outcome.action_id:
         trailers += ((ACTION_ID_TRAILER, outcome.action_id),)
-        if outcome.kind is not OutcomeKind.PENDING and code not in _RESENDABLE:
+        if outcome.kind not in _STANDING and code not in _RESENDABLE:
             trailers += (_PUSHBACK,)
     return trailers

@@ -74,6 +74,14 @@ async def get(connection: Connection, tenant: str, action_id: str, *, full: bool
     return None if record is None else read_action(record)
 
 
+async def map_by_ids(connection: Connection, tenant: str, action_ids: Sequence[str]) -> dict[str, Action]:
+    """Those that there are, without payloads."""
+    query = SQL["list_by_ids"]
+    arguments = query.arguments(tenant=tenant, action_ids=list(action_ids))
+    found = [read_action(r) for r in await connection.fetch(query.sql, *arguments)]
+    return {action.action_id: action for action in found}
+
+
 async def get_by_key_digests(connection: Connection, key_digests: Sequence[bytes]) -> list[Action]:
     query = SQL["get_by_keys"]
     return [

@@ -83,6 +83,7 @@ def read_action(record: Record) -> Action:
         root_id=_text(record["root_id"]),
         step_path=record["step_path"],
         verdict_digest=record["verdict_digest"],
+        approval_id=_text(record["approval_id"]),
     )
 
 

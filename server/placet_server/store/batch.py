@@ -41,7 +41,14 @@ import orjson
 
 from placet_server.model.errors import StoreUnavailable
 from placet_server.store import queries
-from placet_server.store.batch_item import Admission, Advance, ChildRow, SubmissionRow, Written
+from placet_server.store.batch_item import (
+    Admission,
+    Advance,
+    ChildRow,
+    SubmissionRow,
+    WaitingRow,
+    Written,
+)
 from placet_server.store.clock import Clock
 from placet_server.store.lineage import DEPTH_MAX
 from placet_server.store.message import MessageClaimed, is_claimed
@@ -72,6 +79,7 @@ class _Kind(IntEnum):
     ADMIT_CHILD = 3
     ADMIT_MESSAGE = 4
     SUBMIT_MESSAGE = 5
+    SUBMIT_WAITING = 6
 
 
 class _Item(NamedTuple):
@@ -124,6 +132,12 @@ class BatchWriter:
     def submit_message(self, submission: SubmissionRow) -> asyncio.Future[Written | None]:
         """As `admit_message`."""
         return self._put_new(submission, 700, _Kind.SUBMIT_MESSAGE)
+
+    def submit_waiting(self, waiting: WaitingRow) -> asyncio.Future[Written | None]:
+        """With the columns of a message that has an id, or without. Raises StoreUnavailable, MessageClaimed through the
+        future.
+        """
+        return self._put_new(waiting, 2000 + len(waiting["terms"]), _Kind.SUBMIT_WAITING)
 
     def admit_child(self, child: ChildRow) -> asyncio.Future[Written | None]:
         """None as well if the parent's lease is not this one any more, it is to be cancelled, or it is too deep.
@@ -326,6 +340,8 @@ def _statement(
         query = SQL["admit_message"]
     elif kind is _Kind.SUBMIT_MESSAGE:
         query = SQL["submit_message"]
+    elif kind is _Kind.SUBMIT_WAITING:
+        query = SQL["submit_waiting"]
     elif kind is _Kind.ADVANCE_QUEUED:
         query = SQL["advance_queued"]
     elif any(admission["predecessor_id"] is not None for admission in admissions):

@@ -50,6 +50,27 @@ class SubmissionRow(NewAction):
     delay_seconds: float | None
 
 
+class ApprovalPart(TypedDict):
+    """The approval of a row to insert that waits for people: its columns, and the body of the event."""
+
+    approval_id: str
+    kind: str
+    digest: str
+    terms: str
+    title: str
+    summary: str
+    subjects: list[str]
+    roles: list[str]
+    groups: list[str]
+    ttl_seconds: int
+    escalate_seconds: int | None
+    waiting_body: str
+
+
+class WaitingRow(SubmissionRow, ApprovalPart):
+    """One row to insert that people have to say yes to, with its approval."""
+
+
 class ChildRow(SubmissionRow):
     """One row to insert that waits for a server, as a step of a parent that runs under this lease."""
 

@@ -5,7 +5,8 @@ CREATE FUNCTION public.action_is_possible(state text, effect_class text, on_call
     AS $$
 begin
     if attempts_max < 1 or on_caller_gone not in ('CANCEL', 'DETACH')
-        or (attempt < 1 and (attempt < 0 or effect_begun or effect_unknown or state not in ('QUEUED', 'CANCELLED', 'EXHAUSTED')))
+        or (attempt < 1 and (attempt < 0 or effect_begun or effect_unknown
+            or state not in ('QUEUED', 'WAITING', 'CANCELLED', 'EXHAUSTED', 'DENIED', 'REFUSED')))
     then
         return false;
     end if;
@@ -25,12 +26,15 @@ begin
         return num_nulls(lease_id, settle_time, output) = 0 and reason is null and not effect_unknown and (effect is null or effect = 'DONE');
     elsif state = 'FAILED' then
         return num_nulls(lease_id, settle_time, reason) = 0 and output is null and not effect_unknown and effect is distinct from 'UNKNOWN';
-    elsif state in ('CANCELLED', 'EXHAUSTED') then
+    elsif state in ('CANCELLED', 'EXHAUSTED', 'DENIED', 'REFUSED') then
         return num_nulls(lease_id, settle_time, reason) = 0 and output is null and not effect_unknown and (effect is null or effect = 'NOT_DONE');
     elsif state = 'AMBIGUOUS' then
         return num_nulls(lease_id, reason) = 0 and num_nonnulls(settle_time, output) = 0 and effect_unknown and effect = 'UNKNOWN';
     elsif state = 'QUEUED' then
         return num_nonnulls(lease_id, settle_time, output, reason) = 0 and ready_time is not null and (not effect_unknown or effect = 'UNKNOWN');
+    elsif state = 'WAITING' then
+        return num_nonnulls(lease_id, settle_time, output, reason) = 0 and ready_time is not null and not effect_unknown
+            and (effect is null or effect = 'NOT_DONE');
     end if;
     return false;
 end
@@ -164,7 +168,8 @@ CREATE TABLE public.actions (
     parent_id uuid,
     root_id uuid,
     step_path text,
-    verdict_digest bytea
+    verdict_digest bytea,
+    approval_id uuid
 )
 WITH (fillfactor='70', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0.05', autovacuum_analyze_scale_factor='0.05');
 
@@ -222,7 +227,8 @@ CREATE VIEW public.action_summaries AS
     parent_id,
     root_id,
     COALESCE(step_path, ''::text) AS step_path,
-    encode(verdict_digest, 'hex'::text) AS verdict_digest
+    encode(verdict_digest, 'hex'::text) AS verdict_digest,
+    approval_id
    FROM public.actions;
 
 CREATE VIEW public.action_records AS
@@ -280,10 +286,60 @@ CREATE VIEW public.action_records AS
     s.root_id,
     s.step_path,
     s.verdict_digest,
+    s.approval_id,
     a.input,
     a.output
    FROM (public.action_summaries s
      JOIN public.actions a ON (((a.tenant = s.tenant) AND (a.action_id = s.action_id))));
+
+CREATE TABLE public.approval_decisions (
+    tenant text NOT NULL,
+    approval_id uuid NOT NULL,
+    decision_id text NOT NULL,
+    voter text NOT NULL,
+    verdict text NOT NULL,
+    reason text NOT NULL,
+    ticket text NOT NULL,
+    attachments text[] NOT NULL,
+    suggested_input text,
+    roles text[] NOT NULL,
+    groups text[] NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    revoke_time timestamp with time zone,
+    CONSTRAINT approval_decisions_verdict_check CHECK ((verdict = ANY (ARRAY['APPROVE'::text, 'DENY'::text])))
+);
+
+CREATE TABLE public.approvals (
+    tenant text NOT NULL,
+    approval_id uuid NOT NULL,
+    action_id uuid NOT NULL,
+    kind text NOT NULL,
+    state text NOT NULL,
+    digest bytea NOT NULL,
+    terms text NOT NULL,
+    capability text NOT NULL,
+    subject text NOT NULL,
+    title text NOT NULL,
+    summary text NOT NULL,
+    predecessor_id uuid,
+    difference text DEFAULT ''::text NOT NULL,
+    subjects text[] NOT NULL,
+    roles text[] NOT NULL,
+    groups text[] NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    expire_time timestamp with time zone NOT NULL,
+    escalate_time timestamp with time zone,
+    escalated boolean DEFAULT false NOT NULL,
+    next_time timestamp with time zone,
+    consume_time timestamp with time zone,
+    end_time timestamp with time zone,
+    revision bigint DEFAULT 1 NOT NULL,
+    CONSTRAINT approvals_digest_check CHECK ((length(digest) = 32)),
+    CONSTRAINT approvals_kind_check CHECK ((kind = 'APPROVAL'::text)),
+    CONSTRAINT approvals_possible CHECK ((((state = 'PENDING'::text) = (end_time IS NULL)) AND ((consume_time IS NULL) OR (state = 'GRANTED'::text)) AND ((next_time IS NULL) OR ((state = ANY (ARRAY['PENDING'::text, 'GRANTED'::text])) AND (consume_time IS NULL))))),
+    CONSTRAINT approvals_state_check CHECK ((state = ANY (ARRAY['PENDING'::text, 'GRANTED'::text, 'DENIED'::text, 'REVOKED'::text, 'EXPIRED'::text, 'WITHDRAWN'::text])))
+)
+WITH (fillfactor='80');
 
 CREATE TABLE public.capabilities (
     tenant text NOT NULL COLLATE pg_catalog."C",
@@ -570,6 +626,12 @@ ALTER TABLE ONLY public.actions
 ALTER TABLE public.actions
     ADD CONSTRAINT actions_possible CHECK (public.action_is_possible(state, effect_class, on_caller_gone, attempt, attempts_max, effect, effect_begun, effect_unknown, lease_id, ready_time, settle_time, output, reason)) NOT VALID;
 
+ALTER TABLE ONLY public.approval_decisions
+    ADD CONSTRAINT approval_decisions_pkey PRIMARY KEY (tenant, approval_id, decision_id);
+
+ALTER TABLE ONLY public.approvals
+    ADD CONSTRAINT approvals_pkey PRIMARY KEY (tenant, approval_id);
+
 ALTER TABLE ONLY public.capabilities
     ADD CONSTRAINT capabilities_pkey PRIMARY KEY (tenant, name, version);
 
@@ -650,6 +712,18 @@ CREATE INDEX actions_ambiguous ON public.actions USING btree (tenant, action_id)
 CREATE UNIQUE INDEX actions_key ON public.actions USING btree (key_digest) WHERE (key_digest IS NOT NULL);
 
 CREATE INDEX actions_running ON public.actions USING btree (instance_id) WHERE (state = 'RUNNING'::text);
+
+CREATE UNIQUE INDEX approval_decisions_voter ON public.approval_decisions USING btree (approval_id, voter);
+
+CREATE INDEX approvals_action ON public.approvals USING btree (action_id, approval_id);
+
+CREATE INDEX approvals_all ON public.approvals USING btree (((tenant || ''::text)), expire_time, approval_id);
+
+CREATE INDEX approvals_next ON public.approvals USING btree (next_time) WHERE (next_time IS NOT NULL);
+
+CREATE UNIQUE INDEX approvals_open ON public.approvals USING btree (action_id) WHERE ((state = ANY (ARRAY['PENDING'::text, 'GRANTED'::text])) AND (consume_time IS NULL));
+
+CREATE INDEX approvals_pending ON public.approvals USING btree (((tenant || ''::text)), expire_time, approval_id) WHERE (state = 'PENDING'::text);
 
 CREATE UNIQUE INDEX capabilities_current ON public.capabilities USING btree (name, tenant) WHERE current;
 

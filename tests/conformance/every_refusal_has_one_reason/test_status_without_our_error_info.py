@@ -26,6 +26,7 @@ ADMIT = {
 
 
 SELECTED = {"selection": {"action_ids": [NOBODY]}}
+DECISION = {"approval_id": NOBODY, "digest": "0" * 64, "verdict": "VOTE_VERDICT_APPROVE", "decision_id": "d"}
 VERDICT = {"action_id": NOBODY, "verdict": "VERDICT_NOT_DONE", "reason": "r", "evidence": "e"}
 
 
@@ -68,6 +69,14 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         invoke("desk.keyless", "{}", options={"idempotency_key": "k"}),
         "INVALID_ARGUMENT",
         "CONTRACT_VIOLATION",
+    ),
+    "unknown approval": ("GetApproval", {"approval_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
+    "unknown approval, decided": ("DecideApproval", DECISION, "NOT_FOUND", "NOT_FOUND"),
+    "no page of approvals": (
+        "ListApprovals",
+        {"page_token": "AAAA"},
+        "INVALID_ARGUMENT",
+        "MALFORMED_REQUEST",
     ),
     "unknown action": ("GetAction", {"action_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
     "unknown action, waited for": ("WaitAction", {"action_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),

@@ -80,6 +80,63 @@ func (OnCallerGone) EnumDescriptor() ([]byte, []int) {
 	return file_placet_v1_action_proto_rawDescGZIP(), []int{0}
 }
 
+// What a call does with an action that waits for people. Losing the caller never ends one that waits.
+type OnWait int32
+
+const (
+	// FAIL.
+	OnWait_ON_WAIT_UNSPECIFIED OnWait = 0
+	// The call ends with APPROVAL_REQUIRED, which tells the waits. The same request with the same key later tells how it stands then.
+	OnWait_ON_WAIT_FAIL OnWait = 1
+	// The call ends OK with the WAITING action.
+	OnWait_ON_WAIT_RETURN OnWait = 2
+	// The call waits on, until the action has ended or its deadline comes: then WAIT_EXPIRED, and the action waits on.
+	OnWait_ON_WAIT_HOLD OnWait = 3
+)
+
+// Enum value maps for OnWait.
+var (
+	OnWait_name = map[int32]string{
+		0: "ON_WAIT_UNSPECIFIED",
+		1: "ON_WAIT_FAIL",
+		2: "ON_WAIT_RETURN",
+		3: "ON_WAIT_HOLD",
+	}
+	OnWait_value = map[string]int32{
+		"ON_WAIT_UNSPECIFIED": 0,
+		"ON_WAIT_FAIL":        1,
+		"ON_WAIT_RETURN":      2,
+		"ON_WAIT_HOLD":        3,
+	}
+)
+
+func (x OnWait) Enum() *OnWait {
+	p := new(OnWait)
+	*p = x
+	return p
+}
+
+func (x OnWait) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnWait) Descriptor() protoreflect.EnumDescriptor {
+	return file_placet_v1_action_proto_enumTypes[1].Descriptor()
+}
+
+func (OnWait) Type() protoreflect.EnumType {
+	return &file_placet_v1_action_proto_enumTypes[1]
+}
+
+func (x OnWait) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnWait.Descriptor instead.
+func (OnWait) EnumDescriptor() ([]byte, []int) {
+	return file_placet_v1_action_proto_rawDescGZIP(), []int{1}
+}
+
 // Same key and same input. Other input is always IDEMPOTENCY_CONFLICT.
 type OnDuplicate int32
 
@@ -117,11 +174,11 @@ func (x OnDuplicate) String() string {
 }
 
 func (OnDuplicate) Descriptor() protoreflect.EnumDescriptor {
-	return file_placet_v1_action_proto_enumTypes[1].Descriptor()
+	return file_placet_v1_action_proto_enumTypes[2].Descriptor()
 }
 
 func (OnDuplicate) Type() protoreflect.EnumType {
-	return &file_placet_v1_action_proto_enumTypes[1]
+	return &file_placet_v1_action_proto_enumTypes[2]
 }
 
 func (x OnDuplicate) Number() protoreflect.EnumNumber {
@@ -130,7 +187,7 @@ func (x OnDuplicate) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnDuplicate.Descriptor instead.
 func (OnDuplicate) EnumDescriptor() ([]byte, []int) {
-	return file_placet_v1_action_proto_rawDescGZIP(), []int{1}
+	return file_placet_v1_action_proto_rawDescGZIP(), []int{2}
 }
 
 // What survives what. Ordered: a higher number keeps more.
@@ -174,11 +231,11 @@ func (x DurabilityClass) String() string {
 }
 
 func (DurabilityClass) Descriptor() protoreflect.EnumDescriptor {
-	return file_placet_v1_action_proto_enumTypes[2].Descriptor()
+	return file_placet_v1_action_proto_enumTypes[3].Descriptor()
 }
 
 func (DurabilityClass) Type() protoreflect.EnumType {
-	return &file_placet_v1_action_proto_enumTypes[2]
+	return &file_placet_v1_action_proto_enumTypes[3]
 }
 
 func (x DurabilityClass) Number() protoreflect.EnumNumber {
@@ -187,7 +244,7 @@ func (x DurabilityClass) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DurabilityClass.Descriptor instead.
 func (DurabilityClass) EnumDescriptor() ([]byte, []int) {
-	return file_placet_v1_action_proto_rawDescGZIP(), []int{2}
+	return file_placet_v1_action_proto_rawDescGZIP(), []int{3}
 }
 
 // Where an action stands.
@@ -201,6 +258,8 @@ const (
 	ActionState_ACTION_STATE_QUEUED ActionState = 1
 	// A handler has it, under a lease.
 	ActionState_ACTION_STATE_RUNNING ActionState = 2
+	// Not terminal: people have to say yes first. Nobody runs it meanwhile.
+	ActionState_ACTION_STATE_WAITING ActionState = 3
 	// Not terminal: the effect may have happened.
 	ActionState_ACTION_STATE_AMBIGUOUS ActionState = 4
 	// Terminal.
@@ -211,29 +270,39 @@ const (
 	ActionState_ACTION_STATE_CANCELLED ActionState = 7
 	// Terminal.
 	ActionState_ACTION_STATE_EXHAUSTED ActionState = 8
+	// Terminal: people said no, or did not say yes in time. Never tried again: ask anew, with a new key.
+	ActionState_ACTION_STATE_DENIED ActionState = 9
+	// Terminal: as it was about to begin, it was not allowed any more. Never tried again.
+	ActionState_ACTION_STATE_REFUSED ActionState = 10
 )
 
 // Enum value maps for ActionState.
 var (
 	ActionState_name = map[int32]string{
-		0: "ACTION_STATE_UNSPECIFIED",
-		1: "ACTION_STATE_QUEUED",
-		2: "ACTION_STATE_RUNNING",
-		4: "ACTION_STATE_AMBIGUOUS",
-		5: "ACTION_STATE_SUCCEEDED",
-		6: "ACTION_STATE_FAILED",
-		7: "ACTION_STATE_CANCELLED",
-		8: "ACTION_STATE_EXHAUSTED",
+		0:  "ACTION_STATE_UNSPECIFIED",
+		1:  "ACTION_STATE_QUEUED",
+		2:  "ACTION_STATE_RUNNING",
+		3:  "ACTION_STATE_WAITING",
+		4:  "ACTION_STATE_AMBIGUOUS",
+		5:  "ACTION_STATE_SUCCEEDED",
+		6:  "ACTION_STATE_FAILED",
+		7:  "ACTION_STATE_CANCELLED",
+		8:  "ACTION_STATE_EXHAUSTED",
+		9:  "ACTION_STATE_DENIED",
+		10: "ACTION_STATE_REFUSED",
 	}
 	ActionState_value = map[string]int32{
 		"ACTION_STATE_UNSPECIFIED": 0,
 		"ACTION_STATE_QUEUED":      1,
 		"ACTION_STATE_RUNNING":     2,
+		"ACTION_STATE_WAITING":     3,
 		"ACTION_STATE_AMBIGUOUS":   4,
 		"ACTION_STATE_SUCCEEDED":   5,
 		"ACTION_STATE_FAILED":      6,
 		"ACTION_STATE_CANCELLED":   7,
 		"ACTION_STATE_EXHAUSTED":   8,
+		"ACTION_STATE_DENIED":      9,
+		"ACTION_STATE_REFUSED":     10,
 	}
 )
 
@@ -248,11 +317,11 @@ func (x ActionState) String() string {
 }
 
 func (ActionState) Descriptor() protoreflect.EnumDescriptor {
-	return file_placet_v1_action_proto_enumTypes[3].Descriptor()
+	return file_placet_v1_action_proto_enumTypes[4].Descriptor()
 }
 
 func (ActionState) Type() protoreflect.EnumType {
-	return &file_placet_v1_action_proto_enumTypes[3]
+	return &file_placet_v1_action_proto_enumTypes[4]
 }
 
 func (x ActionState) Number() protoreflect.EnumNumber {
@@ -261,7 +330,7 @@ func (x ActionState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ActionState.Descriptor instead.
 func (ActionState) EnumDescriptor() ([]byte, []int) {
-	return file_placet_v1_action_proto_rawDescGZIP(), []int{3}
+	return file_placet_v1_action_proto_rawDescGZIP(), []int{4}
 }
 
 // How much of an action to return. BASIC carries no payload, so that a page always fits a default 4 MiB receiver.
@@ -301,11 +370,11 @@ func (x ActionView) String() string {
 }
 
 func (ActionView) Descriptor() protoreflect.EnumDescriptor {
-	return file_placet_v1_action_proto_enumTypes[4].Descriptor()
+	return file_placet_v1_action_proto_enumTypes[5].Descriptor()
 }
 
 func (ActionView) Type() protoreflect.EnumType {
-	return &file_placet_v1_action_proto_enumTypes[4]
+	return &file_placet_v1_action_proto_enumTypes[5]
 }
 
 func (x ActionView) Number() protoreflect.EnumNumber {
@@ -314,7 +383,7 @@ func (x ActionView) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ActionView.Descriptor instead.
 func (ActionView) EnumDescriptor() ([]byte, []int) {
-	return file_placet_v1_action_proto_rawDescGZIP(), []int{4}
+	return file_placet_v1_action_proto_rawDescGZIP(), []int{5}
 }
 
 // What kind of caller.
@@ -358,11 +427,11 @@ func (x CallerKind) String() string {
 }
 
 func (CallerKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_placet_v1_action_proto_enumTypes[5].Descriptor()
+	return file_placet_v1_action_proto_enumTypes[6].Descriptor()
 }
 
 func (CallerKind) Type() protoreflect.EnumType {
-	return &file_placet_v1_action_proto_enumTypes[5]
+	return &file_placet_v1_action_proto_enumTypes[6]
 }
 
 func (x CallerKind) Number() protoreflect.EnumNumber {
@@ -371,7 +440,7 @@ func (x CallerKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CallerKind.Descriptor instead.
 func (CallerKind) EnumDescriptor() ([]byte, []int) {
-	return file_placet_v1_action_proto_rawDescGZIP(), []int{5}
+	return file_placet_v1_action_proto_rawDescGZIP(), []int{6}
 }
 
 // What is asked for. The same message in every invoking RPC, so that they cannot drift.
@@ -457,6 +526,8 @@ type InvocationOptions struct {
 	Timeout *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// What becomes of the work when the caller is gone.
 	OnCallerGone OnCallerGone `protobuf:"varint,4,opt,name=on_caller_gone,json=onCallerGone,proto3,enum=placet.v1.OnCallerGone" json:"on_caller_gone,omitempty"`
+	// What a call that runs it does when it has to wait for people first. Submit stores it all the same.
+	OnWait OnWait `protobuf:"varint,5,opt,name=on_wait,json=onWait,proto3,enum=placet.v1.OnWait" json:"on_wait,omitempty"`
 	// What to do when the key is known with the same input.
 	OnDuplicate OnDuplicate `protobuf:"varint,6,opt,name=on_duplicate,json=onDuplicate,proto3,enum=placet.v1.OnDuplicate" json:"on_duplicate,omitempty"`
 	// Refused unless the server keeps at least this.
@@ -516,6 +587,13 @@ func (x *InvocationOptions) GetOnCallerGone() OnCallerGone {
 		return x.OnCallerGone
 	}
 	return OnCallerGone_ON_CALLER_GONE_UNSPECIFIED
+}
+
+func (x *InvocationOptions) GetOnWait() OnWait {
+	if x != nil {
+		return x.OnWait
+	}
+	return OnWait_ON_WAIT_UNSPECIFIED
 }
 
 func (x *InvocationOptions) GetOnDuplicate() OnDuplicate {
@@ -603,7 +681,9 @@ type Action struct {
 	// The first of its ancestors; empty for what a client asked for.
 	RootId string `protobuf:"bytes,36,opt,name=root_id,json=rootId,proto3" json:"root_id,omitempty"`
 	// The step of its parent that it is: "charge"; "charge#2" for the second action that a redriven parent tried the step with.
-	StepPath      string `protobuf:"bytes,37,opt,name=step_path,json=stepPath,proto3" json:"step_path,omitempty"`
+	StepPath string `protobuf:"bytes,37,opt,name=step_path,json=stepPath,proto3" json:"step_path,omitempty"`
+	// The newest approval that it needed: GetApproval has it. Empty: it needed none.
+	ApprovalId    string `protobuf:"bytes,38,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -855,6 +935,13 @@ func (x *Action) GetStepPath() string {
 	return ""
 }
 
+func (x *Action) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
 // Output only: as the server established it, from transport and token, never from the payload.
 type Caller struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1097,18 +1184,19 @@ const file_placet_v1_action_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1d\n" +
 	"\n" +
 	"input_json\x18\x03 \x01(\tR\tinputJson\x126\n" +
-	"\aoptions\x18\x04 \x01(\v2\x1c.placet.v1.InvocationOptionsR\aoptions\"\xb3\x03\n" +
+	"\aoptions\x18\x04 \x01(\v2\x1c.placet.v1.InvocationOptionsR\aoptions\"\xdf\x03\n" +
 	"\x11InvocationOptions\x12'\n" +
 	"\x0fidempotency_key\x18\x01 \x01(\tR\x0eidempotencyKey\x123\n" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12=\n" +
-	"\x0eon_caller_gone\x18\x04 \x01(\x0e2\x17.placet.v1.OnCallerGoneR\fonCallerGone\x129\n" +
+	"\x0eon_caller_gone\x18\x04 \x01(\x0e2\x17.placet.v1.OnCallerGoneR\fonCallerGone\x12*\n" +
+	"\aon_wait\x18\x05 \x01(\x0e2\x11.placet.v1.OnWaitR\x06onWait\x129\n" +
 	"\fon_duplicate\x18\x06 \x01(\x0e2\x16.placet.v1.OnDuplicateR\vonDuplicate\x12I\n" +
 	"\x12require_durability\x18\t \x01(\x0e2\x1a.placet.v1.DurabilityClassR\x11requireDurability\x12@\n" +
 	"\x06labels\x18\n" +
 	" \x03(\v2(.placet.v1.InvocationOptions.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbe\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdf\n" +
 	"\n" +
 	"\x06Action\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x1e\n" +
@@ -1154,7 +1242,9 @@ const file_placet_v1_action_proto_rawDesc = "" +
 	"generation\x12\x1b\n" +
 	"\tparent_id\x18# \x01(\tR\bparentId\x12\x17\n" +
 	"\aroot_id\x18$ \x01(\tR\x06rootId\x12\x1b\n" +
-	"\tstep_path\x18% \x01(\tR\bstepPath\x1a9\n" +
+	"\tstep_path\x18% \x01(\tR\bstepPath\x12\x1f\n" +
+	"\vapproval_id\x18& \x01(\tR\n" +
+	"approvalId\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x02\n" +
@@ -1179,7 +1269,12 @@ const file_placet_v1_action_proto_rawDesc = "" +
 	"\fOnCallerGone\x12\x1e\n" +
 	"\x1aON_CALLER_GONE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ON_CALLER_GONE_CANCEL\x10\x01\x12\x19\n" +
-	"\x15ON_CALLER_GONE_DETACH\x10\x02*]\n" +
+	"\x15ON_CALLER_GONE_DETACH\x10\x02*Y\n" +
+	"\x06OnWait\x12\x17\n" +
+	"\x13ON_WAIT_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fON_WAIT_FAIL\x10\x01\x12\x12\n" +
+	"\x0eON_WAIT_RETURN\x10\x02\x12\x10\n" +
+	"\fON_WAIT_HOLD\x10\x03*]\n" +
 	"\vOnDuplicate\x12\x1c\n" +
 	"\x18ON_DUPLICATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13ON_DUPLICATE_ATTACH\x10\x01\x12\x17\n" +
@@ -1188,16 +1283,20 @@ const file_placet_v1_action_proto_rawDesc = "" +
 	"\x1cDURABILITY_CLASS_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aDURABILITY_CLASS_EPHEMERAL\x10\x01\x12#\n" +
 	"\x1fDURABILITY_CLASS_SINGLE_PROCESS\x10\x02\x12\x1b\n" +
-	"\x17DURABILITY_CLASS_SHARED\x10\x03*\xe7\x01\n" +
+	"\x17DURABILITY_CLASS_SHARED\x10\x03*\xb4\x02\n" +
 	"\vActionState\x12\x1c\n" +
 	"\x18ACTION_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13ACTION_STATE_QUEUED\x10\x01\x12\x18\n" +
-	"\x14ACTION_STATE_RUNNING\x10\x02\x12\x1a\n" +
+	"\x14ACTION_STATE_RUNNING\x10\x02\x12\x18\n" +
+	"\x14ACTION_STATE_WAITING\x10\x03\x12\x1a\n" +
 	"\x16ACTION_STATE_AMBIGUOUS\x10\x04\x12\x1a\n" +
 	"\x16ACTION_STATE_SUCCEEDED\x10\x05\x12\x17\n" +
 	"\x13ACTION_STATE_FAILED\x10\x06\x12\x1a\n" +
 	"\x16ACTION_STATE_CANCELLED\x10\a\x12\x1a\n" +
-	"\x16ACTION_STATE_EXHAUSTED\x10\b*V\n" +
+	"\x16ACTION_STATE_EXHAUSTED\x10\b\x12\x17\n" +
+	"\x13ACTION_STATE_DENIED\x10\t\x12\x18\n" +
+	"\x14ACTION_STATE_REFUSED\x10\n" +
+	"*V\n" +
 	"\n" +
 	"ActionView\x12\x1b\n" +
 	"\x17ACTION_VIEW_UNSPECIFIED\x10\x00\x12\x15\n" +
@@ -1223,55 +1322,57 @@ func file_placet_v1_action_proto_rawDescGZIP() []byte {
 	return file_placet_v1_action_proto_rawDescData
 }
 
-var file_placet_v1_action_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_placet_v1_action_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
 var file_placet_v1_action_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_placet_v1_action_proto_goTypes = []any{
 	(OnCallerGone)(0),             // 0: placet.v1.OnCallerGone
-	(OnDuplicate)(0),              // 1: placet.v1.OnDuplicate
-	(DurabilityClass)(0),          // 2: placet.v1.DurabilityClass
-	(ActionState)(0),              // 3: placet.v1.ActionState
-	(ActionView)(0),               // 4: placet.v1.ActionView
-	(CallerKind)(0),               // 5: placet.v1.CallerKind
-	(*Invocation)(nil),            // 6: placet.v1.Invocation
-	(*InvocationOptions)(nil),     // 7: placet.v1.InvocationOptions
-	(*Action)(nil),                // 8: placet.v1.Action
-	(*Caller)(nil),                // 9: placet.v1.Caller
-	(*Delegate)(nil),              // 10: placet.v1.Delegate
-	(*Login)(nil),                 // 11: placet.v1.Login
-	nil,                           // 12: placet.v1.InvocationOptions.LabelsEntry
-	nil,                           // 13: placet.v1.Action.LabelsEntry
-	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
-	(*Outcome)(nil),               // 15: placet.v1.Outcome
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(OnWait)(0),                   // 1: placet.v1.OnWait
+	(OnDuplicate)(0),              // 2: placet.v1.OnDuplicate
+	(DurabilityClass)(0),          // 3: placet.v1.DurabilityClass
+	(ActionState)(0),              // 4: placet.v1.ActionState
+	(ActionView)(0),               // 5: placet.v1.ActionView
+	(CallerKind)(0),               // 6: placet.v1.CallerKind
+	(*Invocation)(nil),            // 7: placet.v1.Invocation
+	(*InvocationOptions)(nil),     // 8: placet.v1.InvocationOptions
+	(*Action)(nil),                // 9: placet.v1.Action
+	(*Caller)(nil),                // 10: placet.v1.Caller
+	(*Delegate)(nil),              // 11: placet.v1.Delegate
+	(*Login)(nil),                 // 12: placet.v1.Login
+	nil,                           // 13: placet.v1.InvocationOptions.LabelsEntry
+	nil,                           // 14: placet.v1.Action.LabelsEntry
+	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
+	(*Outcome)(nil),               // 16: placet.v1.Outcome
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
 }
 var file_placet_v1_action_proto_depIdxs = []int32{
-	7,  // 0: placet.v1.Invocation.options:type_name -> placet.v1.InvocationOptions
-	14, // 1: placet.v1.InvocationOptions.timeout:type_name -> google.protobuf.Duration
+	8,  // 0: placet.v1.Invocation.options:type_name -> placet.v1.InvocationOptions
+	15, // 1: placet.v1.InvocationOptions.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: placet.v1.InvocationOptions.on_caller_gone:type_name -> placet.v1.OnCallerGone
-	1,  // 3: placet.v1.InvocationOptions.on_duplicate:type_name -> placet.v1.OnDuplicate
-	2,  // 4: placet.v1.InvocationOptions.require_durability:type_name -> placet.v1.DurabilityClass
-	12, // 5: placet.v1.InvocationOptions.labels:type_name -> placet.v1.InvocationOptions.LabelsEntry
-	3,  // 6: placet.v1.Action.state:type_name -> placet.v1.ActionState
-	15, // 7: placet.v1.Action.outcome:type_name -> placet.v1.Outcome
-	9,  // 8: placet.v1.Action.requester:type_name -> placet.v1.Caller
-	16, // 9: placet.v1.Action.create_time:type_name -> google.protobuf.Timestamp
-	16, // 10: placet.v1.Action.start_time:type_name -> google.protobuf.Timestamp
-	16, // 11: placet.v1.Action.settle_time:type_name -> google.protobuf.Timestamp
-	16, // 12: placet.v1.Action.ready_time:type_name -> google.protobuf.Timestamp
-	16, // 13: placet.v1.Action.deadline:type_name -> google.protobuf.Timestamp
-	16, // 14: placet.v1.Action.cancel_requested_time:type_name -> google.protobuf.Timestamp
-	13, // 15: placet.v1.Action.labels:type_name -> placet.v1.Action.LabelsEntry
-	2,  // 16: placet.v1.Action.durability:type_name -> placet.v1.DurabilityClass
-	5,  // 17: placet.v1.Caller.kind:type_name -> placet.v1.CallerKind
-	10, // 18: placet.v1.Caller.delegation:type_name -> placet.v1.Delegate
-	11, // 19: placet.v1.Caller.login:type_name -> placet.v1.Login
-	5,  // 20: placet.v1.Delegate.kind:type_name -> placet.v1.CallerKind
-	16, // 21: placet.v1.Login.time:type_name -> google.protobuf.Timestamp
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	1,  // 3: placet.v1.InvocationOptions.on_wait:type_name -> placet.v1.OnWait
+	2,  // 4: placet.v1.InvocationOptions.on_duplicate:type_name -> placet.v1.OnDuplicate
+	3,  // 5: placet.v1.InvocationOptions.require_durability:type_name -> placet.v1.DurabilityClass
+	13, // 6: placet.v1.InvocationOptions.labels:type_name -> placet.v1.InvocationOptions.LabelsEntry
+	4,  // 7: placet.v1.Action.state:type_name -> placet.v1.ActionState
+	16, // 8: placet.v1.Action.outcome:type_name -> placet.v1.Outcome
+	10, // 9: placet.v1.Action.requester:type_name -> placet.v1.Caller
+	17, // 10: placet.v1.Action.create_time:type_name -> google.protobuf.Timestamp
+	17, // 11: placet.v1.Action.start_time:type_name -> google.protobuf.Timestamp
+	17, // 12: placet.v1.Action.settle_time:type_name -> google.protobuf.Timestamp
+	17, // 13: placet.v1.Action.ready_time:type_name -> google.protobuf.Timestamp
+	17, // 14: placet.v1.Action.deadline:type_name -> google.protobuf.Timestamp
+	17, // 15: placet.v1.Action.cancel_requested_time:type_name -> google.protobuf.Timestamp
+	14, // 16: placet.v1.Action.labels:type_name -> placet.v1.Action.LabelsEntry
+	3,  // 17: placet.v1.Action.durability:type_name -> placet.v1.DurabilityClass
+	6,  // 18: placet.v1.Caller.kind:type_name -> placet.v1.CallerKind
+	11, // 19: placet.v1.Caller.delegation:type_name -> placet.v1.Delegate
+	12, // 20: placet.v1.Caller.login:type_name -> placet.v1.Login
+	6,  // 21: placet.v1.Delegate.kind:type_name -> placet.v1.CallerKind
+	17, // 22: placet.v1.Login.time:type_name -> google.protobuf.Timestamp
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_action_proto_init() }
@@ -1285,7 +1386,7 @@ func file_placet_v1_action_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_action_proto_rawDesc), len(file_placet_v1_action_proto_rawDesc)),
-			NumEnums:      6,
+			NumEnums:      7,
 			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,

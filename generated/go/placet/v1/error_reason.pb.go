@@ -79,6 +79,19 @@ const (
 	// ALREADY_EXISTS. The message's id (placet-message-id) has made another action, or the message is not of now (too_old, in_the_future).
 	// {"message_id": "m-17", "problem": "claimed"}
 	ErrorReason_ERROR_REASON_MESSAGE_REPLAYED ErrorReason = 29
+	// FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}
+	ErrorReason_ERROR_REASON_APPROVAL_REQUIRED ErrorReason = 40
+	// PERMISSION_DENIED. Somebody who may decide has said no. {"approval_id": "0199b0c0-…"}
+	ErrorReason_ERROR_REASON_APPROVAL_DENIED ErrorReason = 50
+	// PERMISSION_DENIED. A yes was taken back before it began. {"approval_id": "0199b0c0-…"}
+	ErrorReason_ERROR_REASON_APPROVAL_REVOKED ErrorReason = 51
+	// PERMISSION_DENIED. Not enough people said yes in time, or it did not begin in time. {"approval_id": "0199b0c0-…"}
+	ErrorReason_ERROR_REASON_APPROVAL_EXPIRED ErrorReason = 52
+	// PERMISSION_DENIED. The caller may not decide this. {"approval_id": "0199b0c0-…", "problem": "requester"}
+	ErrorReason_ERROR_REASON_NOT_ELIGIBLE ErrorReason = 53
+	// ALREADY_EXISTS. The decision id is known with other content, or this person has decided otherwise, or has taken the vote back.
+	// {"approval_id": "0199b0c0-…", "rule": "other_content"}
+	ErrorReason_ERROR_REASON_DECISION_CONFLICT ErrorReason = 54
 	// ABORTED; UNAVAILABLE if temporary and certainly not done. {"failure_code": "card_declined", "category": "PERMANENT"}
 	ErrorReason_ERROR_REASON_HANDLER_FAILED ErrorReason = 60
 	// ABORTED. The handler's output breaks its own schema, or is not JSON. {"capability": "payments.refund", "path": "/amount"}
@@ -111,7 +124,7 @@ const (
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 105
 	// INTERNAL. A fault of the server, logged there in full under incident_id. {"incident_id": "6f1c…"}
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 106
-	// FAILED_PRECONDITION. The action does not stand so that this may be done to it.
+	// FAILED_PRECONDITION. The action, or what it waits for, does not stand so that this may be done to it.
 	// {"action_id": "0199b0c0-…", "state": "RUNNING", "rule": "not_terminal"}
 	ErrorReason_ERROR_REASON_STATE_CONFLICT ErrorReason = 107
 	// FAILED_PRECONDITION. The step has called another capability, or the same with other input. {"step_path": "charge", "action_id": "0199b0c0-…"}
@@ -148,6 +161,12 @@ var (
 		27:  "ERROR_REASON_DURABILITY_UNAVAILABLE",
 		28:  "ERROR_REASON_IDEMPOTENCY_CONFLICT",
 		29:  "ERROR_REASON_MESSAGE_REPLAYED",
+		40:  "ERROR_REASON_APPROVAL_REQUIRED",
+		50:  "ERROR_REASON_APPROVAL_DENIED",
+		51:  "ERROR_REASON_APPROVAL_REVOKED",
+		52:  "ERROR_REASON_APPROVAL_EXPIRED",
+		53:  "ERROR_REASON_NOT_ELIGIBLE",
+		54:  "ERROR_REASON_DECISION_CONFLICT",
 		60:  "ERROR_REASON_HANDLER_FAILED",
 		61:  "ERROR_REASON_OUTPUT_SCHEMA_VIOLATION",
 		62:  "ERROR_REASON_CONNECTOR_UNAVAILABLE",
@@ -192,6 +211,12 @@ var (
 		"ERROR_REASON_DURABILITY_UNAVAILABLE":   27,
 		"ERROR_REASON_IDEMPOTENCY_CONFLICT":     28,
 		"ERROR_REASON_MESSAGE_REPLAYED":         29,
+		"ERROR_REASON_APPROVAL_REQUIRED":        40,
+		"ERROR_REASON_APPROVAL_DENIED":          50,
+		"ERROR_REASON_APPROVAL_REVOKED":         51,
+		"ERROR_REASON_APPROVAL_EXPIRED":         52,
+		"ERROR_REASON_NOT_ELIGIBLE":             53,
+		"ERROR_REASON_DECISION_CONFLICT":        54,
 		"ERROR_REASON_HANDLER_FAILED":           60,
 		"ERROR_REASON_OUTPUT_SCHEMA_VIOLATION":  61,
 		"ERROR_REASON_CONNECTOR_UNAVAILABLE":    62,
@@ -245,7 +270,7 @@ var File_placet_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xbe\v\n" +
+	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\x8d\r\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1f\n" +
@@ -270,7 +295,13 @@ const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\x1bERROR_REASON_POLICY_REFUSED\x10\x1a\x12'\n" +
 	"#ERROR_REASON_DURABILITY_UNAVAILABLE\x10\x1b\x12%\n" +
 	"!ERROR_REASON_IDEMPOTENCY_CONFLICT\x10\x1c\x12!\n" +
-	"\x1dERROR_REASON_MESSAGE_REPLAYED\x10\x1d\x12\x1f\n" +
+	"\x1dERROR_REASON_MESSAGE_REPLAYED\x10\x1d\x12\"\n" +
+	"\x1eERROR_REASON_APPROVAL_REQUIRED\x10(\x12 \n" +
+	"\x1cERROR_REASON_APPROVAL_DENIED\x102\x12!\n" +
+	"\x1dERROR_REASON_APPROVAL_REVOKED\x103\x12!\n" +
+	"\x1dERROR_REASON_APPROVAL_EXPIRED\x104\x12\x1d\n" +
+	"\x19ERROR_REASON_NOT_ELIGIBLE\x105\x12\"\n" +
+	"\x1eERROR_REASON_DECISION_CONFLICT\x106\x12\x1f\n" +
 	"\x1bERROR_REASON_HANDLER_FAILED\x10<\x12(\n" +
 	"$ERROR_REASON_OUTPUT_SCHEMA_VIOLATION\x10=\x12&\n" +
 	"\"ERROR_REASON_CONNECTOR_UNAVAILABLE\x10>\x12$\n" +

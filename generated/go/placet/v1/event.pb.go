@@ -55,6 +55,9 @@ type ActionEvent struct {
 	//	*ActionEvent_EffectStarted
 	//	*ActionEvent_Redriven
 	//	*ActionEvent_ReconcileGivenUp
+	//	*ActionEvent_Waiting
+	//	*ActionEvent_ApprovalDecided
+	//	*ActionEvent_ApprovalEnded
 	Event         isActionEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -247,6 +250,33 @@ func (x *ActionEvent) GetReconcileGivenUp() *ReconcileGivenUp {
 	return nil
 }
 
+func (x *ActionEvent) GetWaiting() *ActionWaiting {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_Waiting); ok {
+			return x.Waiting
+		}
+	}
+	return nil
+}
+
+func (x *ActionEvent) GetApprovalDecided() *ApprovalDecided {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_ApprovalDecided); ok {
+			return x.ApprovalDecided
+		}
+	}
+	return nil
+}
+
+func (x *ActionEvent) GetApprovalEnded() *ApprovalEnded {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_ApprovalEnded); ok {
+			return x.ApprovalEnded
+		}
+	}
+	return nil
+}
+
 type isActionEvent_Event interface {
 	isActionEvent_Event()
 }
@@ -311,6 +341,21 @@ type ActionEvent_ReconcileGivenUp struct {
 	ReconcileGivenUp *ReconcileGivenUp `protobuf:"bytes,33,opt,name=reconcile_given_up,json=reconcileGivenUp,proto3,oneof"`
 }
 
+type ActionEvent_Waiting struct {
+	// People have to say yes before it may begin.
+	Waiting *ActionWaiting `protobuf:"bytes,34,opt,name=waiting,proto3,oneof"`
+}
+
+type ActionEvent_ApprovalDecided struct {
+	// Somebody has said yes or no.
+	ApprovalDecided *ApprovalDecided `protobuf:"bytes,35,opt,name=approval_decided,json=approvalDecided,proto3,oneof"`
+}
+
+type ActionEvent_ApprovalEnded struct {
+	// What it waited for is over without a vote that ended it.
+	ApprovalEnded *ApprovalEnded `protobuf:"bytes,36,opt,name=approval_ended,json=approvalEnded,proto3,oneof"`
+}
+
 func (*ActionEvent_Admitted) isActionEvent_Event() {}
 
 func (*ActionEvent_AttemptStarted) isActionEvent_Event() {}
@@ -334,6 +379,12 @@ func (*ActionEvent_EffectStarted) isActionEvent_Event() {}
 func (*ActionEvent_Redriven) isActionEvent_Event() {}
 
 func (*ActionEvent_ReconcileGivenUp) isActionEvent_Event() {}
+
+func (*ActionEvent_Waiting) isActionEvent_Event() {}
+
+func (*ActionEvent_ApprovalDecided) isActionEvent_Event() {}
+
+func (*ActionEvent_ApprovalEnded) isActionEvent_Event() {}
 
 // Stored, before any handler was called.
 type ActionAdmitted struct {
@@ -1181,11 +1232,212 @@ func (x *ReconcileGivenUp) GetFinding() string {
 	return ""
 }
 
+// People have to say yes before it may begin.
+type ActionWaiting struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it waits for.
+	Wait *Wait `protobuf:"bytes,1,opt,name=wait,proto3" json:"wait,omitempty"`
+	// The approval before, if it is asked for again.
+	PredecessorId string `protobuf:"bytes,2,opt,name=predecessor_id,json=predecessorId,proto3" json:"predecessor_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActionWaiting) Reset() {
+	*x = ActionWaiting{}
+	mi := &file_placet_v1_event_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActionWaiting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActionWaiting) ProtoMessage() {}
+
+func (x *ActionWaiting) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActionWaiting.ProtoReflect.Descriptor instead.
+func (*ActionWaiting) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ActionWaiting) GetWait() *Wait {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *ActionWaiting) GetPredecessorId() string {
+	if x != nil {
+		return x.PredecessorId
+	}
+	return ""
+}
+
+// Somebody has said yes or no.
+type ApprovalDecided struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// To what.
+	ApprovalId string `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// As the voter's client named it.
+	DecisionId string `protobuf:"bytes,2,opt,name=decision_id,json=decisionId,proto3" json:"decision_id,omitempty"`
+	// Who.
+	Voter string `protobuf:"bytes,3,opt,name=voter,proto3" json:"voter,omitempty"`
+	// Yes or no.
+	Verdict VoteVerdict `protobuf:"varint,4,opt,name=verdict,proto3,enum=placet.v1.VoteVerdict" json:"verdict,omitempty"`
+	// Why, in the voter's words.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// With this vote it is decided: on APPROVE the action is QUEUED now, on DENY `settled` follows.
+	Completes     bool `protobuf:"varint,6,opt,name=completes,proto3" json:"completes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovalDecided) Reset() {
+	*x = ApprovalDecided{}
+	mi := &file_placet_v1_event_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalDecided) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalDecided) ProtoMessage() {}
+
+func (x *ApprovalDecided) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalDecided.ProtoReflect.Descriptor instead.
+func (*ApprovalDecided) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ApprovalDecided) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *ApprovalDecided) GetDecisionId() string {
+	if x != nil {
+		return x.DecisionId
+	}
+	return ""
+}
+
+func (x *ApprovalDecided) GetVoter() string {
+	if x != nil {
+		return x.Voter
+	}
+	return ""
+}
+
+func (x *ApprovalDecided) GetVerdict() VoteVerdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return VoteVerdict_VOTE_VERDICT_UNSPECIFIED
+}
+
+func (x *ApprovalDecided) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ApprovalDecided) GetCompletes() bool {
+	if x != nil {
+		return x.Completes
+	}
+	return false
+}
+
+// What it waited for is over without a vote that ended it: `settled` follows.
+type ApprovalEnded struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which.
+	ApprovalId string `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// REVOKED, EXPIRED or WITHDRAWN.
+	State         ApprovalState `protobuf:"varint,2,opt,name=state,proto3,enum=placet.v1.ApprovalState" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovalEnded) Reset() {
+	*x = ApprovalEnded{}
+	mi := &file_placet_v1_event_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalEnded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalEnded) ProtoMessage() {}
+
+func (x *ApprovalEnded) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalEnded.ProtoReflect.Descriptor instead.
+func (*ApprovalEnded) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ApprovalEnded) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *ApprovalEnded) GetState() ApprovalState {
+	if x != nil {
+		return x.State
+	}
+	return ApprovalState_APPROVAL_STATE_UNSPECIFIED
+}
+
 var File_placet_v1_event_proto protoreflect.FileDescriptor
 
 const file_placet_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x17placet/v1/outcome.proto\"\xcb\a\n" +
+	"\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x18placet/v1/decision.proto\x1a\x17placet/v1/outcome.proto\"\x8d\t\n" +
 	"\vActionEvent\x12\x16\n" +
 	"\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x1b\n" +
 	"\taction_id\x18\x02 \x01(\tR\bactionId\x12\x1a\n" +
@@ -1205,7 +1457,10 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\tambiguous\x18\x1e \x01(\v2\x1a.placet.v1.ActionAmbiguousH\x00R\tambiguous\x12A\n" +
 	"\x0eeffect_started\x18\x1f \x01(\v2\x18.placet.v1.EffectStartedH\x00R\reffectStarted\x127\n" +
 	"\bredriven\x18  \x01(\v2\x19.placet.v1.ActionRedrivenH\x00R\bredriven\x12K\n" +
-	"\x12reconcile_given_up\x18! \x01(\v2\x1b.placet.v1.ReconcileGivenUpH\x00R\x10reconcileGivenUpB\a\n" +
+	"\x12reconcile_given_up\x18! \x01(\v2\x1b.placet.v1.ReconcileGivenUpH\x00R\x10reconcileGivenUp\x124\n" +
+	"\awaiting\x18\" \x01(\v2\x18.placet.v1.ActionWaitingH\x00R\awaiting\x12G\n" +
+	"\x10approval_decided\x18# \x01(\v2\x1a.placet.v1.ApprovalDecidedH\x00R\x0fapprovalDecided\x12A\n" +
+	"\x0eapproval_ended\x18$ \x01(\v2\x18.placet.v1.ApprovalEndedH\x00R\rapprovalEndedB\a\n" +
 	"\x05event\"\xd7\x01\n" +
 	"\x0eActionAdmitted\x12\x1e\n" +
 	"\n" +
@@ -1271,7 +1526,23 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\trequester\x18\x04 \x01(\tR\trequester\"B\n" +
 	"\x10ReconcileGivenUp\x12\x14\n" +
 	"\x05asked\x18\x01 \x01(\x05R\x05asked\x12\x18\n" +
-	"\afinding\x18\x02 \x01(\tR\afindingB4\n" +
+	"\afinding\x18\x02 \x01(\tR\afinding\"[\n" +
+	"\rActionWaiting\x12#\n" +
+	"\x04wait\x18\x01 \x01(\v2\x0f.placet.v1.WaitR\x04wait\x12%\n" +
+	"\x0epredecessor_id\x18\x02 \x01(\tR\rpredecessorId\"\xd1\x01\n" +
+	"\x0fApprovalDecided\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x1f\n" +
+	"\vdecision_id\x18\x02 \x01(\tR\n" +
+	"decisionId\x12\x14\n" +
+	"\x05voter\x18\x03 \x01(\tR\x05voter\x120\n" +
+	"\averdict\x18\x04 \x01(\x0e2\x16.placet.v1.VoteVerdictR\averdict\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1c\n" +
+	"\tcompletes\x18\x06 \x01(\bR\tcompletes\"`\n" +
+	"\rApprovalEnded\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12.\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x18.placet.v1.ApprovalStateR\x05stateB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -1286,7 +1557,7 @@ func file_placet_v1_event_proto_rawDescGZIP() []byte {
 	return file_placet_v1_event_proto_rawDescData
 }
 
-var file_placet_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_placet_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_placet_v1_event_proto_goTypes = []any{
 	(*ActionEvent)(nil),           // 0: placet.v1.ActionEvent
 	(*ActionAdmitted)(nil),        // 1: placet.v1.ActionAdmitted
@@ -1302,13 +1573,19 @@ var file_placet_v1_event_proto_goTypes = []any{
 	(*ActionSettled)(nil),         // 11: placet.v1.ActionSettled
 	(*Resolution)(nil),            // 12: placet.v1.Resolution
 	(*ReconcileGivenUp)(nil),      // 13: placet.v1.ReconcileGivenUp
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(DurabilityClass)(0),          // 15: placet.v1.DurabilityClass
-	(*Outcome)(nil),               // 16: placet.v1.Outcome
-	(EffectState)(0),              // 17: placet.v1.EffectState
+	(*ActionWaiting)(nil),         // 14: placet.v1.ActionWaiting
+	(*ApprovalDecided)(nil),       // 15: placet.v1.ApprovalDecided
+	(*ApprovalEnded)(nil),         // 16: placet.v1.ApprovalEnded
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(DurabilityClass)(0),          // 18: placet.v1.DurabilityClass
+	(*Outcome)(nil),               // 19: placet.v1.Outcome
+	(EffectState)(0),              // 20: placet.v1.EffectState
+	(*Wait)(nil),                  // 21: placet.v1.Wait
+	(VoteVerdict)(0),              // 22: placet.v1.VoteVerdict
+	(ApprovalState)(0),            // 23: placet.v1.ApprovalState
 }
 var file_placet_v1_event_proto_depIdxs = []int32{
-	14, // 0: placet.v1.ActionEvent.create_time:type_name -> google.protobuf.Timestamp
+	17, // 0: placet.v1.ActionEvent.create_time:type_name -> google.protobuf.Timestamp
 	1,  // 1: placet.v1.ActionEvent.admitted:type_name -> placet.v1.ActionAdmitted
 	2,  // 2: placet.v1.ActionEvent.attempt_started:type_name -> placet.v1.AttemptStarted
 	3,  // 3: placet.v1.ActionEvent.requeued:type_name -> placet.v1.ActionRequeued
@@ -1321,19 +1598,25 @@ var file_placet_v1_event_proto_depIdxs = []int32{
 	6,  // 10: placet.v1.ActionEvent.effect_started:type_name -> placet.v1.EffectStarted
 	10, // 11: placet.v1.ActionEvent.redriven:type_name -> placet.v1.ActionRedriven
 	13, // 12: placet.v1.ActionEvent.reconcile_given_up:type_name -> placet.v1.ReconcileGivenUp
-	15, // 13: placet.v1.ActionAdmitted.durability:type_name -> placet.v1.DurabilityClass
-	14, // 14: placet.v1.ActionAdmitted.ready_time:type_name -> google.protobuf.Timestamp
-	14, // 15: placet.v1.ActionRequeued.ready_time:type_name -> google.protobuf.Timestamp
-	12, // 16: placet.v1.ActionRequeued.resolution:type_name -> placet.v1.Resolution
-	16, // 17: placet.v1.ActionAmbiguous.outcome:type_name -> placet.v1.Outcome
-	16, // 18: placet.v1.ActionSettled.outcome:type_name -> placet.v1.Outcome
-	12, // 19: placet.v1.ActionSettled.resolution:type_name -> placet.v1.Resolution
-	17, // 20: placet.v1.Resolution.verdict:type_name -> placet.v1.EffectState
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	14, // 13: placet.v1.ActionEvent.waiting:type_name -> placet.v1.ActionWaiting
+	15, // 14: placet.v1.ActionEvent.approval_decided:type_name -> placet.v1.ApprovalDecided
+	16, // 15: placet.v1.ActionEvent.approval_ended:type_name -> placet.v1.ApprovalEnded
+	18, // 16: placet.v1.ActionAdmitted.durability:type_name -> placet.v1.DurabilityClass
+	17, // 17: placet.v1.ActionAdmitted.ready_time:type_name -> google.protobuf.Timestamp
+	17, // 18: placet.v1.ActionRequeued.ready_time:type_name -> google.protobuf.Timestamp
+	12, // 19: placet.v1.ActionRequeued.resolution:type_name -> placet.v1.Resolution
+	19, // 20: placet.v1.ActionAmbiguous.outcome:type_name -> placet.v1.Outcome
+	19, // 21: placet.v1.ActionSettled.outcome:type_name -> placet.v1.Outcome
+	12, // 22: placet.v1.ActionSettled.resolution:type_name -> placet.v1.Resolution
+	20, // 23: placet.v1.Resolution.verdict:type_name -> placet.v1.EffectState
+	21, // 24: placet.v1.ActionWaiting.wait:type_name -> placet.v1.Wait
+	22, // 25: placet.v1.ApprovalDecided.verdict:type_name -> placet.v1.VoteVerdict
+	23, // 26: placet.v1.ApprovalEnded.state:type_name -> placet.v1.ApprovalState
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_event_proto_init() }
@@ -1342,6 +1625,7 @@ func file_placet_v1_event_proto_init() {
 		return
 	}
 	file_placet_v1_action_proto_init()
+	file_placet_v1_decision_proto_init()
 	file_placet_v1_outcome_proto_init()
 	file_placet_v1_event_proto_msgTypes[0].OneofWrappers = []any{
 		(*ActionEvent_Admitted)(nil),
@@ -1356,6 +1640,9 @@ func file_placet_v1_event_proto_init() {
 		(*ActionEvent_EffectStarted)(nil),
 		(*ActionEvent_Redriven)(nil),
 		(*ActionEvent_ReconcileGivenUp)(nil),
+		(*ActionEvent_Waiting)(nil),
+		(*ActionEvent_ApprovalDecided)(nil),
+		(*ActionEvent_ApprovalEnded)(nil),
 	}
 	file_placet_v1_event_proto_msgTypes[4].OneofWrappers = []any{}
 	file_placet_v1_event_proto_msgTypes[5].OneofWrappers = []any{
@@ -1369,7 +1656,7 @@ func file_placet_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_event_proto_rawDesc), len(file_placet_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

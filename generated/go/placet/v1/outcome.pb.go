@@ -12,6 +12,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -32,8 +33,12 @@ const (
 	OutcomeKind_OUTCOME_KIND_UNSPECIFIED OutcomeKind = 0
 	// Terminal. The work is done; the output is in the action.
 	OutcomeKind_OUTCOME_KIND_SUCCEEDED OutcomeKind = 1
-	// Terminal. A gate said no before any handler was entered. Nothing was stored.
+	// Not terminal. People have to say yes first.
+	OutcomeKind_OUTCOME_KIND_WAITING OutcomeKind = 2
+	// Terminal. A gate said no before any handler was entered. Nothing was stored, unless it was a gate that looks again at the start.
 	OutcomeKind_OUTCOME_KIND_REFUSED OutcomeKind = 3
+	// Terminal. People said no, or did not say yes in time. Nothing was done.
+	OutcomeKind_OUTCOME_KIND_DENIED OutcomeKind = 4
 	// Terminal. The handler says, and is certain, that the work did not succeed; or its output broke its own schema.
 	OutcomeKind_OUTCOME_KIND_FAILED OutcomeKind = 5
 	// Terminal. Stopped on request, by a deadline, or by a shutdown, and known not to have taken effect.
@@ -51,7 +56,9 @@ var (
 	OutcomeKind_name = map[int32]string{
 		0: "OUTCOME_KIND_UNSPECIFIED",
 		1: "OUTCOME_KIND_SUCCEEDED",
+		2: "OUTCOME_KIND_WAITING",
 		3: "OUTCOME_KIND_REFUSED",
+		4: "OUTCOME_KIND_DENIED",
 		5: "OUTCOME_KIND_FAILED",
 		6: "OUTCOME_KIND_CANCELLED",
 		7: "OUTCOME_KIND_EXHAUSTED",
@@ -61,7 +68,9 @@ var (
 	OutcomeKind_value = map[string]int32{
 		"OUTCOME_KIND_UNSPECIFIED": 0,
 		"OUTCOME_KIND_SUCCEEDED":   1,
+		"OUTCOME_KIND_WAITING":     2,
 		"OUTCOME_KIND_REFUSED":     3,
+		"OUTCOME_KIND_DENIED":      4,
 		"OUTCOME_KIND_FAILED":      5,
 		"OUTCOME_KIND_CANCELLED":   6,
 		"OUTCOME_KIND_EXHAUSTED":   7,
@@ -288,6 +297,55 @@ func (FailureCategory) EnumDescriptor() ([]byte, []int) {
 	return file_placet_v1_outcome_proto_rawDescGZIP(), []int{3}
 }
 
+// What kind of answer is waited for.
+type WaitKind int32
+
+const (
+	// Never sent.
+	WaitKind_WAIT_KIND_UNSPECIFIED WaitKind = 0
+	// That enough people say yes.
+	WaitKind_WAIT_KIND_APPROVAL WaitKind = 1
+)
+
+// Enum value maps for WaitKind.
+var (
+	WaitKind_name = map[int32]string{
+		0: "WAIT_KIND_UNSPECIFIED",
+		1: "WAIT_KIND_APPROVAL",
+	}
+	WaitKind_value = map[string]int32{
+		"WAIT_KIND_UNSPECIFIED": 0,
+		"WAIT_KIND_APPROVAL":    1,
+	}
+)
+
+func (x WaitKind) Enum() *WaitKind {
+	p := new(WaitKind)
+	*p = x
+	return p
+}
+
+func (x WaitKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WaitKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_placet_v1_outcome_proto_enumTypes[4].Descriptor()
+}
+
+func (WaitKind) Type() protoreflect.EnumType {
+	return &file_placet_v1_outcome_proto_enumTypes[4]
+}
+
+func (x WaitKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WaitKind.Descriptor instead.
+func (WaitKind) EnumDescriptor() ([]byte, []int) {
+	return file_placet_v1_outcome_proto_rawDescGZIP(), []int{4}
+}
+
 // One invocation's ending, or its standing.
 type Outcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -303,6 +361,8 @@ type Outcome struct {
 	RetryAdvice RetryAdvice `protobuf:"varint,5,opt,name=retry_advice,json=retryAdvice,proto3,enum=placet.v1.RetryAdvice" json:"retry_advice,omitempty"`
 	// Wait at least this long before following retry_advice; unset means at once.
 	RetryDelay *durationpb.Duration `protobuf:"bytes,6,opt,name=retry_delay,json=retryDelay,proto3" json:"retry_delay,omitempty"`
+	// What it waits for, soonest expiry first: its own wait, or those of what it has called.
+	Waits []*Wait `protobuf:"bytes,7,rep,name=waits,proto3" json:"waits,omitempty"`
 	// FAILED only: the handler's own stable code, for example "card_declined".
 	FailureCode string `protobuf:"bytes,9,opt,name=failure_code,json=failureCode,proto3" json:"failure_code,omitempty"`
 	// For people; at most 512 characters here, the whole text is in Action.outcome.
@@ -385,6 +445,13 @@ func (x *Outcome) GetRetryDelay() *durationpb.Duration {
 	return nil
 }
 
+func (x *Outcome) GetWaits() []*Wait {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
 func (x *Outcome) GetFailureCode() string {
 	if x != nil {
 		return x.FailureCode
@@ -406,11 +473,102 @@ func (x *Outcome) GetEffect() EffectState {
 	return EffectState_EFFECT_STATE_UNSPECIFIED
 }
 
+// An open wait of an action.
+type Wait struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For what.
+	Kind WaitKind `protobuf:"varint,1,opt,name=kind,proto3,enum=placet.v1.WaitKind" json:"kind,omitempty"`
+	// What has to be decided.
+	ApprovalId string `protobuf:"bytes,2,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// The action that waits.
+	ActionId string `protobuf:"bytes,3,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	// Which step of the action that was asked about it is, the steps on the way joined by "/"; empty: that action itself.
+	StepPath string `protobuf:"bytes,4,opt,name=step_path,json=stepPath,proto3" json:"step_path,omitempty"`
+	// For people, made by the server from the contract.
+	Title string `protobuf:"bytes,5,opt,name=title,proto3" json:"title,omitempty"`
+	// When the wait ends by itself, and the action with it.
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Wait) Reset() {
+	*x = Wait{}
+	mi := &file_placet_v1_outcome_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Wait) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Wait) ProtoMessage() {}
+
+func (x *Wait) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_outcome_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Wait.ProtoReflect.Descriptor instead.
+func (*Wait) Descriptor() ([]byte, []int) {
+	return file_placet_v1_outcome_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Wait) GetKind() WaitKind {
+	if x != nil {
+		return x.Kind
+	}
+	return WaitKind_WAIT_KIND_UNSPECIFIED
+}
+
+func (x *Wait) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *Wait) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+func (x *Wait) GetStepPath() string {
+	if x != nil {
+		return x.StepPath
+	}
+	return ""
+}
+
+func (x *Wait) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *Wait) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
 var File_placet_v1_outcome_proto protoreflect.FileDescriptor
 
 const file_placet_v1_outcome_proto_rawDesc = "" +
 	"\n" +
-	"\x17placet/v1/outcome.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cplacet/v1/error_reason.proto\"\x80\x03\n" +
+	"\x17placet/v1/outcome.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cplacet/v1/error_reason.proto\"\xa7\x03\n" +
 	"\aOutcome\x12*\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.placet.v1.OutcomeKindR\x04kind\x12.\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x16.placet.v1.ErrorReasonR\x06reason\x12\x1b\n" +
@@ -418,15 +576,27 @@ const file_placet_v1_outcome_proto_rawDesc = "" +
 	"\aattempt\x18\x04 \x01(\x05R\aattempt\x129\n" +
 	"\fretry_advice\x18\x05 \x01(\x0e2\x16.placet.v1.RetryAdviceR\vretryAdvice\x12:\n" +
 	"\vretry_delay\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryDelay\x12!\n" +
+	"retryDelay\x12%\n" +
+	"\x05waits\x18\a \x03(\v2\x0f.placet.v1.WaitR\x05waits\x12!\n" +
 	"\ffailure_code\x18\t \x01(\tR\vfailureCode\x12\x18\n" +
 	"\amessage\x18\n" +
 	" \x01(\tR\amessage\x12.\n" +
-	"\x06effect\x18\f \x01(\x0e2\x16.placet.v1.EffectStateR\x06effect*\xe8\x01\n" +
+	"\x06effect\x18\f \x01(\x0e2\x16.placet.v1.EffectStateR\x06effect\"\xdd\x01\n" +
+	"\x04Wait\x12'\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x13.placet.v1.WaitKindR\x04kind\x12\x1f\n" +
+	"\vapproval_id\x18\x02 \x01(\tR\n" +
+	"approvalId\x12\x1b\n" +
+	"\taction_id\x18\x03 \x01(\tR\bactionId\x12\x1b\n" +
+	"\tstep_path\x18\x04 \x01(\tR\bstepPath\x12\x14\n" +
+	"\x05title\x18\x05 \x01(\tR\x05title\x12;\n" +
+	"\vexpire_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime*\x9b\x02\n" +
 	"\vOutcomeKind\x12\x1c\n" +
 	"\x18OUTCOME_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16OUTCOME_KIND_SUCCEEDED\x10\x01\x12\x18\n" +
+	"\x14OUTCOME_KIND_WAITING\x10\x02\x12\x18\n" +
 	"\x14OUTCOME_KIND_REFUSED\x10\x03\x12\x17\n" +
+	"\x13OUTCOME_KIND_DENIED\x10\x04\x12\x17\n" +
 	"\x13OUTCOME_KIND_FAILED\x10\x05\x12\x1a\n" +
 	"\x16OUTCOME_KIND_CANCELLED\x10\x06\x12\x1a\n" +
 	"\x16OUTCOME_KIND_EXHAUSTED\x10\a\x12\x1a\n" +
@@ -451,7 +621,10 @@ const file_placet_v1_outcome_proto_rawDesc = "" +
 	"\x1aFAILURE_CATEGORY_FORBIDDEN\x10\x04\x12!\n" +
 	"\x1dFAILURE_CATEGORY_RATE_LIMITED\x10\x05\x12\x1e\n" +
 	"\x1aFAILURE_CATEGORY_TEMPORARY\x10\x06\x12\x1e\n" +
-	"\x1aFAILURE_CATEGORY_PERMANENT\x10\aB4\n" +
+	"\x1aFAILURE_CATEGORY_PERMANENT\x10\a*=\n" +
+	"\bWaitKind\x12\x19\n" +
+	"\x15WAIT_KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12WAIT_KIND_APPROVAL\x10\x01B4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -466,28 +639,34 @@ func file_placet_v1_outcome_proto_rawDescGZIP() []byte {
 	return file_placet_v1_outcome_proto_rawDescData
 }
 
-var file_placet_v1_outcome_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_placet_v1_outcome_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
+var file_placet_v1_outcome_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_placet_v1_outcome_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
 var file_placet_v1_outcome_proto_goTypes = []any{
-	(OutcomeKind)(0),            // 0: placet.v1.OutcomeKind
-	(RetryAdvice)(0),            // 1: placet.v1.RetryAdvice
-	(EffectState)(0),            // 2: placet.v1.EffectState
-	(FailureCategory)(0),        // 3: placet.v1.FailureCategory
-	(*Outcome)(nil),             // 4: placet.v1.Outcome
-	(ErrorReason)(0),            // 5: placet.v1.ErrorReason
-	(*durationpb.Duration)(nil), // 6: google.protobuf.Duration
+	(OutcomeKind)(0),              // 0: placet.v1.OutcomeKind
+	(RetryAdvice)(0),              // 1: placet.v1.RetryAdvice
+	(EffectState)(0),              // 2: placet.v1.EffectState
+	(FailureCategory)(0),          // 3: placet.v1.FailureCategory
+	(WaitKind)(0),                 // 4: placet.v1.WaitKind
+	(*Outcome)(nil),               // 5: placet.v1.Outcome
+	(*Wait)(nil),                  // 6: placet.v1.Wait
+	(ErrorReason)(0),              // 7: placet.v1.ErrorReason
+	(*durationpb.Duration)(nil),   // 8: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
 }
 var file_placet_v1_outcome_proto_depIdxs = []int32{
 	0, // 0: placet.v1.Outcome.kind:type_name -> placet.v1.OutcomeKind
-	5, // 1: placet.v1.Outcome.reason:type_name -> placet.v1.ErrorReason
+	7, // 1: placet.v1.Outcome.reason:type_name -> placet.v1.ErrorReason
 	1, // 2: placet.v1.Outcome.retry_advice:type_name -> placet.v1.RetryAdvice
-	6, // 3: placet.v1.Outcome.retry_delay:type_name -> google.protobuf.Duration
-	2, // 4: placet.v1.Outcome.effect:type_name -> placet.v1.EffectState
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	8, // 3: placet.v1.Outcome.retry_delay:type_name -> google.protobuf.Duration
+	6, // 4: placet.v1.Outcome.waits:type_name -> placet.v1.Wait
+	2, // 5: placet.v1.Outcome.effect:type_name -> placet.v1.EffectState
+	4, // 6: placet.v1.Wait.kind:type_name -> placet.v1.WaitKind
+	9, // 7: placet.v1.Wait.expire_time:type_name -> google.protobuf.Timestamp
+	8, // [8:8] is the sub-list for method output_type
+	8, // [8:8] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_outcome_proto_init() }
@@ -501,8 +680,8 @@ func file_placet_v1_outcome_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_outcome_proto_rawDesc), len(file_placet_v1_outcome_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   1,
+			NumEnums:      5,
+			NumMessages:   2,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

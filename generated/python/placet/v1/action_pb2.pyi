@@ -52,6 +52,34 @@ ON_CALLER_GONE_DETACH: OnCallerGone.ValueType  # 2
 """The work goes on within its timeout; only CancelAction ends it."""
 Global___OnCallerGone: _TypeAlias = OnCallerGone  # noqa: Y015
 
+class _OnWait:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OnWaitEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnWait.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ON_WAIT_UNSPECIFIED: _OnWait.ValueType  # 0
+    """FAIL."""
+    ON_WAIT_FAIL: _OnWait.ValueType  # 1
+    """The call ends with APPROVAL_REQUIRED, which tells the waits. The same request with the same key later tells how it stands then."""
+    ON_WAIT_RETURN: _OnWait.ValueType  # 2
+    """The call ends OK with the WAITING action."""
+    ON_WAIT_HOLD: _OnWait.ValueType  # 3
+    """The call waits on, until the action has ended or its deadline comes: then WAIT_EXPIRED, and the action waits on."""
+
+class OnWait(_OnWait, metaclass=_OnWaitEnumTypeWrapper):
+    """What a call does with an action that waits for people. Losing the caller never ends one that waits."""
+
+ON_WAIT_UNSPECIFIED: OnWait.ValueType  # 0
+"""FAIL."""
+ON_WAIT_FAIL: OnWait.ValueType  # 1
+"""The call ends with APPROVAL_REQUIRED, which tells the waits. The same request with the same key later tells how it stands then."""
+ON_WAIT_RETURN: OnWait.ValueType  # 2
+"""The call ends OK with the WAITING action."""
+ON_WAIT_HOLD: OnWait.ValueType  # 3
+"""The call waits on, until the action has ended or its deadline comes: then WAIT_EXPIRED, and the action waits on."""
+Global___OnWait: _TypeAlias = OnWait  # noqa: Y015
+
 class _OnDuplicate:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -118,6 +146,8 @@ class _ActionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActionSta
     """
     ACTION_STATE_RUNNING: _ActionState.ValueType  # 2
     """A handler has it, under a lease."""
+    ACTION_STATE_WAITING: _ActionState.ValueType  # 3
+    """Not terminal: people have to say yes first. Nobody runs it meanwhile."""
     ACTION_STATE_AMBIGUOUS: _ActionState.ValueType  # 4
     """Not terminal: the effect may have happened."""
     ACTION_STATE_SUCCEEDED: _ActionState.ValueType  # 5
@@ -128,6 +158,10 @@ class _ActionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActionSta
     """Terminal."""
     ACTION_STATE_EXHAUSTED: _ActionState.ValueType  # 8
     """Terminal."""
+    ACTION_STATE_DENIED: _ActionState.ValueType  # 9
+    """Terminal: people said no, or did not say yes in time. Never tried again: ask anew, with a new key."""
+    ACTION_STATE_REFUSED: _ActionState.ValueType  # 10
+    """Terminal: as it was about to begin, it was not allowed any more. Never tried again."""
 
 class ActionState(_ActionState, metaclass=_ActionStateEnumTypeWrapper):
     """Where an action stands."""
@@ -140,6 +174,8 @@ runs it, once it is ready.
 """
 ACTION_STATE_RUNNING: ActionState.ValueType  # 2
 """A handler has it, under a lease."""
+ACTION_STATE_WAITING: ActionState.ValueType  # 3
+"""Not terminal: people have to say yes first. Nobody runs it meanwhile."""
 ACTION_STATE_AMBIGUOUS: ActionState.ValueType  # 4
 """Not terminal: the effect may have happened."""
 ACTION_STATE_SUCCEEDED: ActionState.ValueType  # 5
@@ -150,6 +186,10 @@ ACTION_STATE_CANCELLED: ActionState.ValueType  # 7
 """Terminal."""
 ACTION_STATE_EXHAUSTED: ActionState.ValueType  # 8
 """Terminal."""
+ACTION_STATE_DENIED: ActionState.ValueType  # 9
+"""Terminal: people said no, or did not say yes in time. Never tried again: ask anew, with a new key."""
+ACTION_STATE_REFUSED: ActionState.ValueType  # 10
+"""Terminal: as it was about to begin, it was not allowed any more. Never tried again."""
 Global___ActionState: _TypeAlias = ActionState  # noqa: Y015
 
 class _ActionView:
@@ -271,6 +311,7 @@ class InvocationOptions(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     ON_CALLER_GONE_FIELD_NUMBER: _builtins.int
+    ON_WAIT_FIELD_NUMBER: _builtins.int
     ON_DUPLICATE_FIELD_NUMBER: _builtins.int
     REQUIRE_DURABILITY_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
@@ -278,6 +319,8 @@ class InvocationOptions(_message.Message):
     """Binds to tenant, capability, the contract's key scope and the input. Required for effects other than READ. Not blank."""
     on_caller_gone: Global___OnCallerGone.ValueType
     """What becomes of the work when the caller is gone."""
+    on_wait: Global___OnWait.ValueType
+    """What a call that runs it does when it has to wait for people first. Submit stores it all the same."""
     on_duplicate: Global___OnDuplicate.ValueType
     """What to do when the key is known with the same input."""
     require_durability: Global___DurabilityClass.ValueType
@@ -296,13 +339,14 @@ class InvocationOptions(_message.Message):
         idempotency_key: _builtins.str = ...,
         timeout: _duration_pb2.Duration | None = ...,
         on_caller_gone: Global___OnCallerGone.ValueType = ...,
+        on_wait: Global___OnWait.ValueType = ...,
         on_duplicate: Global___OnDuplicate.ValueType = ...,
         require_durability: Global___DurabilityClass.ValueType = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "labels", b"labels", "on_caller_gone", b"on_caller_gone", "on_duplicate", b"on_duplicate", "require_durability", b"require_durability", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "labels", b"labels", "on_caller_gone", b"on_caller_gone", "on_duplicate", b"on_duplicate", "on_wait", b"on_wait", "require_durability", b"require_durability", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -365,6 +409,7 @@ class Action(_message.Message):
     PARENT_ID_FIELD_NUMBER: _builtins.int
     ROOT_ID_FIELD_NUMBER: _builtins.int
     STEP_PATH_FIELD_NUMBER: _builtins.int
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
     action_id: _builtins.str
     """UUID, made by the server."""
     capability: _builtins.str
@@ -409,6 +454,8 @@ class Action(_message.Message):
     """The first of its ancestors; empty for what a client asked for."""
     step_path: _builtins.str
     """The step of its parent that it is: "charge"; "charge#2" for the second action that a redriven parent tried the step with."""
+    approval_id: _builtins.str
+    """The newest approval that it needed: GetApproval has it. Empty: it needed none."""
     @_builtins.property
     def outcome(self) -> _outcome_pb2.Outcome:
         """How it ended, or PENDING."""
@@ -479,10 +526,11 @@ class Action(_message.Message):
         parent_id: _builtins.str = ...,
         root_id: _builtins.str = ...,
         step_path: _builtins.str = ...,
+        approval_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_time", b"cancel_requested_time", "create_time", b"create_time", "deadline", b"deadline", "outcome", b"outcome", "ready_time", b"ready_time", "requester", b"requester", "settle_time", b"settle_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "attempt", b"attempt", "attempts_max", b"attempts_max", "cancel_requested_time", b"cancel_requested_time", "capability", b"capability", "contract_digest", b"contract_digest", "create_time", b"create_time", "cursor", b"cursor", "deadline", b"deadline", "durability", b"durability", "generation", b"generation", "idempotency_key", b"idempotency_key", "input_digest", b"input_digest", "input_json", b"input_json", "labels", b"labels", "outcome", b"outcome", "output_json", b"output_json", "parent_id", b"parent_id", "predecessor_id", b"predecessor_id", "priority", b"priority", "provider_operation", b"provider_operation", "queue", b"queue", "ready_time", b"ready_time", "receipt_digest", b"receipt_digest", "requester", b"requester", "root_id", b"root_id", "settle_time", b"settle_time", "start_time", b"start_time", "state", b"state", "step_path", b"step_path", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "approval_id", b"approval_id", "attempt", b"attempt", "attempts_max", b"attempts_max", "cancel_requested_time", b"cancel_requested_time", "capability", b"capability", "contract_digest", b"contract_digest", "create_time", b"create_time", "cursor", b"cursor", "deadline", b"deadline", "durability", b"durability", "generation", b"generation", "idempotency_key", b"idempotency_key", "input_digest", b"input_digest", "input_json", b"input_json", "labels", b"labels", "outcome", b"outcome", "output_json", b"output_json", "parent_id", b"parent_id", "predecessor_id", b"predecessor_id", "priority", b"priority", "provider_operation", b"provider_operation", "queue", b"queue", "ready_time", b"ready_time", "receipt_digest", b"receipt_digest", "requester", b"requester", "root_id", b"root_id", "settle_time", b"settle_time", "start_time", b"start_time", "state", b"state", "step_path", b"step_path", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -79,6 +79,20 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """ALREADY_EXISTS. The message's id (placet-message-id) has made another action, or the message is not of now (too_old, in_the_future).
     {"message_id": "m-17", "problem": "claimed"}
     """
+    ERROR_REASON_APPROVAL_REQUIRED: _ErrorReason.ValueType  # 40
+    """FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}"""
+    ERROR_REASON_APPROVAL_DENIED: _ErrorReason.ValueType  # 50
+    """PERMISSION_DENIED. Somebody who may decide has said no. {"approval_id": "0199b0c0-…"}"""
+    ERROR_REASON_APPROVAL_REVOKED: _ErrorReason.ValueType  # 51
+    """PERMISSION_DENIED. A yes was taken back before it began. {"approval_id": "0199b0c0-…"}"""
+    ERROR_REASON_APPROVAL_EXPIRED: _ErrorReason.ValueType  # 52
+    """PERMISSION_DENIED. Not enough people said yes in time, or it did not begin in time. {"approval_id": "0199b0c0-…"}"""
+    ERROR_REASON_NOT_ELIGIBLE: _ErrorReason.ValueType  # 53
+    """PERMISSION_DENIED. The caller may not decide this. {"approval_id": "0199b0c0-…", "problem": "requester"}"""
+    ERROR_REASON_DECISION_CONFLICT: _ErrorReason.ValueType  # 54
+    """ALREADY_EXISTS. The decision id is known with other content, or this person has decided otherwise, or has taken the vote back.
+    {"approval_id": "0199b0c0-…", "rule": "other_content"}
+    """
     ERROR_REASON_HANDLER_FAILED: _ErrorReason.ValueType  # 60
     """ABORTED; UNAVAILABLE if temporary and certainly not done. {"failure_code": "card_declined", "category": "PERMANENT"}"""
     ERROR_REASON_OUTPUT_SCHEMA_VIOLATION: _ErrorReason.ValueType  # 61
@@ -114,7 +128,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 106
     """INTERNAL. A fault of the server, logged there in full under incident_id. {"incident_id": "6f1c…"}"""
     ERROR_REASON_STATE_CONFLICT: _ErrorReason.ValueType  # 107
-    """FAILED_PRECONDITION. The action does not stand so that this may be done to it.
+    """FAILED_PRECONDITION. The action, or what it waits for, does not stand so that this may be done to it.
     {"action_id": "0199b0c0-…", "state": "RUNNING", "rule": "not_terminal"}
     """
     ERROR_REASON_JOURNAL_MISMATCH: _ErrorReason.ValueType  # 108
@@ -181,6 +195,20 @@ ERROR_REASON_MESSAGE_REPLAYED: ErrorReason.ValueType  # 29
 """ALREADY_EXISTS. The message's id (placet-message-id) has made another action, or the message is not of now (too_old, in_the_future).
 {"message_id": "m-17", "problem": "claimed"}
 """
+ERROR_REASON_APPROVAL_REQUIRED: ErrorReason.ValueType  # 40
+"""FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}"""
+ERROR_REASON_APPROVAL_DENIED: ErrorReason.ValueType  # 50
+"""PERMISSION_DENIED. Somebody who may decide has said no. {"approval_id": "0199b0c0-…"}"""
+ERROR_REASON_APPROVAL_REVOKED: ErrorReason.ValueType  # 51
+"""PERMISSION_DENIED. A yes was taken back before it began. {"approval_id": "0199b0c0-…"}"""
+ERROR_REASON_APPROVAL_EXPIRED: ErrorReason.ValueType  # 52
+"""PERMISSION_DENIED. Not enough people said yes in time, or it did not begin in time. {"approval_id": "0199b0c0-…"}"""
+ERROR_REASON_NOT_ELIGIBLE: ErrorReason.ValueType  # 53
+"""PERMISSION_DENIED. The caller may not decide this. {"approval_id": "0199b0c0-…", "problem": "requester"}"""
+ERROR_REASON_DECISION_CONFLICT: ErrorReason.ValueType  # 54
+"""ALREADY_EXISTS. The decision id is known with other content, or this person has decided otherwise, or has taken the vote back.
+{"approval_id": "0199b0c0-…", "rule": "other_content"}
+"""
 ERROR_REASON_HANDLER_FAILED: ErrorReason.ValueType  # 60
 """ABORTED; UNAVAILABLE if temporary and certainly not done. {"failure_code": "card_declined", "category": "PERMANENT"}"""
 ERROR_REASON_OUTPUT_SCHEMA_VIOLATION: ErrorReason.ValueType  # 61
@@ -216,7 +244,7 @@ ERROR_REASON_DRAINING: ErrorReason.ValueType  # 105
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 106
 """INTERNAL. A fault of the server, logged there in full under incident_id. {"incident_id": "6f1c…"}"""
 ERROR_REASON_STATE_CONFLICT: ErrorReason.ValueType  # 107
-"""FAILED_PRECONDITION. The action does not stand so that this may be done to it.
+"""FAILED_PRECONDITION. The action, or what it waits for, does not stand so that this may be done to it.
 {"action_id": "0199b0c0-…", "state": "RUNNING", "rule": "not_terminal"}
 """
 ERROR_REASON_JOURNAL_MISMATCH: ErrorReason.ValueType  # 108

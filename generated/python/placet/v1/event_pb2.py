@@ -25,10 +25,11 @@ _sym_db = _symbol_database.Default()
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from placet.v1 import action_pb2 as placet_dot_v1_dot_action__pb2
+from placet.v1 import decision_pb2 as placet_dot_v1_dot_decision__pb2
 from placet.v1 import outcome_pb2 as placet_dot_v1_dot_outcome__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x17placet/v1/outcome.proto\"\xf0\x07\n\x0b\x41\x63tionEvent\x12 \n\x06\x63ursor\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x06\x63ursor\x12$\n\taction_id\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x08\x61\x63tionId\x12#\n\x08sequence\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x08sequence\x12;\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12\x1a\n\x08replayed\x18\x07 \x01(\x08R\x08replayed\x12\x1b\n\x04type\x18\x08 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x04type\x12\x37\n\x08\x61\x64mitted\x18\x14 \x01(\x0b\x32\x19.placet.v1.ActionAdmittedH\x00R\x08\x61\x64mitted\x12\x44\n\x0f\x61ttempt_started\x18\x15 \x01(\x0b\x32\x19.placet.v1.AttemptStartedH\x00R\x0e\x61ttemptStarted\x12\x37\n\x08requeued\x18\x16 \x01(\x0b\x32\x19.placet.v1.ActionRequeuedH\x00R\x08requeued\x12\x37\n\x08progress\x18\x19 \x01(\x0b\x32\x19.placet.v1.ActionProgressH\x00R\x08progress\x12.\n\x05\x63hunk\x18\x1a \x01(\x0b\x32\x16.placet.v1.OutputChunkH\x00R\x05\x63hunk\x12P\n\x13\x65\x66\x66\x65\x63t_checkpointed\x18\x1b \x01(\x0b\x32\x1d.placet.v1.EffectCheckpointedH\x00R\x12\x65\x66\x66\x65\x63tCheckpointed\x12G\n\x10\x63\x61ncel_requested\x18\x1c \x01(\x0b\x32\x1a.placet.v1.CancelRequestedH\x00R\x0f\x63\x61ncelRequested\x12\x34\n\x07settled\x18\x1d \x01(\x0b\x32\x18.placet.v1.ActionSettledH\x00R\x07settled\x12:\n\tambiguous\x18\x1e \x01(\x0b\x32\x1a.placet.v1.ActionAmbiguousH\x00R\tambiguous\x12\x41\n\x0e\x65\x66\x66\x65\x63t_started\x18\x1f \x01(\x0b\x32\x18.placet.v1.EffectStartedH\x00R\reffectStarted\x12\x37\n\x08redriven\x18  \x01(\x0b\x32\x19.placet.v1.ActionRedrivenH\x00R\x08redriven\x12K\n\x12reconcile_given_up\x18! \x01(\x0b\x32\x1b.placet.v1.ReconcileGivenUpH\x00R\x10reconcileGivenUpB\x07\n\x05\x65vent\"\xfd\x01\n\x0e\x41\x63tionAdmitted\x12(\n\ncapability\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\ncapability\x12!\n\x07version\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18 R\x07version\x12\x44\n\ndurability\x18\x03 \x01(\x0e\x32\x1a.placet.v1.DurabilityClassB\x08\xbaH\x05\x82\x01\x02\x10\x01R\ndurability\x12\x1d\n\x05queue\x18\x04 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x05queue\x12\x39\n\nready_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\treadyTime\"3\n\x0e\x41ttemptStarted\x12!\n\x07\x61ttempt\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01R\x07\x61ttempt\"\xc4\x01\n\x0e\x41\x63tionRequeued\x12!\n\x07\x61ttempt\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01R\x07\x61ttempt\x12\x39\n\nready_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\treadyTime\x12\x1d\n\x05\x63\x61use\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x05\x63\x61use\x12\x35\n\nresolution\x18\x04 \x01(\x0b\x32\x15.placet.v1.ResolutionR\nresolution\"\x9c\x01\n\x0e\x41\x63tionProgress\x12\"\n\x07message\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08R\x07message\x12\x38\n\x08\x66raction\x18\x02 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00H\x00R\x08\x66raction\x88\x01\x01\x12\x1f\n\x06number\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x01R\x06numberB\x0b\n\t_fraction\"\xc0\x01\n\x0bOutputChunk\x12\x1f\n\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00R\x04text\x12\x1f\n\x04json\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00R\x04json\x12#\n\x06\x62inary\x18\x03 \x01(\x0c\x42\t\xbaH\x06z\x04\x18\x80\x80\x10H\x00R\x06\x62inary\x12\x1f\n\x06number\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x01R\x06number\x12!\n\x07\x61ttempt\x18\x05 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01R\x07\x61ttemptB\x06\n\x04\x64\x61ta\"2\n\rEffectStarted\x12!\n\x07\x61ttempt\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01R\x07\x61ttempt\"M\n\x12\x45\x66\x66\x65\x63tCheckpointed\x12\x37\n\x12provider_operation\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x11providerOperation\"[\n\x0f\x43\x61ncelRequested\x12&\n\trequester\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\trequester\x12 \n\x06reason\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\"?\n\x0f\x41\x63tionAmbiguous\x12,\n\x07outcome\x18\x01 \x01(\x0b\x32\x12.placet.v1.OutcomeR\x07outcome\"\xa8\x01\n\x0e\x41\x63tionRedriven\x12\'\n\ngeneration\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x02R\ngeneration\x12#\n\x08\x61ttempts\x18\x02 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01R\x08\x61ttempts\x12&\n\trequester\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\trequester\x12 \n\x06reason\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\"\xa1\x01\n\rActionSettled\x12,\n\x07outcome\x18\x01 \x01(\x0b\x32\x12.placet.v1.OutcomeR\x07outcome\x12+\n\x0boutput_json\x18\x02 \x01(\tB\n\xbaH\x07r\x05(\x80\x80\xc0\x01R\noutputJson\x12\x35\n\nresolution\x18\x03 \x01(\x0b\x32\x15.placet.v1.ResolutionR\nresolution\"\xb8\x01\n\nResolution\x12:\n\x07verdict\x18\x01 \x01(\x0e\x32\x16.placet.v1.EffectStateB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x07verdict\x12 \n\x06reason\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\x12$\n\x08\x65vidence\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x08\x65vidence\x12&\n\trequester\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\trequester\"U\n\x10ReconcileGivenUp\x12\x1d\n\x05\x61sked\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01R\x05\x61sked\x12\"\n\x07\x66inding\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x07\x66indingB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x18placet/v1/decision.proto\x1a\x17placet/v1/outcome.proto\"\xb2\t\n\x0b\x41\x63tionEvent\x12 \n\x06\x63ursor\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x06\x63ursor\x12$\n\taction_id\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x08\x61\x63tionId\x12#\n\x08sequence\x18\x05 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x08sequence\x12;\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12\x1a\n\x08replayed\x18\x07 \x01(\x08R\x08replayed\x12\x1b\n\x04type\x18\x08 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x04type\x12\x37\n\x08\x61\x64mitted\x18\x14 \x01(\x0b\x32\x19.placet.v1.ActionAdmittedH\x00R\x08\x61\x64mitted\x12\x44\n\x0f\x61ttempt_started\x18\x15 \x01(\x0b\x32\x19.placet.v1.AttemptStartedH\x00R\x0e\x61ttemptStarted\x12\x37\n\x08requeued\x18\x16 \x01(\x0b\x32\x19.placet.v1.ActionRequeuedH\x00R\x08requeued\x12\x37\n\x08progress\x18\x19 \x01(\x0b\x32\x19.placet.v1.ActionProgressH\x00R\x08progress\x12.\n\x05\x63hunk\x18\x1a \x01(\x0b\x32\x16.placet.v1.OutputChunkH\x00R\x05\x63hunk\x12P\n\x13\x65\x66\x66\x65\x63t_checkpointed\x18\x1b \x01(\x0b\x32\x1d.placet.v1.EffectCheckpointedH\x00R\x12\x65\x66\x66\x65\x63tCheckpointed\x12G\n\x10\x63\x61ncel_requested\x18\x1c \x01(\x0b\x32\x1a.placet.v1.CancelRequestedH\x00R\x0f\x63\x61ncelRequested\x12\x34\n\x07settled\x18\x1d \x01(\x0b\x32\x18.placet.v1.ActionSettledH\x00R\x07settled\x12:\n\tambiguous\x18\x1e \x01(\x0b\x32\x1a.placet.v1.ActionAmbiguousH\x00R\tambiguous\x12\x41\n\x0e\x65\x66\x66\x65\x63t_started\x18\x1f \x01(\x0b\x32\x18.placet.v1.EffectStartedH\x00R\reffectStarted\x12\x37\n\x08redriven\x18  \x01(\x0b\x32\x19.placet.v1.ActionRedrivenH\x00R\x08redriven\x12K\n\x12reconcile_given_up\x18! \x01(\x0b\x32\x1b.placet.v1.ReconcileGivenUpH\x00R\x10reconcileGivenUp\x12\x34\n\x07waiting\x18\" \x01(\x0b\x32\x18.placet.v1.ActionWaitingH\x00R\x07waiting\x12G\n\x10\x61pproval_decided\x18# \x01(\x0b\x32\x1a.placet.v1.ApprovalDecidedH\x00R\x0f\x61pprovalDecided\x12\x41\n\x0e\x61pproval_ended\x18$ \x01(\x0b\x32\x18.placet.v1.ApprovalEndedH\x00R\rapprovalEndedB\x07\n\x05\x65vent\"\xfd\x01\n\x0e\x41\x63tionAdmitted\x12(\n\ncapability\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\ncapability\x12!\n\x07version\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18 R\x07version\x12\x44\n\ndurability\x18\x03 \x01(\x0e\x32\x1a.placet.v1.DurabilityClassB\x08\xbaH\x05\x82\x01\x02\x10\x01R\ndurability\x12\x1d\n\x05queue\x18\x04 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x05queue\x12\x39\n\nready_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\treadyTime\"3\n\x0e\x41ttemptStarted\x12!\n\x07\x61ttempt\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01R\x07\x61ttempt\"\xc4\x01\n\x0e\x41\x63tionRequeued\x12!\n\x07\x61ttempt\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01R\x07\x61ttempt\x12\x39\n\nready_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\treadyTime\x12\x1d\n\x05\x63\x61use\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x05\x63\x61use\x12\x35\n\nresolution\x18\x04 \x01(\x0b\x32\x15.placet.v1.ResolutionR\nresolution\"\x9c\x01\n\x0e\x41\x63tionProgress\x12\"\n\x07message\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08R\x07message\x12\x38\n\x08\x66raction\x18\x02 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00H\x00R\x08\x66raction\x88\x01\x01\x12\x1f\n\x06number\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x01R\x06numberB\x0b\n\t_fraction\"\xc0\x01\n\x0bOutputChunk\x12\x1f\n\x04text\x18\x01 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00R\x04text\x12\x1f\n\x04json\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10H\x00R\x04json\x12#\n\x06\x62inary\x18\x03 \x01(\x0c\x42\t\xbaH\x06z\x04\x18\x80\x80\x10H\x00R\x06\x62inary\x12\x1f\n\x06number\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x01R\x06number\x12!\n\x07\x61ttempt\x18\x05 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01R\x07\x61ttemptB\x06\n\x04\x64\x61ta\"2\n\rEffectStarted\x12!\n\x07\x61ttempt\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01R\x07\x61ttempt\"M\n\x12\x45\x66\x66\x65\x63tCheckpointed\x12\x37\n\x12provider_operation\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x11providerOperation\"[\n\x0f\x43\x61ncelRequested\x12&\n\trequester\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\trequester\x12 \n\x06reason\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\"?\n\x0f\x41\x63tionAmbiguous\x12,\n\x07outcome\x18\x01 \x01(\x0b\x32\x12.placet.v1.OutcomeR\x07outcome\"\xa8\x01\n\x0e\x41\x63tionRedriven\x12\'\n\ngeneration\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x02R\ngeneration\x12#\n\x08\x61ttempts\x18\x02 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01R\x08\x61ttempts\x12&\n\trequester\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\trequester\x12 \n\x06reason\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\"\xa1\x01\n\rActionSettled\x12,\n\x07outcome\x18\x01 \x01(\x0b\x32\x12.placet.v1.OutcomeR\x07outcome\x12+\n\x0boutput_json\x18\x02 \x01(\tB\n\xbaH\x07r\x05(\x80\x80\xc0\x01R\noutputJson\x12\x35\n\nresolution\x18\x03 \x01(\x0b\x32\x15.placet.v1.ResolutionR\nresolution\"\xb8\x01\n\nResolution\x12:\n\x07verdict\x18\x01 \x01(\x0e\x32\x16.placet.v1.EffectStateB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x07verdict\x12 \n\x06reason\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\x12$\n\x08\x65vidence\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x08\x65vidence\x12&\n\trequester\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\trequester\"U\n\x10ReconcileGivenUp\x12\x1d\n\x05\x61sked\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01R\x05\x61sked\x12\"\n\x07\x66inding\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x07\x66inding\"d\n\rActionWaiting\x12#\n\x04wait\x18\x01 \x01(\x0b\x32\x0f.placet.v1.WaitR\x04wait\x12.\n\x0epredecessor_id\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18$R\rpredecessorId\"\x82\x02\n\x0f\x41pprovalDecided\x12(\n\x0b\x61pproval_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18$R\napprovalId\x12)\n\x0b\x64\x65\x63ision_id\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\ndecisionId\x12\x1e\n\x05voter\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x05voter\x12:\n\x07verdict\x18\x04 \x01(\x0e\x32\x16.placet.v1.VoteVerdictB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x07verdict\x12 \n\x06reason\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08R\x06reason\x12\x1c\n\tcompletes\x18\x06 \x01(\x08R\tcompletes\"s\n\rApprovalEnded\x12(\n\x0b\x61pproval_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18$R\napprovalId\x12\x38\n\x05state\x18\x02 \x01(\x0e\x32\x18.placet.v1.ApprovalStateB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x05stateB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -104,32 +105,54 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RECONCILEGIVENUP'].fields_by_name['asked']._serialized_options = b'\272H\004\032\002(\001'
   _globals['_RECONCILEGIVENUP'].fields_by_name['finding']._loaded_options = None
   _globals['_RECONCILEGIVENUP'].fields_by_name['finding']._serialized_options = b'\272H\005r\003\030\200\004'
-  _globals['_ACTIONEVENT']._serialized_start=148
-  _globals['_ACTIONEVENT']._serialized_end=1156
-  _globals['_ACTIONADMITTED']._serialized_start=1159
-  _globals['_ACTIONADMITTED']._serialized_end=1412
-  _globals['_ATTEMPTSTARTED']._serialized_start=1414
-  _globals['_ATTEMPTSTARTED']._serialized_end=1465
-  _globals['_ACTIONREQUEUED']._serialized_start=1468
-  _globals['_ACTIONREQUEUED']._serialized_end=1664
-  _globals['_ACTIONPROGRESS']._serialized_start=1667
-  _globals['_ACTIONPROGRESS']._serialized_end=1823
-  _globals['_OUTPUTCHUNK']._serialized_start=1826
-  _globals['_OUTPUTCHUNK']._serialized_end=2018
-  _globals['_EFFECTSTARTED']._serialized_start=2020
-  _globals['_EFFECTSTARTED']._serialized_end=2070
-  _globals['_EFFECTCHECKPOINTED']._serialized_start=2072
-  _globals['_EFFECTCHECKPOINTED']._serialized_end=2149
-  _globals['_CANCELREQUESTED']._serialized_start=2151
-  _globals['_CANCELREQUESTED']._serialized_end=2242
-  _globals['_ACTIONAMBIGUOUS']._serialized_start=2244
-  _globals['_ACTIONAMBIGUOUS']._serialized_end=2307
-  _globals['_ACTIONREDRIVEN']._serialized_start=2310
-  _globals['_ACTIONREDRIVEN']._serialized_end=2478
-  _globals['_ACTIONSETTLED']._serialized_start=2481
-  _globals['_ACTIONSETTLED']._serialized_end=2642
-  _globals['_RESOLUTION']._serialized_start=2645
-  _globals['_RESOLUTION']._serialized_end=2829
-  _globals['_RECONCILEGIVENUP']._serialized_start=2831
-  _globals['_RECONCILEGIVENUP']._serialized_end=2916
+  _globals['_ACTIONWAITING'].fields_by_name['predecessor_id']._loaded_options = None
+  _globals['_ACTIONWAITING'].fields_by_name['predecessor_id']._serialized_options = b'\272H\004r\002\030$'
+  _globals['_APPROVALDECIDED'].fields_by_name['approval_id']._loaded_options = None
+  _globals['_APPROVALDECIDED'].fields_by_name['approval_id']._serialized_options = b'\272H\004r\002\030$'
+  _globals['_APPROVALDECIDED'].fields_by_name['decision_id']._loaded_options = None
+  _globals['_APPROVALDECIDED'].fields_by_name['decision_id']._serialized_options = b'\272H\005r\003\030\200\001'
+  _globals['_APPROVALDECIDED'].fields_by_name['voter']._loaded_options = None
+  _globals['_APPROVALDECIDED'].fields_by_name['voter']._serialized_options = b'\272H\005r\003\030\200\002'
+  _globals['_APPROVALDECIDED'].fields_by_name['verdict']._loaded_options = None
+  _globals['_APPROVALDECIDED'].fields_by_name['verdict']._serialized_options = b'\272H\005\202\001\002\020\001'
+  _globals['_APPROVALDECIDED'].fields_by_name['reason']._loaded_options = None
+  _globals['_APPROVALDECIDED'].fields_by_name['reason']._serialized_options = b'\272H\005r\003\030\200\010'
+  _globals['_APPROVALENDED'].fields_by_name['approval_id']._loaded_options = None
+  _globals['_APPROVALENDED'].fields_by_name['approval_id']._serialized_options = b'\272H\004r\002\030$'
+  _globals['_APPROVALENDED'].fields_by_name['state']._loaded_options = None
+  _globals['_APPROVALENDED'].fields_by_name['state']._serialized_options = b'\272H\005\202\001\002\020\001'
+  _globals['_ACTIONEVENT']._serialized_start=174
+  _globals['_ACTIONEVENT']._serialized_end=1376
+  _globals['_ACTIONADMITTED']._serialized_start=1379
+  _globals['_ACTIONADMITTED']._serialized_end=1632
+  _globals['_ATTEMPTSTARTED']._serialized_start=1634
+  _globals['_ATTEMPTSTARTED']._serialized_end=1685
+  _globals['_ACTIONREQUEUED']._serialized_start=1688
+  _globals['_ACTIONREQUEUED']._serialized_end=1884
+  _globals['_ACTIONPROGRESS']._serialized_start=1887
+  _globals['_ACTIONPROGRESS']._serialized_end=2043
+  _globals['_OUTPUTCHUNK']._serialized_start=2046
+  _globals['_OUTPUTCHUNK']._serialized_end=2238
+  _globals['_EFFECTSTARTED']._serialized_start=2240
+  _globals['_EFFECTSTARTED']._serialized_end=2290
+  _globals['_EFFECTCHECKPOINTED']._serialized_start=2292
+  _globals['_EFFECTCHECKPOINTED']._serialized_end=2369
+  _globals['_CANCELREQUESTED']._serialized_start=2371
+  _globals['_CANCELREQUESTED']._serialized_end=2462
+  _globals['_ACTIONAMBIGUOUS']._serialized_start=2464
+  _globals['_ACTIONAMBIGUOUS']._serialized_end=2527
+  _globals['_ACTIONREDRIVEN']._serialized_start=2530
+  _globals['_ACTIONREDRIVEN']._serialized_end=2698
+  _globals['_ACTIONSETTLED']._serialized_start=2701
+  _globals['_ACTIONSETTLED']._serialized_end=2862
+  _globals['_RESOLUTION']._serialized_start=2865
+  _globals['_RESOLUTION']._serialized_end=3049
+  _globals['_RECONCILEGIVENUP']._serialized_start=3051
+  _globals['_RECONCILEGIVENUP']._serialized_end=3136
+  _globals['_ACTIONWAITING']._serialized_start=3138
+  _globals['_ACTIONWAITING']._serialized_end=3238
+  _globals['_APPROVALDECIDED']._serialized_start=3241
+  _globals['_APPROVALDECIDED']._serialized_end=3499
+  _globals['_APPROVALENDED']._serialized_start=3501
+  _globals['_APPROVALENDED']._serialized_end=3616
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from placet.v1 import action_pb2 as _action_pb2
+from placet.v1 import decision_pb2 as _decision_pb2
 from placet.v1 import outcome_pb2 as _outcome_pb2
 import builtins as _builtins
 import sys
@@ -43,6 +44,9 @@ class ActionEvent(_message.Message):
     EFFECT_STARTED_FIELD_NUMBER: _builtins.int
     REDRIVEN_FIELD_NUMBER: _builtins.int
     RECONCILE_GIVEN_UP_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    APPROVAL_DECIDED_FIELD_NUMBER: _builtins.int
+    APPROVAL_ENDED_FIELD_NUMBER: _builtins.int
     cursor: _builtins.str
     """Opaque text: resume after this event. Also set on an otherwise empty idle checkpoint."""
     action_id: _builtins.str
@@ -105,6 +109,18 @@ class ActionEvent(_message.Message):
     def reconcile_given_up(self) -> Global___ReconcileGivenUp:
         """Nobody could say in time what became of the effect: it is an operator's to find out."""
 
+    @_builtins.property
+    def waiting(self) -> Global___ActionWaiting:
+        """People have to say yes before it may begin."""
+
+    @_builtins.property
+    def approval_decided(self) -> Global___ApprovalDecided:
+        """Somebody has said yes or no."""
+
+    @_builtins.property
+    def approval_ended(self) -> Global___ApprovalEnded:
+        """What it waited for is over without a vote that ended it."""
+
     def __init__(
         self,
         *,
@@ -126,12 +142,15 @@ class ActionEvent(_message.Message):
         effect_started: Global___EffectStarted | None = ...,
         redriven: Global___ActionRedriven | None = ...,
         reconcile_given_up: Global___ReconcileGivenUp | None = ...,
+        waiting: Global___ActionWaiting | None = ...,
+        approval_decided: Global___ApprovalDecided | None = ...,
+        approval_ended: Global___ApprovalEnded | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ambiguous", b"ambiguous", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "requeued", b"requeued", "settled", b"settled"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ambiguous", b"ambiguous", "approval_decided", b"approval_decided", "approval_ended", b"approval_ended", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "requeued", b"requeued", "settled", b"settled", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "admitted", b"admitted", "ambiguous", b"ambiguous", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "cursor", b"cursor", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "replayed", b"replayed", "requeued", b"requeued", "sequence", b"sequence", "settled", b"settled", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "admitted", b"admitted", "ambiguous", b"ambiguous", "approval_decided", b"approval_decided", "approval_ended", b"approval_ended", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "cursor", b"cursor", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "replayed", b"replayed", "requeued", b"requeued", "sequence", b"sequence", "settled", b"settled", "type", b"type", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["admitted", "attempt_started", "requeued", "progress", "chunk", "effect_checkpointed", "cancel_requested", "settled", "ambiguous", "effect_started", "redriven", "reconcile_given_up"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["admitted", "attempt_started", "requeued", "progress", "chunk", "effect_checkpointed", "cancel_requested", "settled", "ambiguous", "effect_started", "redriven", "reconcile_given_up", "waiting", "approval_decided", "approval_ended"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -532,3 +551,99 @@ class ReconcileGivenUp(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReconcileGivenUp: _TypeAlias = ReconcileGivenUp  # noqa: Y015
+
+@_typing.final
+class ActionWaiting(_message.Message):
+    """People have to say yes before it may begin."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAIT_FIELD_NUMBER: _builtins.int
+    PREDECESSOR_ID_FIELD_NUMBER: _builtins.int
+    predecessor_id: _builtins.str
+    """The approval before, if it is asked for again."""
+    @_builtins.property
+    def wait(self) -> _outcome_pb2.Wait:
+        """What it waits for."""
+
+    def __init__(
+        self,
+        *,
+        wait: _outcome_pb2.Wait | None = ...,
+        predecessor_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["predecessor_id", b"predecessor_id", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ActionWaiting: _TypeAlias = ActionWaiting  # noqa: Y015
+
+@_typing.final
+class ApprovalDecided(_message.Message):
+    """Somebody has said yes or no."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    DECISION_ID_FIELD_NUMBER: _builtins.int
+    VOTER_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    COMPLETES_FIELD_NUMBER: _builtins.int
+    approval_id: _builtins.str
+    """To what."""
+    decision_id: _builtins.str
+    """As the voter's client named it."""
+    voter: _builtins.str
+    """Who."""
+    verdict: _decision_pb2.VoteVerdict.ValueType
+    """Yes or no."""
+    reason: _builtins.str
+    """Why, in the voter's words."""
+    completes: _builtins.bool
+    """With this vote it is decided: on APPROVE the action is QUEUED now, on DENY `settled` follows."""
+    def __init__(
+        self,
+        *,
+        approval_id: _builtins.str = ...,
+        decision_id: _builtins.str = ...,
+        voter: _builtins.str = ...,
+        verdict: _decision_pb2.VoteVerdict.ValueType = ...,
+        reason: _builtins.str = ...,
+        completes: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "completes", b"completes", "decision_id", b"decision_id", "reason", b"reason", "verdict", b"verdict", "voter", b"voter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApprovalDecided: _TypeAlias = ApprovalDecided  # noqa: Y015
+
+@_typing.final
+class ApprovalEnded(_message.Message):
+    """What it waited for is over without a vote that ended it: `settled` follows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    approval_id: _builtins.str
+    """Which."""
+    state: _decision_pb2.ApprovalState.ValueType
+    """REVOKED, EXPIRED or WITHDRAWN."""
+    def __init__(
+        self,
+        *,
+        approval_id: _builtins.str = ...,
+        state: _decision_pb2.ApprovalState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApprovalEnded: _TypeAlias = ApprovalEnded  # noqa: Y015

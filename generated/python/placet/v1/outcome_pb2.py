@@ -24,10 +24,11 @@ _sym_db = _symbol_database.Default()
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from placet.v1 import error_reason_pb2 as placet_dot_v1_dot_error__reason__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17placet/v1/outcome.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cplacet/v1/error_reason.proto\"\xcd\x03\n\x07Outcome\x12\x34\n\x04kind\x18\x01 \x01(\x0e\x32\x16.placet.v1.OutcomeKindB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x04kind\x12\x38\n\x06reason\x18\x02 \x01(\x0e\x32\x16.placet.v1.ErrorReasonB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x06reason\x12$\n\taction_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x08\x61\x63tionId\x12!\n\x07\x61ttempt\x18\x04 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x07\x61ttempt\x12\x43\n\x0cretry_advice\x18\x05 \x01(\x0e\x32\x16.placet.v1.RetryAdviceB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x0bretryAdvice\x12:\n\x0bretry_delay\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationR\nretryDelay\x12*\n\x0c\x66\x61ilure_code\x18\t \x01(\tB\x07\xbaH\x04r\x02\x18@R\x0b\x66\x61ilureCode\x12\"\n\x07message\x18\n \x01(\tB\x08\xbaH\x05r\x03\x18\x80 R\x07message\x12\x38\n\x06\x65\x66\x66\x65\x63t\x18\x0c \x01(\x0e\x32\x16.placet.v1.EffectStateB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x06\x65\x66\x66\x65\x63t*\xe8\x01\n\x0bOutcomeKind\x12\x1c\n\x18OUTCOME_KIND_UNSPECIFIED\x10\x00\x12\x1a\n\x16OUTCOME_KIND_SUCCEEDED\x10\x01\x12\x18\n\x14OUTCOME_KIND_REFUSED\x10\x03\x12\x17\n\x13OUTCOME_KIND_FAILED\x10\x05\x12\x1a\n\x16OUTCOME_KIND_CANCELLED\x10\x06\x12\x1a\n\x16OUTCOME_KIND_EXHAUSTED\x10\x07\x12\x1a\n\x16OUTCOME_KIND_AMBIGUOUS\x10\x08\x12\x18\n\x14OUTCOME_KIND_PENDING\x10\t*\x95\x01\n\x0bRetryAdvice\x12\x1c\n\x18RETRY_ADVICE_UNSPECIFIED\x10\x00\x12\x16\n\x12RETRY_ADVICE_NEVER\x10\x01\x12\x19\n\x15RETRY_ADVICE_SAME_KEY\x10\x02\x12\x18\n\x14RETRY_ADVICE_NEW_KEY\x10\x03\x12\x1b\n\x17RETRY_ADVICE_AFTER_WAIT\x10\x04*w\n\x0b\x45\x66\x66\x65\x63tState\x12\x1c\n\x18\x45\x46\x46\x45\x43T_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45\x46\x46\x45\x43T_STATE_NOT_DONE\x10\x01\x12\x15\n\x11\x45\x46\x46\x45\x43T_STATE_DONE\x10\x02\x12\x18\n\x14\x45\x46\x46\x45\x43T_STATE_UNKNOWN\x10\x03*\x93\x02\n\x0f\x46\x61ilureCategory\x12 \n\x1c\x46\x41ILURE_CATEGORY_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x46\x41ILURE_CATEGORY_INVALID\x10\x01\x12\x1e\n\x1a\x46\x41ILURE_CATEGORY_NOT_FOUND\x10\x02\x12\x1d\n\x19\x46\x41ILURE_CATEGORY_CONFLICT\x10\x03\x12\x1e\n\x1a\x46\x41ILURE_CATEGORY_FORBIDDEN\x10\x04\x12!\n\x1d\x46\x41ILURE_CATEGORY_RATE_LIMITED\x10\x05\x12\x1e\n\x1a\x46\x41ILURE_CATEGORY_TEMPORARY\x10\x06\x12\x1e\n\x1a\x46\x41ILURE_CATEGORY_PERMANENT\x10\x07\x42\x34\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17placet/v1/outcome.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cplacet/v1/error_reason.proto\"\xfe\x03\n\x07Outcome\x12\x34\n\x04kind\x18\x01 \x01(\x0e\x32\x16.placet.v1.OutcomeKindB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x04kind\x12\x38\n\x06reason\x18\x02 \x01(\x0e\x32\x16.placet.v1.ErrorReasonB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x06reason\x12$\n\taction_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x08\x61\x63tionId\x12!\n\x07\x61ttempt\x18\x04 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x07\x61ttempt\x12\x43\n\x0cretry_advice\x18\x05 \x01(\x0e\x32\x16.placet.v1.RetryAdviceB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x0bretryAdvice\x12:\n\x0bretry_delay\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationR\nretryDelay\x12/\n\x05waits\x18\x07 \x03(\x0b\x32\x0f.placet.v1.WaitB\x08\xbaH\x05\x92\x01\x02\x10\x08R\x05waits\x12*\n\x0c\x66\x61ilure_code\x18\t \x01(\tB\x07\xbaH\x04r\x02\x18@R\x0b\x66\x61ilureCode\x12\"\n\x07message\x18\n \x01(\tB\x08\xbaH\x05r\x03\x18\x80 R\x07message\x12\x38\n\x06\x65\x66\x66\x65\x63t\x18\x0c \x01(\x0e\x32\x16.placet.v1.EffectStateB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x06\x65\x66\x66\x65\x63t\"\x8d\x02\n\x04Wait\x12\x31\n\x04kind\x18\x01 \x01(\x0e\x32\x13.placet.v1.WaitKindB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x04kind\x12(\n\x0b\x61pproval_id\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18$R\napprovalId\x12$\n\taction_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x08\x61\x63tionId\x12%\n\tstep_path\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\nR\x08stepPath\x12\x1e\n\x05title\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x05title\x12;\n\x0b\x65xpire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nexpireTime*\x9b\x02\n\x0bOutcomeKind\x12\x1c\n\x18OUTCOME_KIND_UNSPECIFIED\x10\x00\x12\x1a\n\x16OUTCOME_KIND_SUCCEEDED\x10\x01\x12\x18\n\x14OUTCOME_KIND_WAITING\x10\x02\x12\x18\n\x14OUTCOME_KIND_REFUSED\x10\x03\x12\x17\n\x13OUTCOME_KIND_DENIED\x10\x04\x12\x17\n\x13OUTCOME_KIND_FAILED\x10\x05\x12\x1a\n\x16OUTCOME_KIND_CANCELLED\x10\x06\x12\x1a\n\x16OUTCOME_KIND_EXHAUSTED\x10\x07\x12\x1a\n\x16OUTCOME_KIND_AMBIGUOUS\x10\x08\x12\x18\n\x14OUTCOME_KIND_PENDING\x10\t*\x95\x01\n\x0bRetryAdvice\x12\x1c\n\x18RETRY_ADVICE_UNSPECIFIED\x10\x00\x12\x16\n\x12RETRY_ADVICE_NEVER\x10\x01\x12\x19\n\x15RETRY_ADVICE_SAME_KEY\x10\x02\x12\x18\n\x14RETRY_ADVICE_NEW_KEY\x10\x03\x12\x1b\n\x17RETRY_ADVICE_AFTER_WAIT\x10\x04*w\n\x0b\x45\x66\x66\x65\x63tState\x12\x1c\n\x18\x45\x46\x46\x45\x43T_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45\x46\x46\x45\x43T_STATE_NOT_DONE\x10\x01\x12\x15\n\x11\x45\x46\x46\x45\x43T_STATE_DONE\x10\x02\x12\x18\n\x14\x45\x46\x46\x45\x43T_STATE_UNKNOWN\x10\x03*\x93\x02\n\x0f\x46\x61ilureCategory\x12 \n\x1c\x46\x41ILURE_CATEGORY_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x46\x41ILURE_CATEGORY_INVALID\x10\x01\x12\x1e\n\x1a\x46\x41ILURE_CATEGORY_NOT_FOUND\x10\x02\x12\x1d\n\x19\x46\x41ILURE_CATEGORY_CONFLICT\x10\x03\x12\x1e\n\x1a\x46\x41ILURE_CATEGORY_FORBIDDEN\x10\x04\x12!\n\x1d\x46\x41ILURE_CATEGORY_RATE_LIMITED\x10\x05\x12\x1e\n\x1a\x46\x41ILURE_CATEGORY_TEMPORARY\x10\x06\x12\x1e\n\x1a\x46\x41ILURE_CATEGORY_PERMANENT\x10\x07*=\n\x08WaitKind\x12\x19\n\x15WAIT_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12WAIT_KIND_APPROVAL\x10\x01\x42\x34\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,20 +46,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OUTCOME'].fields_by_name['attempt']._serialized_options = b'\272H\004\032\002(\000'
   _globals['_OUTCOME'].fields_by_name['retry_advice']._loaded_options = None
   _globals['_OUTCOME'].fields_by_name['retry_advice']._serialized_options = b'\272H\005\202\001\002\020\001'
+  _globals['_OUTCOME'].fields_by_name['waits']._loaded_options = None
+  _globals['_OUTCOME'].fields_by_name['waits']._serialized_options = b'\272H\005\222\001\002\020\010'
   _globals['_OUTCOME'].fields_by_name['failure_code']._loaded_options = None
   _globals['_OUTCOME'].fields_by_name['failure_code']._serialized_options = b'\272H\004r\002\030@'
   _globals['_OUTCOME'].fields_by_name['message']._loaded_options = None
   _globals['_OUTCOME'].fields_by_name['message']._serialized_options = b'\272H\005r\003\030\200 '
   _globals['_OUTCOME'].fields_by_name['effect']._loaded_options = None
   _globals['_OUTCOME'].fields_by_name['effect']._serialized_options = b'\272H\005\202\001\002\020\001'
-  _globals['_OUTCOMEKIND']._serialized_start=594
-  _globals['_OUTCOMEKIND']._serialized_end=826
-  _globals['_RETRYADVICE']._serialized_start=829
-  _globals['_RETRYADVICE']._serialized_end=978
-  _globals['_EFFECTSTATE']._serialized_start=980
-  _globals['_EFFECTSTATE']._serialized_end=1099
-  _globals['_FAILURECATEGORY']._serialized_start=1102
-  _globals['_FAILURECATEGORY']._serialized_end=1377
-  _globals['_OUTCOME']._serialized_start=130
-  _globals['_OUTCOME']._serialized_end=591
+  _globals['_WAIT'].fields_by_name['kind']._loaded_options = None
+  _globals['_WAIT'].fields_by_name['kind']._serialized_options = b'\272H\005\202\001\002\020\001'
+  _globals['_WAIT'].fields_by_name['approval_id']._loaded_options = None
+  _globals['_WAIT'].fields_by_name['approval_id']._serialized_options = b'\272H\004r\002\030$'
+  _globals['_WAIT'].fields_by_name['action_id']._loaded_options = None
+  _globals['_WAIT'].fields_by_name['action_id']._serialized_options = b'\272H\004r\002\030$'
+  _globals['_WAIT'].fields_by_name['step_path']._loaded_options = None
+  _globals['_WAIT'].fields_by_name['step_path']._serialized_options = b'\272H\005r\003\030\200\n'
+  _globals['_WAIT'].fields_by_name['title']._loaded_options = None
+  _globals['_WAIT'].fields_by_name['title']._serialized_options = b'\272H\005r\003\030\200\002'
+  _globals['_OUTCOMEKIND']._serialized_start=948
+  _globals['_OUTCOMEKIND']._serialized_end=1231
+  _globals['_RETRYADVICE']._serialized_start=1234
+  _globals['_RETRYADVICE']._serialized_end=1383
+  _globals['_EFFECTSTATE']._serialized_start=1385
+  _globals['_EFFECTSTATE']._serialized_end=1504
+  _globals['_FAILURECATEGORY']._serialized_start=1507
+  _globals['_FAILURECATEGORY']._serialized_end=1782
+  _globals['_WAITKIND']._serialized_start=1784
+  _globals['_WAITKIND']._serialized_end=1845
+  _globals['_OUTCOME']._serialized_start=163
+  _globals['_OUTCOME']._serialized_end=673
+  _globals['_WAIT']._serialized_start=676
+  _globals['_WAIT']._serialized_end=945
 # @@protoc_insertion_point(module_scope)

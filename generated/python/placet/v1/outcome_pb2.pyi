@@ -3,9 +3,12 @@
 isort:skip_file
 How an invocation ended, or why it has not. Travels as a google.rpc.Status detail, inside Action, and in the last event."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from placet.v1 import error_reason_pb2 as _error_reason_pb2
 import builtins as _builtins
@@ -29,8 +32,12 @@ class _OutcomeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OutcomeKi
     """Never sent."""
     OUTCOME_KIND_SUCCEEDED: _OutcomeKind.ValueType  # 1
     """Terminal. The work is done; the output is in the action."""
+    OUTCOME_KIND_WAITING: _OutcomeKind.ValueType  # 2
+    """Not terminal. People have to say yes first."""
     OUTCOME_KIND_REFUSED: _OutcomeKind.ValueType  # 3
-    """Terminal. A gate said no before any handler was entered. Nothing was stored."""
+    """Terminal. A gate said no before any handler was entered. Nothing was stored, unless it was a gate that looks again at the start."""
+    OUTCOME_KIND_DENIED: _OutcomeKind.ValueType  # 4
+    """Terminal. People said no, or did not say yes in time. Nothing was done."""
     OUTCOME_KIND_FAILED: _OutcomeKind.ValueType  # 5
     """Terminal. The handler says, and is certain, that the work did not succeed; or its output broke its own schema."""
     OUTCOME_KIND_CANCELLED: _OutcomeKind.ValueType  # 6
@@ -49,8 +56,12 @@ OUTCOME_KIND_UNSPECIFIED: OutcomeKind.ValueType  # 0
 """Never sent."""
 OUTCOME_KIND_SUCCEEDED: OutcomeKind.ValueType  # 1
 """Terminal. The work is done; the output is in the action."""
+OUTCOME_KIND_WAITING: OutcomeKind.ValueType  # 2
+"""Not terminal. People have to say yes first."""
 OUTCOME_KIND_REFUSED: OutcomeKind.ValueType  # 3
-"""Terminal. A gate said no before any handler was entered. Nothing was stored."""
+"""Terminal. A gate said no before any handler was entered. Nothing was stored, unless it was a gate that looks again at the start."""
+OUTCOME_KIND_DENIED: OutcomeKind.ValueType  # 4
+"""Terminal. People said no, or did not say yes in time. Nothing was done."""
 OUTCOME_KIND_FAILED: OutcomeKind.ValueType  # 5
 """Terminal. The handler says, and is certain, that the work did not succeed; or its output broke its own schema."""
 OUTCOME_KIND_CANCELLED: OutcomeKind.ValueType  # 6
@@ -167,6 +178,26 @@ FAILURE_CATEGORY_PERMANENT: FailureCategory.ValueType  # 7
 """None of these."""
 Global___FailureCategory: _TypeAlias = FailureCategory  # noqa: Y015
 
+class _WaitKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WaitKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WAIT_KIND_UNSPECIFIED: _WaitKind.ValueType  # 0
+    """Never sent."""
+    WAIT_KIND_APPROVAL: _WaitKind.ValueType  # 1
+    """That enough people say yes."""
+
+class WaitKind(_WaitKind, metaclass=_WaitKindEnumTypeWrapper):
+    """What kind of answer is waited for."""
+
+WAIT_KIND_UNSPECIFIED: WaitKind.ValueType  # 0
+"""Never sent."""
+WAIT_KIND_APPROVAL: WaitKind.ValueType  # 1
+"""That enough people say yes."""
+Global___WaitKind: _TypeAlias = WaitKind  # noqa: Y015
+
 @_typing.final
 class Outcome(_message.Message):
     """One invocation's ending, or its standing."""
@@ -179,6 +210,7 @@ class Outcome(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     RETRY_ADVICE_FIELD_NUMBER: _builtins.int
     RETRY_DELAY_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
     FAILURE_CODE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     EFFECT_FIELD_NUMBER: _builtins.int
@@ -202,6 +234,10 @@ class Outcome(_message.Message):
     def retry_delay(self) -> _duration_pb2.Duration:
         """Wait at least this long before following retry_advice; unset means at once."""
 
+    @_builtins.property
+    def waits(self) -> _containers.RepeatedCompositeFieldContainer[Global___Wait]:
+        """What it waits for, soonest expiry first: its own wait, or those of what it has called."""
+
     def __init__(
         self,
         *,
@@ -211,14 +247,59 @@ class Outcome(_message.Message):
         attempt: _builtins.int = ...,
         retry_advice: Global___RetryAdvice.ValueType = ...,
         retry_delay: _duration_pb2.Duration | None = ...,
+        waits: _abc.Iterable[Global___Wait] | None = ...,
         failure_code: _builtins.str = ...,
         message: _builtins.str = ...,
         effect: Global___EffectState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["retry_delay", b"retry_delay"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "attempt", b"attempt", "effect", b"effect", "failure_code", b"failure_code", "kind", b"kind", "message", b"message", "reason", b"reason", "retry_advice", b"retry_advice", "retry_delay", b"retry_delay"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "attempt", b"attempt", "effect", b"effect", "failure_code", b"failure_code", "kind", b"kind", "message", b"message", "reason", b"reason", "retry_advice", b"retry_advice", "retry_delay", b"retry_delay", "waits", b"waits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
+
+@_typing.final
+class Wait(_message.Message):
+    """An open wait of an action."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
+    STEP_PATH_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    kind: Global___WaitKind.ValueType
+    """For what."""
+    approval_id: _builtins.str
+    """What has to be decided."""
+    action_id: _builtins.str
+    """The action that waits."""
+    step_path: _builtins.str
+    """Which step of the action that was asked about it is, the steps on the way joined by "/"; empty: that action itself."""
+    title: _builtins.str
+    """For people, made by the server from the contract."""
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When the wait ends by itself, and the action with it."""
+
+    def __init__(
+        self,
+        *,
+        kind: Global___WaitKind.ValueType = ...,
+        approval_id: _builtins.str = ...,
+        action_id: _builtins.str = ...,
+        step_path: _builtins.str = ...,
+        title: _builtins.str = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "approval_id", b"approval_id", "expire_time", b"expire_time", "kind", b"kind", "step_path", b"step_path", "title", b"title"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Wait: _TypeAlias = Wait  # noqa: Y015

@@ -84,6 +84,13 @@ export declare type InvocationOptions = Message<"placet.v1.InvocationOptions"> &
   onCallerGone: OnCallerGone;
 
   /**
+   * What a call that runs it does when it has to wait for people first. Submit stores it all the same.
+   *
+   * @generated from field: placet.v1.OnWait on_wait = 5;
+   */
+  onWait: OnWait;
+
+  /**
    * What to do when the key is known with the same input.
    *
    * @generated from field: placet.v1.OnDuplicate on_duplicate = 6;
@@ -333,6 +340,13 @@ export declare type Action = Message<"placet.v1.Action"> & {
    * @generated from field: string step_path = 37;
    */
   stepPath: string;
+
+  /**
+   * The newest approval that it needed: GetApproval has it. Empty: it needed none.
+   *
+   * @generated from field: string approval_id = 38;
+   */
+  approvalId: string;
 };
 
 /**
@@ -508,6 +522,46 @@ export enum OnCallerGone {
 export declare const OnCallerGoneSchema: GenEnum<OnCallerGone>;
 
 /**
+ * What a call does with an action that waits for people. Losing the caller never ends one that waits.
+ *
+ * @generated from enum placet.v1.OnWait
+ */
+export enum OnWait {
+  /**
+   * FAIL.
+   *
+   * @generated from enum value: ON_WAIT_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The call ends with APPROVAL_REQUIRED, which tells the waits. The same request with the same key later tells how it stands then.
+   *
+   * @generated from enum value: ON_WAIT_FAIL = 1;
+   */
+  FAIL = 1,
+
+  /**
+   * The call ends OK with the WAITING action.
+   *
+   * @generated from enum value: ON_WAIT_RETURN = 2;
+   */
+  RETURN = 2,
+
+  /**
+   * The call waits on, until the action has ended or its deadline comes: then WAIT_EXPIRED, and the action waits on.
+   *
+   * @generated from enum value: ON_WAIT_HOLD = 3;
+   */
+  HOLD = 3,
+}
+
+/**
+ * Describes the enum placet.v1.OnWait.
+ */
+export declare const OnWaitSchema: GenEnum<OnWait>;
+
+/**
  * Same key and same input. Other input is always IDEMPOTENCY_CONFLICT.
  *
  * @generated from enum placet.v1.OnDuplicate
@@ -609,6 +663,13 @@ export enum ActionState {
   RUNNING = 2,
 
   /**
+   * Not terminal: people have to say yes first. Nobody runs it meanwhile.
+   *
+   * @generated from enum value: ACTION_STATE_WAITING = 3;
+   */
+  WAITING = 3,
+
+  /**
    * Not terminal: the effect may have happened.
    *
    * @generated from enum value: ACTION_STATE_AMBIGUOUS = 4;
@@ -642,6 +703,20 @@ export enum ActionState {
    * @generated from enum value: ACTION_STATE_EXHAUSTED = 8;
    */
   EXHAUSTED = 8,
+
+  /**
+   * Terminal: people said no, or did not say yes in time. Never tried again: ask anew, with a new key.
+   *
+   * @generated from enum value: ACTION_STATE_DENIED = 9;
+   */
+  DENIED = 9,
+
+  /**
+   * Terminal: as it was about to begin, it was not allowed any more. Never tried again.
+   *
+   * @generated from enum value: ACTION_STATE_REFUSED = 10;
+   */
+  REFUSED = 10,
 }
 
 /**

@@ -185,6 +185,49 @@ export enum ErrorReason {
   MESSAGE_REPLAYED = 29,
 
   /**
+   * FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}
+   *
+   * @generated from enum value: ERROR_REASON_APPROVAL_REQUIRED = 40;
+   */
+  APPROVAL_REQUIRED = 40,
+
+  /**
+   * PERMISSION_DENIED. Somebody who may decide has said no. {"approval_id": "0199b0c0-…"}
+   *
+   * @generated from enum value: ERROR_REASON_APPROVAL_DENIED = 50;
+   */
+  APPROVAL_DENIED = 50,
+
+  /**
+   * PERMISSION_DENIED. A yes was taken back before it began. {"approval_id": "0199b0c0-…"}
+   *
+   * @generated from enum value: ERROR_REASON_APPROVAL_REVOKED = 51;
+   */
+  APPROVAL_REVOKED = 51,
+
+  /**
+   * PERMISSION_DENIED. Not enough people said yes in time, or it did not begin in time. {"approval_id": "0199b0c0-…"}
+   *
+   * @generated from enum value: ERROR_REASON_APPROVAL_EXPIRED = 52;
+   */
+  APPROVAL_EXPIRED = 52,
+
+  /**
+   * PERMISSION_DENIED. The caller may not decide this. {"approval_id": "0199b0c0-…", "problem": "requester"}
+   *
+   * @generated from enum value: ERROR_REASON_NOT_ELIGIBLE = 53;
+   */
+  NOT_ELIGIBLE = 53,
+
+  /**
+   * ALREADY_EXISTS. The decision id is known with other content, or this person has decided otherwise, or has taken the vote back.
+   * {"approval_id": "0199b0c0-…", "rule": "other_content"}
+   *
+   * @generated from enum value: ERROR_REASON_DECISION_CONFLICT = 54;
+   */
+  DECISION_CONFLICT = 54,
+
+  /**
    * ABORTED; UNAVAILABLE if temporary and certainly not done. {"failure_code": "card_declined", "category": "PERMANENT"}
    *
    * @generated from enum value: ERROR_REASON_HANDLER_FAILED = 60;
@@ -292,7 +335,7 @@ export enum ErrorReason {
   INTERNAL = 106,
 
   /**
-   * FAILED_PRECONDITION. The action does not stand so that this may be done to it.
+   * FAILED_PRECONDITION. The action, or what it waits for, does not stand so that this may be done to it.
    * {"action_id": "0199b0c0-…", "state": "RUNNING", "rule": "not_terminal"}
    *
    * @generated from enum value: ERROR_REASON_STATE_CONFLICT = 107;

@@ -8,7 +8,8 @@ import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { DurabilityClass } from "./action_pb.js";
-import type { EffectState, Outcome } from "./outcome_pb.js";
+import type { EffectState, Outcome, Wait } from "./outcome_pb.js";
+import type { ApprovalState, VoteVerdict } from "./decision_pb.js";
 
 /**
  * Describes the file placet/v1/event.proto.
@@ -164,6 +165,30 @@ export declare type ActionEvent = Message<"placet.v1.ActionEvent"> & {
      */
     value: ReconcileGivenUp;
     case: "reconcileGivenUp";
+  } | {
+    /**
+     * People have to say yes before it may begin.
+     *
+     * @generated from field: placet.v1.ActionWaiting waiting = 34;
+     */
+    value: ActionWaiting;
+    case: "waiting";
+  } | {
+    /**
+     * Somebody has said yes or no.
+     *
+     * @generated from field: placet.v1.ApprovalDecided approval_decided = 35;
+     */
+    value: ApprovalDecided;
+    case: "approvalDecided";
+  } | {
+    /**
+     * What it waited for is over without a vote that ended it.
+     *
+     * @generated from field: placet.v1.ApprovalEnded approval_ended = 36;
+     */
+    value: ApprovalEnded;
+    case: "approvalEnded";
   } | { case: undefined; value?: undefined };
 };
 
@@ -604,4 +629,113 @@ export declare type ReconcileGivenUp = Message<"placet.v1.ReconcileGivenUp"> & {
  * Use `create(ReconcileGivenUpSchema)` to create a new message.
  */
 export declare const ReconcileGivenUpSchema: GenMessage<ReconcileGivenUp>;
+
+/**
+ * People have to say yes before it may begin.
+ *
+ * @generated from message placet.v1.ActionWaiting
+ */
+export declare type ActionWaiting = Message<"placet.v1.ActionWaiting"> & {
+  /**
+   * What it waits for.
+   *
+   * @generated from field: placet.v1.Wait wait = 1;
+   */
+  wait?: Wait | undefined;
+
+  /**
+   * The approval before, if it is asked for again.
+   *
+   * @generated from field: string predecessor_id = 2;
+   */
+  predecessorId: string;
+};
+
+/**
+ * Describes the message placet.v1.ActionWaiting.
+ * Use `create(ActionWaitingSchema)` to create a new message.
+ */
+export declare const ActionWaitingSchema: GenMessage<ActionWaiting>;
+
+/**
+ * Somebody has said yes or no.
+ *
+ * @generated from message placet.v1.ApprovalDecided
+ */
+export declare type ApprovalDecided = Message<"placet.v1.ApprovalDecided"> & {
+  /**
+   * To what.
+   *
+   * @generated from field: string approval_id = 1;
+   */
+  approvalId: string;
+
+  /**
+   * As the voter's client named it.
+   *
+   * @generated from field: string decision_id = 2;
+   */
+  decisionId: string;
+
+  /**
+   * Who.
+   *
+   * @generated from field: string voter = 3;
+   */
+  voter: string;
+
+  /**
+   * Yes or no.
+   *
+   * @generated from field: placet.v1.VoteVerdict verdict = 4;
+   */
+  verdict: VoteVerdict;
+
+  /**
+   * Why, in the voter's words.
+   *
+   * @generated from field: string reason = 5;
+   */
+  reason: string;
+
+  /**
+   * With this vote it is decided: on APPROVE the action is QUEUED now, on DENY `settled` follows.
+   *
+   * @generated from field: bool completes = 6;
+   */
+  completes: boolean;
+};
+
+/**
+ * Describes the message placet.v1.ApprovalDecided.
+ * Use `create(ApprovalDecidedSchema)` to create a new message.
+ */
+export declare const ApprovalDecidedSchema: GenMessage<ApprovalDecided>;
+
+/**
+ * What it waited for is over without a vote that ended it: `settled` follows.
+ *
+ * @generated from message placet.v1.ApprovalEnded
+ */
+export declare type ApprovalEnded = Message<"placet.v1.ApprovalEnded"> & {
+  /**
+   * Which.
+   *
+   * @generated from field: string approval_id = 1;
+   */
+  approvalId: string;
+
+  /**
+   * REVOKED, EXPIRED or WITHDRAWN.
+   *
+   * @generated from field: placet.v1.ApprovalState state = 2;
+   */
+  state: ApprovalState;
+};
+
+/**
+ * Describes the message placet.v1.ApprovalEnded.
+ * Use `create(ApprovalEndedSchema)` to create a new message.
+ */
+export declare const ApprovalEndedSchema: GenMessage<ApprovalEnded>;
 

@@ -7,7 +7,7 @@
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { ErrorReason } from "./error_reason_pb.js";
-import type { Duration } from "@bufbuild/protobuf/wkt";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file placet/v1/outcome.proto.
@@ -63,6 +63,13 @@ export declare type Outcome = Message<"placet.v1.Outcome"> & {
   retryDelay?: Duration | undefined;
 
   /**
+   * What it waits for, soonest expiry first: its own wait, or those of what it has called.
+   *
+   * @generated from field: repeated placet.v1.Wait waits = 7;
+   */
+  waits: Wait[];
+
+  /**
    * FAILED only: the handler's own stable code, for example "card_declined".
    *
    * @generated from field: string failure_code = 9;
@@ -91,6 +98,61 @@ export declare type Outcome = Message<"placet.v1.Outcome"> & {
 export declare const OutcomeSchema: GenMessage<Outcome>;
 
 /**
+ * An open wait of an action.
+ *
+ * @generated from message placet.v1.Wait
+ */
+export declare type Wait = Message<"placet.v1.Wait"> & {
+  /**
+   * For what.
+   *
+   * @generated from field: placet.v1.WaitKind kind = 1;
+   */
+  kind: WaitKind;
+
+  /**
+   * What has to be decided.
+   *
+   * @generated from field: string approval_id = 2;
+   */
+  approvalId: string;
+
+  /**
+   * The action that waits.
+   *
+   * @generated from field: string action_id = 3;
+   */
+  actionId: string;
+
+  /**
+   * Which step of the action that was asked about it is, the steps on the way joined by "/"; empty: that action itself.
+   *
+   * @generated from field: string step_path = 4;
+   */
+  stepPath: string;
+
+  /**
+   * For people, made by the server from the contract.
+   *
+   * @generated from field: string title = 5;
+   */
+  title: string;
+
+  /**
+   * When the wait ends by itself, and the action with it.
+   *
+   * @generated from field: google.protobuf.Timestamp expire_time = 6;
+   */
+  expireTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message placet.v1.Wait.
+ * Use `create(WaitSchema)` to create a new message.
+ */
+export declare const WaitSchema: GenMessage<Wait>;
+
+/**
  * One word per ending: the gates refuse, handlers fail, budgets are exhausted, effects that may have happened are ambiguous.
  *
  * @generated from enum placet.v1.OutcomeKind
@@ -111,11 +173,25 @@ export enum OutcomeKind {
   SUCCEEDED = 1,
 
   /**
-   * Terminal. A gate said no before any handler was entered. Nothing was stored.
+   * Not terminal. People have to say yes first.
+   *
+   * @generated from enum value: OUTCOME_KIND_WAITING = 2;
+   */
+  WAITING = 2,
+
+  /**
+   * Terminal. A gate said no before any handler was entered. Nothing was stored, unless it was a gate that looks again at the start.
    *
    * @generated from enum value: OUTCOME_KIND_REFUSED = 3;
    */
   REFUSED = 3,
+
+  /**
+   * Terminal. People said no, or did not say yes in time. Nothing was done.
+   *
+   * @generated from enum value: OUTCOME_KIND_DENIED = 4;
+   */
+  DENIED = 4,
 
   /**
    * Terminal. The handler says, and is certain, that the work did not succeed; or its output broke its own schema.
@@ -312,4 +388,30 @@ export enum FailureCategory {
  * Describes the enum placet.v1.FailureCategory.
  */
 export declare const FailureCategorySchema: GenEnum<FailureCategory>;
+
+/**
+ * What kind of answer is waited for.
+ *
+ * @generated from enum placet.v1.WaitKind
+ */
+export enum WaitKind {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: WAIT_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * That enough people say yes.
+   *
+   * @generated from enum value: WAIT_KIND_APPROVAL = 1;
+   */
+  APPROVAL = 1,
+}
+
+/**
+ * Describes the enum placet.v1.WaitKind.
+ */
+export declare const WaitKindSchema: GenEnum<WaitKind>;
 

@@ -9,6 +9,8 @@ child        the use case that a handler starts: an action that is a step of ano
 dispatch     taking work from the queues: never more than can run at once
 dispatch_slot what runs here that was taken from a queue, and what only waits for a child
 take         starting what was claimed from a queue
+begin        what is looked at again before a claimed action's handler is entered
+answer       what a call that runs an action is told at its end
 reserve      the row that is intent, reservation and lease at once
 attend       waiting for an action, and taking it over when it is ready again
 resume       the use case that goes on with an action by its id

@@ -11,6 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
+from placet_server.core.admission.begin import begin
 from placet_server.core.admission.contract import Clocks, clocks_for
 from placet_server.core.admission.credential import check_credential
 from placet_server.core.admission.pipeline import Checked
@@ -22,7 +23,7 @@ from placet_server.core.kernel import Kernel
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_lease_id
 from placet_server.core.publication.read import now_us
-from placet_server.model.action import Action, Invocation
+from placet_server.model.action import Action, Invocation, OnWait
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
 from placet_server.model.ending_errors import DeadlineExceeded
@@ -33,7 +34,7 @@ from placet_server.store import action as actions
 
 
 def work_of(checked: Checked) -> Work:
-    call, capability, tool, canonical, clocks, _, _ = checked
+    call, capability, tool, canonical, clocks, *_ = checked
     assert tool is not None, "the gates let nothing pass that is to run here and cannot"
     return Work(
         call.caller,
@@ -49,7 +50,7 @@ def work_of(checked: Checked) -> Work:
 
 class Wish(NamedTuple):
     """That an action be run to its end: in whose name, on what, within which times. `wait_seconds`: how long whoever
-    wishes it meant to wait in all."""
+    wishes it meant to wait in all. `holds`: for people, too."""
 
     caller: Caller
     input_json: str
@@ -58,6 +59,7 @@ class Wish(NamedTuple):
     wait_seconds: float | None
     on_admitted: Callable[[str], None] | None = None
     trace: Mapping[str, str] = MappingProxyType({})
+    holds: bool = False
 
 
 def wish_of(checked: Checked) -> Wish:
@@ -71,18 +73,18 @@ def wish_of(checked: Checked) -> Wish:
         checked.clocks.wait_seconds,
         call.on_admitted,
         call.trace,
+        call.invocation.on_wait is OnWait.HOLD,
     )
 
 
 async def attend(kernel: Kernel, wish: Wish, action: Action, patience: Patience) -> Action:
-    """The action once it is terminal or ambiguous, or as it stands when the caller's patience is over.
+    """The action once it is terminal or ambiguous, or waits for people and the caller does not; or as it stands when
+    the caller's patience is over.
 
     Raises Draining if it should be run and this server starts nothing any more, HandlerNotFound if its
     pinned version has no handler here."""
     engine = kernel.engine
-    while (
-        action.state not in TERMINAL and action.state is not ActionState.AMBIGUOUS and not patience.is_over()
-    ):
+    while not _is_answer(wish, action) and not patience.is_over():
         run = engine.runs.get(action.action_id)
         if run is None and action.state is ActionState.QUEUED and await _is_ready(engine.journal, action):
             try:
@@ -102,6 +104,12 @@ async def attend(kernel: Kernel, wish: Wish, action: Action, patience: Patience)
             return answer or action
         action = answer or await _after(engine.journal, action, patience)
     return action
+
+
+def _is_answer(wish: Wish, action: Action) -> bool:
+    if action.state is ActionState.WAITING:
+        return not wish.holds
+    return action.state in TERMINAL or action.state is ActionState.AMBIGUOUS
 
 
 async def _claim_run(kernel: Kernel, wish: Wish, action: Action, patience: Patience) -> Run:
@@ -181,7 +189,7 @@ async def _claim(
         return None
     journal.hub.publish(action.action_id)
     is_read = action.effect_class == "READ"
-    return action.changed(
+    running = action.changed(
         state=ActionState.RUNNING,
         lease_id=lease_id,
         instance_id=journal.boot_id,
@@ -198,6 +206,7 @@ async def _claim(
         provider_operation=claimed.provider_operation,
         provider_cursor_json=claimed.provider_cursor,
     )
+    return await begin(engine, running)
 
 
 async def _news(journal: Journal, action: Action, patience: Patience) -> Action:

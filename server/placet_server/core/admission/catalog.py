@@ -104,12 +104,7 @@ class Catalog:
         if fresh is not None and monotonic() < fresh[0]:
             return fresh[1]
         began = monotonic()
-        own = version or self._own_versions.get(name)
-        found = await self._find(LOCAL_TENANT, name, own)
-        if found is None and (own is None or await self._find(LOCAL_TENANT, name, None) is None):
-            found = await self._find(tenant, name, version)
-        if found is None:
-            raise CapabilityNotFound(capability=name, version=version or "")
+        found = await self.find(tenant, name, version)
         if (name, found.capability.version) not in self._handlers:
             if anywhere and await self._elsewhere.serves(name, found.capability.version):
                 return found
@@ -121,6 +116,16 @@ class Catalog:
             [began, *(self._known[o].checked_at for o in (LOCAL_TENANT, tenant) if o in self._known)]
         )
         self._fresh[asked] = (checked_at + self._refresh_seconds, found)
+        return found
+
+    async def find(self, tenant: str, name: str, version: str | None = None) -> StoredCapability:
+        """The same, whether anything serves it or not. Raises CapabilityNotFound, StoreUnavailable."""
+        own = version or self._own_versions.get(name)
+        found = await self._find(LOCAL_TENANT, name, own)
+        if found is None and (own is None or await self._find(LOCAL_TENANT, name, None) is None):
+            found = await self._find(tenant, name, version)
+        if found is None:
+            raise CapabilityNotFound(capability=name, version=version or "")
         return found
 
     async def _route(self, found: StoredCapability) -> None:

@@ -8,31 +8,34 @@ from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
 
+from placet_server.core.admission.answer import answer
 from placet_server.core.admission.attend import attend, wish_of, work_of
 from placet_server.core.admission.key import Known, meet_known
 from placet_server.core.admission.message import find_by_message, take_for
 from placet_server.core.admission.pipeline import Call, Checked, pass_gates
 from placet_server.core.admission.reserve import find_by_key, is_boot_alive, reserve
 from placet_server.core.admission.slot import reserve_in_slot
+from placet_server.core.admission.submit import store
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.run import start_run
 from placet_server.core.execution.runs import Patience, Run
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import new_action_id, new_lease_id
-from placet_server.core.publication.outcome import error_of
 from placet_server.core.publication.read import now_us
 from placet_server.core.publication.watch import watch_action
-from placet_server.model.action import Action
+from placet_server.model.action import Action, OnWait, Submission
 from placet_server.model.caller import Caller
 from placet_server.model.errors import Draining, Overloaded, PlacetError, WaitExpired
 from placet_server.model.event import Event, IdleCheckpoint
-from placet_server.model.lifecycle import TERMINAL
+from placet_server.model.lifecycle import TERMINAL, ActionState
 
 ADMISSION_TRIES_MAX = 8
 
 
 class Executed(NamedTuple):
-    """SUCCEEDED, always. `attached`: the key was known, so nothing ran for this call alone."""
+    """SUCCEEDED, or WAITING for who wants that returned. `attached`: the key was known, so nothing ran for this call
+    alone.
+    """
 
     action: Action
     attached: bool
@@ -48,9 +51,8 @@ async def execute(kernel: Kernel, call: Call) -> Executed:
     action, attached = await _enter(kernel, checked, patience)
     if action.state not in TERMINAL:
         action = await attend(kernel, wish_of(checked), action, patience)
-    error = error_of(action)
-    if error is not None:
-        raise error
+    if action.state is not ActionState.SUCCEEDED:
+        action = await answer(kernel.journal, action, call.invocation.on_wait)
     return Executed(action, attached)
 
 
@@ -63,7 +65,8 @@ async def execute_stream(kernel: Kernel, call: Call) -> AsyncIterator[Event | Id
     running = kernel.engine.supervisor.start(_run_and_tell(kernel, checked, patience, admitted))
     try:
         action_id = await _first(admitted, running)
-        async with aclosing(tell_until_ended(kernel, call.caller, action_id, "", running)) as items:
+        told = tell_until_ended(kernel, call.caller, action_id, "", running, call.invocation.on_wait)
+        async with aclosing(told) as items:
             async for item in items:
                 yield item
     finally:
@@ -77,15 +80,14 @@ async def tell_until_ended(
     action_id: str,
     after_cursor: str,
     running: asyncio.Task[Action | PlacetError],
+    on_wait: OnWait = OnWait.FAIL,
 ) -> AsyncGenerator[Event | IdleCheckpoint, None]:
     """The events of an action that is attended to by `running`. At the end raises what `execute` raises."""
     watched = watch_action(kernel.journal, caller, action_id, after_cursor, until=running)
     async with aclosing(watched) as items:
         async for item in items:
             yield item
-    error = error_of(_action_or_raise(await running))
-    if error is not None:
-        raise error
+    await answer(kernel.journal, _action_or_raise(await running), on_wait)
 
 
 def _patience(checked: Checked) -> Patience:
@@ -128,10 +130,12 @@ async def _first(admitted: asyncio.Future[str], running: asyncio.Task[Action | P
 
 
 async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[Action, bool]:
-    """The action of this call, run or met: as it stands, and whether it was met.
+    """The action of this call, run or met, or stored to wait for people: as it stands, and whether it was met.
 
     Without a free thread or slot nothing is run, but who only comes to attend needs none. Raises Overloaded.
     """
+    if checked.terms is not None:
+        return await store(kernel, checked, Submission())
     predecessor: Action | None = None
     for _ in range(ADMISSION_TRIES_MAX):
         shed = None

@@ -21,6 +21,8 @@ from placet_server.core.admission.message import check_time
 from placet_server.core.decision.policy_slice import Question
 from placet_server.core.kernel import Kernel
 from placet_server.model.action import Invocation, Message
+from placet_server.model.approval import Terms, join
+from placet_server.model.approval_bounds import read_terms
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
 from placet_server.model.durability import DurabilityClass
@@ -43,7 +45,9 @@ class Call(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A call that every gate let pass. `tool` None: it is submitted here and runs elsewhere."""
+    """A call that every gate let pass. `tool` None: it is submitted here and runs elsewhere. `terms`: who has to say
+    yes first; None: nobody.
+    """
 
     call: Call
     capability: Capability
@@ -52,6 +56,15 @@ class Checked(NamedTuple):
     clocks: Clocks
     key: Key | None
     verdict: PolicyVerdict
+
+    @property
+    def terms(self) -> Terms | None:
+        """Who has to say yes first; None: nobody."""
+        own = self.capability.contract.approval
+        if not self.verdict.approval:
+            return own
+        asked = read_terms(self.verdict.approval)
+        return asked if own is None else join(own, asked)
 
 
 async def pass_gates(kernel: Kernel, call: Call, *, anywhere: bool = False) -> Checked:

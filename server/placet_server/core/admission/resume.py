@@ -12,14 +12,14 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
 
+from placet_server.core.admission.answer import answer
 from placet_server.core.admission.attend import Wish, attend
 from placet_server.core.admission.contract import wait_seconds_for
 from placet_server.core.admission.execute import tell_until_ended
 from placet_server.core.execution.runs import Patience
 from placet_server.core.kernel import Kernel
-from placet_server.core.publication.outcome import error_of
 from placet_server.core.publication.read import get_action
-from placet_server.model.action import Action
+from placet_server.model.action import Action, OnWait
 from placet_server.model.caller import Caller, caller_of
 from placet_server.model.errors import PlacetError
 from placet_server.model.event import Event, IdleCheckpoint
@@ -42,11 +42,7 @@ async def resume(
     """
     action = await get_action(kernel.journal, caller, action_id, full=True)
     wish, patience = _wish(action, time_left_seconds, trace)
-    action = await _continue(kernel, wish, action, patience)
-    error = error_of(action)
-    if error is not None:
-        raise error
-    return action
+    return await answer(kernel.journal, await _continue(kernel, wish, action, patience), OnWait.FAIL)
 
 
 async def resume_stream(

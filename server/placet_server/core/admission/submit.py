@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeGuard, cast
 
 import orjson
 
@@ -10,18 +10,21 @@ from placet_server.core.admission.key import Known, meet_known
 from placet_server.core.admission.message import find_by_message, message_columns, take_for
 from placet_server.core.admission.pipeline import Call, Checked, pass_gates
 from placet_server.core.admission.reserve import BLANK, find_by_key, is_boot_alive, members_of, row_of
+from placet_server.core.decision.request import request_of
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_action_id
 from placet_server.core.publication.line import line_of
 from placet_server.core.publication.read import now_us
+from placet_server.core.publication.waits import with_waits
 from placet_server.model.action import Action, OnCallerGone, Submission
 from placet_server.model.contract import Backoff
 from placet_server.model.document import written as document_of
 from placet_server.model.errors import Draining
 from placet_server.model.lifecycle import ActionState
+from placet_server.model.wait import Wait, WaitKind
 from placet_server.store import action as actions
-from placet_server.store.batch_item import SubmissionRow, Written
+from placet_server.store.batch_item import SubmissionRow, WaitingRow, Written
 from placet_server.store.message import MessageClaimed
 
 SUBMISSION_TRIES_MAX = 8
@@ -40,7 +43,12 @@ async def submit(kernel: Kernel, call: Call, place: Submission) -> Submitted:
     Raises the refusal of a gate, Draining, or StoreUnavailable: whether it was stored is then told by a resend with
     the same key.
     """
-    checked = await pass_gates(kernel, call, anywhere=True)
+    return await store(kernel, await pass_gates(kernel, call, anywhere=True), place)
+
+
+async def store(kernel: Kernel, checked: Checked, place: Submission) -> Submitted:
+    """Of a call that the gates let pass. Raises Draining, StoreUnavailable, and what a known key means."""
+    call = checked.call
     predecessor: Action | None = None
     for _ in range(SUBMISSION_TRIES_MAX):
         row = new_row(kernel.journal, checked, place, predecessor)
@@ -49,7 +57,7 @@ async def submit(kernel: Kernel, call: Call, place: Submission) -> Submitted:
             return _answer(call, action, attached=False)
         made = await find_by_message(kernel.journal, checked)
         if made is not None:
-            return _answer(call, made, attached=True)
+            return _answer(call, await with_waits(kernel.journal, made), attached=True)
         if checked.key is None:
             raise Draining()
         known = await find_by_key(kernel.journal, checked.key.digest)
@@ -62,7 +70,7 @@ async def submit(kernel: Kernel, call: Call, place: Submission) -> Submitted:
         meaning = meet_known(known, call.invocation, digest, await now_us(kernel.journal))
         if meaning is Known.ATTEND:
             await take_for(kernel.journal, checked, known)
-            return _answer(call, known, attached=True)
+            return _answer(call, await with_waits(kernel.journal, known), attached=True)
         predecessor = known
     raise Draining()
 
@@ -73,37 +81,48 @@ def _answer(call: Call, action: Action, *, attached: bool) -> Submitted:
     return Submitted(action, attached)
 
 
-async def store_row(journal: Journal, checked: Checked, row: SubmissionRow) -> Action | None:
-    """The waiting action; None when the key is held, the message was taken, this boot may start nothing, or the row is
+async def store_row(journal: Journal, checked: Checked, row: SubmissionRow | WaitingRow) -> Action | None:
+    """The stored action; None when the key is held, the message was taken, this boot may start nothing, or the row is
     there already.
     """
     journal.boundary.reached("before_intent_persistence", checked.capability.name)
-    message = checked.call.message
-    if message is None:
-        written = await journal.writer.submit(row)
-    else:
-        try:
-            named = {**row, **message_columns(checked, message)}
-            written = await journal.writer.submit_message(cast(SubmissionRow, named))
-        except MessageClaimed:
-            return None
+    try:
+        written = await _write(journal, checked, row)
+    except MessageClaimed:
+        return None
     if written is None:
         return None
     journal.boundary.reached("intent_persisted", checked.capability.name)
     action = placed(journal, checked, row, written)
-    journal.announce(line_of(action), (written.ready_time_us - written.time_us) / 1_000_000)
+    if action.state is ActionState.QUEUED:
+        journal.announce(line_of(action), (written.ready_time_us - written.time_us) / 1_000_000)
     return action
 
 
-async def find_own(journal: Journal, row: SubmissionRow) -> Action | None:
+async def _write(journal: Journal, checked: Checked, row: SubmissionRow | WaitingRow) -> Written | None:
+    """Raises MessageClaimed."""
+    message = checked.call.message
+    if message is not None:
+        row = cast(SubmissionRow, {**row, **message_columns(checked, message)})
+    if is_waiting(row):
+        return await journal.writer.submit_waiting(row)
+    return await (journal.writer.submit(row) if message is None else journal.writer.submit_message(row))
+
+
+async def find_own(journal: Journal, row: SubmissionRow | WaitingRow) -> Action | None:
     """After a lost reply the statement runs twice, and the second run meets the first one's row."""
     async with journal.pool.connection() as connection:
         return await actions.get(connection, row["tenant"], row["action_id"], full=True)
 
 
+def is_waiting(row: SubmissionRow | WaitingRow) -> TypeGuard[WaitingRow]:
+    """People have to say yes to it first."""
+    return "approval_id" in row
+
+
 def new_row(
     journal: Journal, checked: Checked, place: Submission, predecessor: Action | None
-) -> SubmissionRow:
+) -> SubmissionRow | WaitingRow:
     contract = checked.capability.contract
     row: dict[str, Any] = row_of(journal, checked, new_action_id(), predecessor)
     row |= {
@@ -117,10 +136,12 @@ def new_row(
         "ready_time_us": place.ready_time_us,
         "delay_seconds": place.delay_seconds,
     }
+    if checked.terms is not None:
+        row |= request_of(row, checked.capability, checked.input, checked.terms, checked.verdict.digest)
     return cast(SubmissionRow, row)
 
 
-def placed(journal: Journal, checked: Checked, row: SubmissionRow, written: Written) -> Action:
+def placed(journal: Journal, checked: Checked, row: SubmissionRow | WaitingRow, written: Written) -> Action:
     """The row as the statement wrote it."""
     members = members_of(journal, checked, row, written)
     members |= {
@@ -134,6 +155,20 @@ def placed(journal: Journal, checked: Checked, row: SubmissionRow, written: Writ
         "queue_delay_seconds": row["queue_delay_seconds"],
         "backoff": checked.capability.contract.retry,
     }
+    if is_waiting(row):
+        wait = Wait(
+            kind=WaitKind(row["kind"]),
+            approval_id=row["approval_id"],
+            action_id=row["action_id"],
+            title=row["title"],
+            expire_time_us=written.time_us + row["ttl_seconds"] * 1_000_000,
+        )
+        members |= {
+            "state": ActionState.WAITING,
+            "cause": row["kind"],
+            "approval_id": row["approval_id"],
+            "waits": (wait,),
+        }
     return BLANK.with_members(members)
 
 

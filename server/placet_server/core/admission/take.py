@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from placet.app import Tool
+from placet_server.core.admission.begin import begin
 from placet_server.core.admission.credential import check_credential
 from placet_server.core.execution.child import Holding
 from placet_server.core.execution.engine import Engine
@@ -110,10 +111,10 @@ async def _acquire_again(engine: Engine, taken: Taken, run: Run) -> Action | Non
 async def _fit(engine: Engine, taken: Taken, run: Run) -> Action | None:
     """What it cannot be run with is found before its handler is entered, and ends it alone."""
     failed = _unfit(taken, run.work)
-    if failed is None:
-        return taken.action
-    await _end(engine, taken, failed)
-    return None
+    if failed is not None:
+        await _end(engine, taken, failed)
+        return None
+    return await begin(engine, taken.action)
 
 
 def _unfit(taken: Taken, work: Work) -> Failed | None:

@@ -1,1 +1,10 @@
-"""Dry runs, plans and approvals: whether the intent may start."""
+"""Whether it may happen: what policies say, and people.
+
+policy       what the policies of a tenant say about a call; policy_rules: how they are asked
+authority    whose roles and groups count for a decision, by token, file or service (authority_http)
+request      what people are shown of an action, and what their decision is bound to
+view         looking at it, and at whether one may decide it
+voter        who decides, with the authority that counts
+decide       a vote, and what follows from it
+consume      the action's start, which uses it up
+"""

@@ -99,8 +99,8 @@ async def _mark(journal: Journal, tenant: str, action_id: str, requester: str, r
 
 
 async def _close(journal: Journal, action: Action) -> bool:
-    """Ends one that waits for a server, as nobody is to run it."""
-    if action.state is not ActionState.QUEUED:
+    """Ends one that waits for a server or for people, as nobody is to run it."""
+    if action.state not in (ActionState.QUEUED, ActionState.WAITING):
         return False
     verdict = close_verdict(action, action.cancel_requested_time_us or 0)
     if verdict is None:

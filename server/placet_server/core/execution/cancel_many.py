@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from placet_server.core.execution.cancel import cancel_action, cancel_below, cancel_body, deliver_cancel
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.judgement import close_verdict
+from placet_server.core.publication.close import close_queued
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_lease_id
 from placet_server.core.publication.read import list_actions
@@ -25,6 +26,7 @@ from placet_server.store import action as actions
 from placet_server.store.action import Closing, Marked
 
 OPEN = tuple(state for state in ActionState if state not in TERMINAL)
+UNBEGUN = (ActionState.QUEUED, ActionState.WAITING)
 # So that no statement takes long, nor holds many rows.
 MARKS_MAX = 250
 
@@ -94,14 +96,17 @@ def _may_have_called(action: Action, marks: dict[str, Marked]) -> bool:
 
 async def _close(journal: Journal, caller: Caller, some: Sequence[Action], marks: dict[str, Marked]) -> int:
     """Of those that wait and have not moved since they were read, but for the mark."""
-    items = []
+    items, closed_alone = [], 0
     for action in some:
         mark = marks.get(action.action_id)
-        if mark is None or mark.state is not ActionState.QUEUED or mark.sequence != action.sequence + 1:
+        if mark is None or mark.state not in UNBEGUN or mark.sequence != action.sequence + 1:
             continue
         read = action.changed(sequence=mark.sequence, cancel_requested_time_us=mark.time_us)
         verdict = close_verdict(read, mark.time_us)
         if verdict is None:
+            continue
+        if read.approval_id is not None:
+            closed_alone += await close_queued(journal, read, verdict)
             continue
         check_transition(read.state, verdict.state)
         event_type, body = event_of(read, verdict)
@@ -118,9 +123,9 @@ async def _close(journal: Journal, caller: Caller, some: Sequence[Action], marks
             )
         )
     if not items:
-        return 0
+        return closed_alone
     async with journal.pool.connection() as connection:
         closed = await actions.close_many(
             connection, tenant=caller.tenant, items=items, now=journal.clock.now()
         )
-    return len(closed)
+    return len(closed) + closed_alone

@@ -9,7 +9,9 @@ relay     what other processes are told; notice: how it is written
 line      an action's place in line
 promote   delayed actions whose time has come
 settle    a verdict becomes the row's state and its event, under the lease
-close     the same for a ready row, which has no lease
+close     the same for a ready or waiting row, which has no lease; write_close: its one statement
+gated     moving on what waits for people: the action and its approval, locked
+waits     what an action waits for, read beside it
 outcome   what a row means to its caller
 lane      chunks and progress, in the handler's order
 cursor    where a watcher stands

@@ -1,38 +1,39 @@
-"""Ending a ready action that is not to run any more."""
+"""Ending an action that is not to run any more: one that is ready, or waits for people."""
 
 from __future__ import annotations
 
+from placet_server.core.publication.gated import end_gated, ended_fact, lock_gated, tell
 from placet_server.core.publication.journal import Journal
-from placet_server.core.publication.lease import new_lease_id
 from placet_server.core.publication.line import is_dead_letter
-from placet_server.core.publication.settle import Verdict, event_of
+from placet_server.core.publication.settle import Verdict
+from placet_server.core.publication.write_close import write_close
 from placet_server.model.action import Action
-from placet_server.model.lifecycle import check_transition
-from placet_server.store import action as actions
+from placet_server.model.decision import ApprovalState
+from placet_server.store import approval as approvals
 
 
 async def close_queued(journal: Journal, action: Action, verdict: Verdict) -> bool:
     """False when the action has moved since it was read."""
-    check_transition(action.state, verdict.state)
-    event_type, body = event_of(action, verdict)
-    is_dead = is_dead_letter(action, verdict.state)
-    async with journal.pool.connection() as connection:
-        done = await actions.close_queued(
-            connection,
-            action,
-            state=verdict.state,
-            lease_id=new_lease_id(),
-            reason=verdict.reason or "",
-            cause=verdict.cause,
-            message=verdict.message or None,
-            failure_code=verdict.failure_code or None,
-            failure_category=verdict.failure_category,
-            event_type=event_type.value,
-            event_body=body,
-            dead_letter=is_dead,
-            now=journal.clock.now(),
-        )
-    if done and is_dead:
+    done = None if action.approval_id is None else await _withdraw(journal, action, verdict)
+    if done is None:
+        async with journal.pool.connection() as connection:
+            done = await write_close(connection, action, verdict, journal.clock.now())
+    if done and is_dead_letter(action, verdict.state):
         journal.note_dead(action.queue, verdict.reason or "")
     journal.hub.publish(action.action_id)
     return done
+
+
+async def _withdraw(journal: Journal, action: Action, verdict: Verdict) -> bool | None:
+    """The same with its approval, which nobody need decide any more. None: that is not open."""
+    tenant, approval_id = action.requester.tenant, action.approval_id or ""
+    async with journal.pool.tx() as connection:
+        approval = await approvals.get(connection, tenant, approval_id)
+        gated = None if approval is None else await lock_gated(connection, journal, approval)
+        if gated is None or not gated.approval.is_open:
+            return None
+        if gated.action.sequence != action.sequence:
+            return False
+        gated = await tell(connection, gated, ended_fact(gated, ApprovalState.WITHDRAWN))
+        await end_gated(connection, gated, ApprovalState.WITHDRAWN, verdict)
+    return True

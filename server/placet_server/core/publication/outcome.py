@@ -6,6 +6,12 @@ from typing import assert_never
 
 from placet_server.model.action import Action
 from placet_server.model.connector_errors import ConnectorUnavailable
+from placet_server.model.decision_errors import (
+    ApprovalDenied,
+    ApprovalExpired,
+    ApprovalRequired,
+    ApprovalRevoked,
+)
 from placet_server.model.ending_errors import (
     CancelledByCaller,
     DeadlineExceeded,
@@ -19,16 +25,22 @@ from placet_server.model.ending_errors import (
 from placet_server.model.errors import Code, PlacetError, WaitExpired
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, FailureCategory, Outcome, OutcomeKind, RetryAdvice
+from placet_server.model.policy_errors import PolicyRefused
 
 _KINDS = {
     ActionState.QUEUED: OutcomeKind.PENDING,
     ActionState.RUNNING: OutcomeKind.PENDING,
+    ActionState.WAITING: OutcomeKind.WAITING,
     ActionState.AMBIGUOUS: OutcomeKind.AMBIGUOUS,
     ActionState.SUCCEEDED: OutcomeKind.SUCCEEDED,
     ActionState.FAILED: OutcomeKind.FAILED,
     ActionState.CANCELLED: OutcomeKind.CANCELLED,
     ActionState.EXHAUSTED: OutcomeKind.EXHAUSTED,
+    ActionState.DENIED: OutcomeKind.DENIED,
+    ActionState.REFUSED: OutcomeKind.REFUSED,
 }
+# What is said of a state that is no end.
+_STANDING = {OutcomeKind.PENDING: "WAIT_EXPIRED", OutcomeKind.WAITING: "APPROVAL_REQUIRED"}
 
 
 def outcome_of(action: Action) -> Outcome:
@@ -36,7 +48,7 @@ def outcome_of(action: Action) -> Outcome:
     kind = _KINDS[action.state]
     return Outcome(
         kind=kind,
-        reason="WAIT_EXPIRED" if kind is OutcomeKind.PENDING else action.reason,
+        reason=_STANDING.get(kind, action.reason),
         action_id=action.action_id,
         attempt=action.attempt,
         retry_advice=_advice(action, kind),
@@ -44,6 +56,7 @@ def outcome_of(action: Action) -> Outcome:
         failure_code=action.failure_code,
         message=action.message,
         effect=_effect(action),
+        waits=action.waits,
     )
 
 
@@ -73,16 +86,14 @@ def _advice(action: Action, kind: OutcomeKind) -> RetryAdvice:
             return RetryAdvice.NEVER
         case OutcomeKind.PENDING:
             return RetryAdvice.SAME_KEY if action.idempotency_key else RetryAdvice.AFTER_WAIT
-        case OutcomeKind.AMBIGUOUS:
+        case OutcomeKind.AMBIGUOUS | OutcomeKind.WAITING:
             return RetryAdvice.AFTER_WAIT
         case OutcomeKind.FAILED if action.effect is EffectState.DONE:
             return RetryAdvice.NEVER
         case OutcomeKind.FAILED if action.key_released:
             return RetryAdvice.SAME_KEY
-        case OutcomeKind.FAILED | OutcomeKind.CANCELLED | OutcomeKind.EXHAUSTED:
-            return RetryAdvice.NEW_KEY
         case _:
-            raise AssertionError(kind)
+            return RetryAdvice.NEW_KEY
 
 
 def _error(action: Action) -> PlacetError | None:
@@ -91,6 +102,14 @@ def _error(action: Action) -> PlacetError | None:
             return None
         case ActionState.QUEUED | ActionState.RUNNING:
             return WaitExpired(state=action.state.value)
+        case ActionState.WAITING:
+            return ApprovalRequired(approval_id=action.approval_id or "")
+        case ActionState.DENIED:
+            return _denied(action)
+        case ActionState.REFUSED:
+            return PolicyRefused(
+                capability=action.capability, policies=action.cause or "", problem="forbidden", refusal_id=""
+            )
         case ActionState.AMBIGUOUS:
             return EffectAmbiguous(cause=action.cause or "UNKNOWN")
         case ActionState.EXHAUSTED:
@@ -101,6 +120,17 @@ def _error(action: Action) -> PlacetError | None:
             return _failed(action)
         case _:
             assert_never(action.state)
+
+
+def _denied(action: Action) -> PlacetError:
+    approval_id = action.approval_id or ""
+    match action.reason:
+        case "APPROVAL_REVOKED":
+            return ApprovalRevoked(approval_id=approval_id)
+        case "APPROVAL_EXPIRED":
+            return ApprovalExpired(approval_id=approval_id)
+        case _:
+            return ApprovalDenied(approval_id=approval_id)
 
 
 def _exhausted(action: Action) -> PlacetError:

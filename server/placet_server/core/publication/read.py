@@ -9,6 +9,7 @@ import asyncio
 from dataclasses import replace
 
 from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.waits import all_with_waits, with_waits
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.errors import FieldViolation, MalformedRequest, NotFound
@@ -23,7 +24,7 @@ async def get_action(journal: Journal, caller: Caller, action_id: str, *, full: 
         action = await actions.get(connection, caller.tenant, action_id, full=full)
     if action is None:
         raise NotFound(kind="action", name=action_id)
-    return action
+    return await with_waits(journal, action)
 
 
 async def get_action_by_digests(journal: Journal, caller: Caller, digests: list[bytes], name: str) -> Action:
@@ -33,7 +34,8 @@ async def get_action_by_digests(journal: Journal, caller: Caller, digests: list[
     mine = [action for action in found if action.requester.tenant == caller.tenant]
     if not mine:
         raise NotFound(kind="key", name=name)
-    return next((action for action in mine if action.requester.subject == caller.subject), mine[0])
+    held = next((action for action in mine if action.requester.subject == caller.subject), mine[0])
+    return await with_waits(journal, held)
 
 
 async def list_actions(journal: Journal, caller: Caller, query: ActionQuery) -> ActionPage:
@@ -54,7 +56,8 @@ async def list_actions(journal: Journal, caller: Caller, query: ActionQuery) -> 
             floor=floor,
             ceiling=ceiling,
         )
-    return ActionPage(actions=scan.actions, next_after_action_id=scan.last_scanned or "")
+    found = await all_with_waits(journal, caller.tenant, scan.actions)
+    return ActionPage(actions=tuple(found), next_after_action_id=scan.last_scanned or "")
 
 
 async def wait_action(journal: Journal, caller: Caller, action_id: str, timeout_seconds: float) -> Action:

@@ -194,6 +194,8 @@ def body_of(type_: str, create_time_us: int, text: str) -> dict[str, Any]:
     body: dict[str, Any] = orjson.loads(text)
     if type_ == EventType.REQUEUED.value:
         body["ready_time_us"] = create_time_us + round(body["ready_delay_seconds"] * 1_000_000)
+    elif type_ == EventType.WAITING.value:
+        body["expire_time_us"] = create_time_us + body["ttl_seconds"] * 1_000_000
     return body
 
 

@@ -118,6 +118,8 @@ def _fill(message: action_pb2.Action, action: Action) -> None:
         message.parent_id = action.parent_id
         message.root_id = action.root_id or ""
         message.step_path = action.step_path
+    if action.approval_id is not None:
+        message.approval_id = action.approval_id
     if action.provider_operation:
         message.provider_operation = action.provider_operation
     _set_times(message, action)

@@ -6,11 +6,12 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from placet.v1 import action_pb2, error_reason_pb2, outcome_pb2
-from placet_server.model.action import OnCallerGone, OnDuplicate
+from placet_server.model.action import OnCallerGone, OnDuplicate, OnWait
 from placet_server.model.caller import CallerKind
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, OutcomeKind, RetryAdvice
+from placet_server.model.wait import WaitKind
 
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -35,6 +36,8 @@ DURABILITY: dict[DurabilityClass, Any] = {member: member.value for member in Dur
 DURABILITY_MEMBER = {member.value: member for member in DurabilityClass}
 CALLER_KIND = numbers(action_pb2.CallerKind, "CALLER_KIND_", CallerKind)
 ON_CALLER_GONE = members(action_pb2.OnCallerGone, "ON_CALLER_GONE_", OnCallerGone)
+ON_WAIT = members(action_pb2.OnWait, "ON_WAIT_", OnWait)
+WAIT_KIND = numbers(outcome_pb2.WaitKind, "WAIT_KIND_", WaitKind)
 ON_DUPLICATE = members(action_pb2.OnDuplicate, "ON_DUPLICATE_", OnDuplicate)
 ERROR_REASON = {
     name.removeprefix("ERROR_REASON_"): number

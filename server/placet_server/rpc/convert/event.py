@@ -6,13 +6,16 @@ import base64
 from collections.abc import Callable
 
 from placet.v1 import event_pb2, outcome_pb2, runtime_service_pb2
+from placet_server.model.decision import ApprovalState, VoteVerdict
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.errors import FieldViolation, MalformedRequest
 from placet_server.model.event import Event, EventType, IdleCheckpoint
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind, RetryAdvice
 from placet_server.model.query import FeedFilter
+from placet_server.model.wait import Wait, WaitKind
+from placet_server.rpc.convert.decision import APPROVAL_STATE, VOTE_VERDICT
 from placet_server.rpc.convert.enumeration import DURABILITY, EFFECT_STATE
-from placet_server.rpc.convert.outcome import outcome_message
+from placet_server.rpc.convert.outcome import outcome_message, wait_message
 from placet_server.rpc.convert.time import set_timestamp
 
 TYPE_PREFIX = "placet.action."
@@ -103,6 +106,34 @@ def _given_up(message: event_pb2.ActionEvent, event: Event) -> None:
     message.reconcile_given_up.finding = event.body["finding"]
 
 
+def _waiting(message: event_pb2.ActionEvent, event: Event) -> None:
+    waiting, body = message.waiting, event.body
+    wait = Wait(
+        kind=WaitKind(body["kind"]),
+        approval_id=body["approval_id"],
+        action_id=event.action_id,
+        title=body["title"],
+        expire_time_us=body["expire_time_us"],
+    )
+    waiting.wait.CopyFrom(wait_message(wait))
+    waiting.predecessor_id = body.get("predecessor_id") or ""
+
+
+def _approval_decided(message: event_pb2.ActionEvent, event: Event) -> None:
+    decided, body = message.approval_decided, event.body
+    decided.approval_id = body["approval_id"]
+    decided.decision_id = body["decision_id"]
+    decided.voter = body["voter"]
+    decided.verdict = VOTE_VERDICT[VoteVerdict(body["verdict"])]
+    decided.reason = body["reason"]
+    decided.completes = body["completes"]
+
+
+def _approval_ended(message: event_pb2.ActionEvent, event: Event) -> None:
+    message.approval_ended.approval_id = event.body["approval_id"]
+    message.approval_ended.state = APPROVAL_STATE[ApprovalState(event.body["state"])]
+
+
 def _redriven(message: event_pb2.ActionEvent, event: Event) -> None:
     redriven, body = message.redriven, event.body
     redriven.generation = body["generation"]
@@ -142,6 +173,9 @@ _FILL: dict[EventType, Callable[[event_pb2.ActionEvent, Event], None]] = {
     EventType.SETTLED: _settled,
     EventType.REDRIVEN: _redriven,
     EventType.RECONCILE_GIVEN_UP: _given_up,
+    EventType.WAITING: _waiting,
+    EventType.APPROVAL_DECIDED: _approval_decided,
+    EventType.APPROVAL_ENDED: _approval_ended,
     EventType.CHUNK: _chunk,
     EventType.PROGRESS: _progress,
 }

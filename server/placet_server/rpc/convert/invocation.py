@@ -9,9 +9,15 @@ from placet_server.model.action import (
     Invocation,
     OnCallerGone,
     OnDuplicate,
+    OnWait,
     Submission,
 )
-from placet_server.rpc.convert.enumeration import DURABILITY_MEMBER, ON_CALLER_GONE, ON_DUPLICATE
+from placet_server.rpc.convert.enumeration import (
+    DURABILITY_MEMBER,
+    ON_CALLER_GONE,
+    ON_DUPLICATE,
+    ON_WAIT,
+)
 from placet_server.rpc.convert.time import microseconds, seconds
 
 
@@ -25,6 +31,7 @@ def invocation_of(message: action_pb2.Invocation) -> Invocation:
         idempotency_key=options.idempotency_key,
         timeout_seconds=seconds(options.timeout) if options.HasField("timeout") else None,
         on_caller_gone=ON_CALLER_GONE.get(options.on_caller_gone, OnCallerGone.CANCEL),
+        on_wait=ON_WAIT.get(options.on_wait, OnWait.FAIL),
         on_duplicate=ON_DUPLICATE.get(options.on_duplicate, OnDuplicate.ATTACH),
         require_durability=DURABILITY_MEMBER.get(options.require_durability),
         labels=dict(options.labels) if options.labels else {},

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from placet.v1 import outcome_pb2
 from placet_server.model.outcome import Outcome
-from placet_server.rpc.convert.enumeration import EFFECT_STATE, ERROR_REASON, OUTCOME_KIND, RETRY_ADVICE
-from placet_server.rpc.convert.time import duration
+from placet_server.model.wait import WAITS_MAX, Wait
+from placet_server.rpc.convert.enumeration import (
+    EFFECT_STATE,
+    ERROR_REASON,
+    OUTCOME_KIND,
+    RETRY_ADVICE,
+    WAIT_KIND,
+)
+from placet_server.rpc.convert.time import duration, set_timestamp
 from placet_server.rpc.text import valid
 
 
@@ -31,3 +38,17 @@ def fill_outcome(message: outcome_pb2.Outcome, outcome: Outcome) -> None:
         message.message = valid(outcome.message)
     if outcome.retry_delay_seconds is not None:
         message.retry_delay.CopyFrom(duration(outcome.retry_delay_seconds))
+    if outcome.waits:
+        message.waits.extend(map(wait_message, outcome.waits[:WAITS_MAX]))
+
+
+def wait_message(wait: Wait) -> outcome_pb2.Wait:
+    message = outcome_pb2.Wait(
+        kind=WAIT_KIND[wait.kind],
+        approval_id=wait.approval_id,
+        action_id=wait.action_id,
+        step_path=wait.step_path,
+        title=wait.title,
+    )
+    set_timestamp(message.expire_time, wait.expire_time_us)
+    return message

@@ -75,9 +75,9 @@ advanced as (
         output = r.output,
         provider_operation = coalesce(r.provider_operation, a.provider_operation),
         provider_cursor = coalesce(r.provider_cursor, a.provider_cursor),
-        lease_id = case when r.state <> 'QUEUED' then a.lease_id end,
-        ready_time = case when r.state = 'QUEUED' then c.at + make_interval(secs => coalesce(r.ready_delay_seconds, 0)) else a.ready_time end,
-        settle_time = case when r.state in ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXHAUSTED') then c.at end,
+        lease_id = case when r.state not in ('QUEUED', 'WAITING') then a.lease_id end,
+        ready_time = case when r.state in ('QUEUED', 'WAITING') then c.at + make_interval(secs => coalesce(r.ready_delay_seconds, 0)) else a.ready_time end,
+        settle_time = case when r.state in ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXHAUSTED', 'DENIED', 'REFUSED') then c.at end,
         sequence = a.sequence + 1,
         receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, r.event_type, c.at, r.event_body)
     from json_to_recordset(:advances::json) as r(
@@ -96,7 +96,7 @@ advanced as (
       and (r.sequence is null or a.sequence = r.sequence)
       and ((a.state || '') = 'RUNNING' or ((a.state || '') = 'AMBIGUOUS' and (
           r.state in ('SUCCEEDED', 'FAILED', 'CANCELLED') or (r.sequence is not null and r.state in ('QUEUED', 'EXHAUSTED')))))
-      and not (r.state = 'QUEUED' and a.cancel_requested_time is not null)
+      and not (r.state in ('QUEUED', 'WAITING') and a.cancel_requested_time is not null)
     returning a.tenant, a.action_id, a.sequence, r.event_type as type, c.at as create_time, r.event_body as body, a.receipt_digest
 )
 
@@ -238,6 +238,76 @@ made as (select tenant, action_id from placed),
 {claimed}
 {told}
 
+-- name: submit_waiting
+-- Admit actions that people have to say yes to first, each with its events and its approval. They may take keys over.
+with {freed},
+alive as (select from instances where boot_id = :boot_id and state = 'ALIVE' and (select count(*) from freed) >= 0),
+asked as materialized (
+    select r.*, c.at, t.ready_time, submitted_body(admitted_body(
+        r.capability, r.version, decode(r.contract_digest, 'hex'), r.subject, decode(r.input_digest, 'hex'), r.durability), r.queue, t.ready_time) as body
+    from json_to_recordset(:admissions::json) as r(
+        tenant text, action_id uuid, capability text, version text, contract_digest text, effect_class text, subject text, caller text,
+        idempotency_key text, key_digest text, key_ttl_seconds double precision, input text, input_digest text, labels text,
+        on_caller_gone text, durability text, predecessor_id uuid, effect_marked boolean, effect_key_ttl_seconds double precision,
+        attempts_max integer, queue text, priority smallint, attempt_timeout_seconds double precision, queue_delay_seconds double precision,
+        retry text, ready_time_us bigint, delay_seconds double precision,
+        approval_id uuid, kind text, digest text, terms text, title text, summary text, subjects text[], roles text[], groups text[],
+        ttl_seconds double precision, escalate_seconds double precision, waiting_body text, verdict_digest text, message_id text
+    )
+    cross join (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
+    cross join lateral (
+        select greatest(c.at, coalesce(
+            'epoch'::timestamptz + r.ready_time_us * interval '1 microsecond', c.at + make_interval(secs => coalesce(r.delay_seconds, 0)))) as ready_time
+    ) as t
+    where exists (select from alive)
+),
+placed as (
+    insert into actions (
+        tenant, action_id, capability, version, contract_digest, effect_class, subject, caller,
+        idempotency_key, key_digest, key_ttl, input, input_digest, labels,
+        on_caller_gone, durability, predecessor_id, create_time, effect_marked,
+        attempts_max, state, cause, attempt, ready_time, effect, effect_begun, sequence, receipt_digest,
+        queue, priority, attempt_timeout, effect_key_ttl, queue_delay, retry, approval_id, verdict_digest
+    )
+    select
+        r.tenant, r.action_id, r.capability, r.version, decode(r.contract_digest, 'hex'), r.effect_class, r.subject, r.caller,
+        r.idempotency_key, decode(r.key_digest, 'hex'), make_interval(secs => r.key_ttl_seconds), r.input, decode(r.input_digest, 'hex'), r.labels,
+        r.on_caller_gone, r.durability, r.predecessor_id, r.at, r.effect_marked,
+        r.attempts_max, 'WAITING', r.kind, 0, r.ready_time, case when r.effect_class <> 'READ' then 'NOT_DONE' end, false, 2,
+        receipt(receipt('', r.action_id, 1, 'admitted', r.at, r.body), r.action_id, 2, 'waiting', r.at, r.waiting_body),
+        r.queue, r.priority, make_interval(secs => r.attempt_timeout_seconds), make_interval(secs => r.effect_key_ttl_seconds),
+        make_interval(secs => r.queue_delay_seconds), r.retry, r.approval_id, decode(r.verdict_digest, 'hex')
+    from asked as r
+    on conflict do nothing
+    returning tenant, action_id, sequence, create_time, receipt_digest, ready_time
+),
+placed_event as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select p.tenant, p.action_id, 1, 'admitted', r.at, r.body, receipt('', p.action_id, 1, 'admitted', r.at, r.body)
+    from placed as p join asked as r on r.tenant = p.tenant and r.action_id = p.action_id
+    union all
+    select p.tenant, p.action_id, 2, 'waiting', r.at, r.waiting_body, p.receipt_digest
+    from placed as p join asked as r on r.tenant = p.tenant and r.action_id = p.action_id
+),
+requested as (
+    insert into approvals (
+        tenant, approval_id, action_id, kind, state, digest, terms, capability, subject, title, summary, subjects, roles, groups,
+        create_time, expire_time, escalate_time, next_time
+    )
+    select
+        r.tenant, r.approval_id, r.action_id, r.kind, 'PENDING', decode(r.digest, 'hex'), r.terms, r.capability, r.subject, r.title, r.summary,
+        r.subjects, r.roles, r.groups, r.at, r.at + make_interval(secs => r.ttl_seconds), r.at + make_interval(secs => r.escalate_seconds),
+        r.at + make_interval(secs => least(r.ttl_seconds, r.escalate_seconds))
+    from placed as p join asked as r on r.tenant = p.tenant and r.action_id = p.action_id
+),
+made as (
+    select p.tenant, p.action_id
+    from placed as p join asked as r on r.tenant = p.tenant and r.action_id = p.action_id
+    where r.message_id is not null
+),
+{claimed}
+{told}
+
 -- name: advance_queued
 -- Move leased actions back into line, to an end that is a dead letter, or into doubt and out of it, each with its event: what `advance` does for all
 -- other moves. Which line, and until when, is told by who settles, who knows the row: nothing of it changes under a lease. Of what is in doubt
@@ -307,6 +377,10 @@ select * from action_records where tenant = :tenant and action_id = :action_id
 -- name: get_summary
 -- One action without its payloads.
 select * from action_summaries where tenant = :tenant and action_id = :action_id
+
+-- name: list_by_ids
+-- Some of a tenant's actions, without their payloads.
+select * from action_summaries where tenant = :tenant and action_id = any (:action_ids::uuid[])
 
 -- name: get_by_keys
 -- The actions that hold these keys, with their payloads; the digest of a key has the tenant in it.
@@ -434,7 +508,8 @@ select (extract(epoch from at) * 1000000)::bigint as time_us, attempt, attempts_
 from claimed
 
 -- name: request_cancel
--- Mark an open action as to be cancelled, once, with its event. A place in line expires with it, so that the sweep closes what nobody else does.
+-- Mark an open action as to be cancelled, once, with its event. A place in line expires with it, and its approval is looked at again, so that what nobody
+-- else closes is closed by a loop.
 with clock as materialized (
     select coalesce(:now::timestamptz, statement_timestamp()) as at
 ),
@@ -454,8 +529,14 @@ marked as (
       and a.tenant = :tenant
       and a.action_id = :action_id
       and a.cancel_requested_time is null
-      and (a.state || '') in ('QUEUED', 'RUNNING', 'AMBIGUOUS')
-    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at
+      and (a.state || '') in ('QUEUED', 'RUNNING', 'WAITING', 'AMBIGUOUS')
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, a.approval_id
+),
+hurried as (
+    update approvals as p
+    set next_time = m.at
+    from marked as m
+    where num_nonnulls(m.tenant, m.approval_id) = 2 and p.tenant = m.tenant and p.approval_id = m.approval_id and p.next_time is not null
 )
 insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
 select tenant, action_id, sequence, 'cancel_requested', at, :event_body, receipt_digest from marked
@@ -496,7 +577,7 @@ target as materialized (
     where (select count(*) from ready_place) + (select count(*) from later_place) >= 0
       and num_nonnulls(r.tenant, r.action_id) = 2
       and a.cancel_requested_time is null
-      and (a.state || '') in ('QUEUED', 'RUNNING', 'AMBIGUOUS')
+      and (a.state || '') in ('QUEUED', 'RUNNING', 'WAITING', 'AMBIGUOUS')
     order by a.action_id
     for update of a skip locked
 ),
@@ -519,7 +600,13 @@ marked as (
         receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'cancel_requested', c.at, :event_body)
     from target as t cross join clock as c
     where num_nonnulls(t.tenant, t.action_id) = 2 and a.tenant = t.tenant and a.action_id = t.action_id
-    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, a.state, c.at
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, a.state, c.at, a.approval_id
+),
+hurried as (
+    update approvals as p
+    set next_time = m.at
+    from marked as m
+    where num_nonnulls(m.tenant, m.approval_id) = 2 and p.tenant = m.tenant and p.approval_id = m.approval_id and p.next_time is not null
 ),
 marked_event as (
     insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
@@ -584,7 +671,8 @@ closed_event as (
 select action_id from closed
 
 -- name: close_queued
--- End a ready action that nobody may run any more, with its event: a cancel was asked for, repeating is not safe any longer, or nobody began it.
+-- End an action that is ready, or waits for people, and that nobody may run any more, with its event: a cancel was asked for, repeating is not safe any
+-- longer, nobody began it, or people said no.
 with clock as materialized (
     select coalesce(:now::timestamptz, statement_timestamp()) as at
 ),
@@ -605,7 +693,7 @@ closed as (
     where (select count(*) from line) + (select count(*) from later) >= 0
       and a.tenant = :tenant
       and a.action_id = :action_id
-      and (a.state || '') = 'QUEUED'
+      and (a.state || '') in ('QUEUED', 'WAITING')
       and a.sequence = :sequence
     returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, a.queue, a.capability, a.version, a.reason, a.state
 ),

@@ -23,12 +23,12 @@ select
             from below as b
             join actions as c on c.tenant = b.tenant and c.action_id = b.action_id
             join lineage as l on l.tenant = c.tenant and l.parent_id = c.action_id
-            where (c.state || '') in ('FAILED', 'CANCELLED', 'EXHAUSTED') and c.effect is distinct from 'DONE'
+            where (c.state || '') in ('FAILED', 'CANCELLED', 'EXHAUSTED', 'DENIED', 'REFUSED') and c.effect is distinct from 'DONE'
         )
         select
         from below as b join actions as c on c.tenant = b.tenant and c.action_id = b.action_id
         where num_nonnulls(b.tenant, b.action_id) = 2
-          and ((c.state || '') = 'AMBIGUOUS' or (b.is_deep and (c.state || '') in ('QUEUED', 'RUNNING') and c.effect is not null))
+          and ((c.state || '') = 'AMBIGUOUS' or (b.is_deep and (c.state || '') in ('QUEUED', 'RUNNING', 'WAITING') and c.effect is not null))
     ) as child_is_ambiguous,
     (
         select e.body

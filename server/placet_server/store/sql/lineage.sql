@@ -102,7 +102,7 @@ with recursive below as (
 select a.action_id
 from below as b join actions as a on a.tenant = b.tenant and a.action_id = b.action_id
 where num_nonnulls(b.tenant, b.action_id) = 2
-  and (a.state || '') in ('QUEUED', 'RUNNING', 'AMBIGUOUS')
+  and (a.state || '') in ('QUEUED', 'RUNNING', 'WAITING', 'AMBIGUOUS')
   and a.cancel_requested_time is null
 order by b.depth, a.action_id
 limit :count_max

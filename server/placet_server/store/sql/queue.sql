@@ -94,7 +94,7 @@ select
     extract(epoch from x.attempt_timeout)::double precision as attempt_timeout_seconds,
     extract(epoch from x.queue_delay)::double precision as queue_delay_seconds, x.retry,
     (extract(epoch from x.budget_time) * 1000000)::bigint as budget_time_us, coalesce(x.generation, 1) as generation,
-    x.parent_id, x.root_id, coalesce(x.step_path, '') as step_path, encode(x.verdict_digest, 'hex') as verdict_digest,
+    x.parent_id, x.root_id, coalesce(x.step_path, '') as step_path, encode(x.verdict_digest, 'hex') as verdict_digest, x.approval_id,
     case when octet_length(x.input) <= :input_bytes_max::integer then x.input end as input
 from picked as p
 left join claimed as x on x.tenant = p.tenant and x.action_id = p.action_id

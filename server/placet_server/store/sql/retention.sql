@@ -7,7 +7,7 @@
 -- Ended, and every time that it is to be kept is over. A dead letter is kept longer. A child is kept as long as its parent, which may be run again and
 -- then asks for the same steps.
 a.settle_time is not null
-and (a.state || '') in ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXHAUSTED')
+and (a.state || '') in ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXHAUSTED', 'DENIED', 'REFUSED')
 and (a.key_digest is null or a.settle_time + a.key_ttl <= :now::timestamptz)
 and (a.parent_id is null or not exists (select from actions as p where p.tenant = a.tenant and p.action_id = a.parent_id))
 and a.settle_time <= case

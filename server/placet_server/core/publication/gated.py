@@ -1,0 +1,101 @@
+"""Moving on an action that waits for people, or has been allowed by them and has not begun.
+
+All within one tx that has locked the action, then its approval, and reads them again after that: what was known before
+is a hint. So votes, cancels, expiries and starts of one action come one after the other, whoever makes them where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import orjson
+
+from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.line import closing_time_us, line_of
+from placet_server.core.publication.settle import Verdict
+from placet_server.core.publication.write_close import write_close
+from placet_server.model.action import Action
+from placet_server.model.decision import Approval, ApprovalState
+from placet_server.model.event import EventType
+from placet_server.model.lifecycle import ActionState, check_transition
+from placet_server.store import action as actions
+from placet_server.store import approval as approvals
+from placet_server.store.approval import Fact
+from placet_server.store.session import Connection
+
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gated:
+    """An action and its approval, locked, at this time."""
+
+    action: Action
+    approval: Approval
+    now: datetime
+
+    @property
+    def now_us(self) -> int:
+        return (self.now - _EVER) // timedelta(microseconds=1)
+
+
+async def lock_gated(connection: Connection, journal: Journal, approval: Approval) -> Gated | None:
+    """None: they are gone."""
+    if not await approvals.lock_action(connection, approval.tenant, approval.action_id):
+        return None
+    locked = await approvals.lock(connection, approval.tenant, approval.approval_id)
+    action = await actions.get(connection, approval.tenant, approval.action_id, full=False)
+    if locked is None or action is None:
+        return None
+    now = await approvals.time_of(connection, journal.clock.now())
+    return Gated(action=action, approval=locked, now=now)
+
+
+async def tell(connection: Connection, gated: Gated, fact: Fact) -> Gated:
+    """Something in its life that moves nothing."""
+    assert await approvals.note(connection, gated.action, fact, gated.now), "it is locked"
+    return replace(gated, action=gated.action.changed(sequence=gated.action.sequence + 1))
+
+
+async def make_ready(connection: Connection, gated: Gated, fact: Fact) -> Action:
+    """The approval is granted, and the action ready, with its place in line: who has committed that announces it."""
+    action = gated.action
+    check_transition(action.state, ActionState.QUEUED)
+    ready = action.changed(
+        state=ActionState.QUEUED,
+        cause=None,
+        ready_time_us=max(gated.now_us, action.ready_time_us or 0),
+        sequence=action.sequence + 1,
+    )
+    done = await approvals.grant(connection, gated.approval, gated.now) and await approvals.queue_action(
+        connection, action, fact, expire_time_us=closing_time_us(ready), now=gated.now
+    )
+    assert done, "it is locked"
+    return ready
+
+
+async def end_gated(connection: Connection, gated: Gated, state: ApprovalState, verdict: Verdict) -> None:
+    """The approval ends so, and the action by the verdict."""
+    done = await approvals.end(connection, gated.approval, state, gated.now) and await write_close(
+        connection, gated.action, verdict, gated.now
+    )
+    assert done, "it is locked"
+
+
+def ended_fact(gated: Gated, state: ApprovalState) -> Fact:
+    """That it is over without a vote that ended it."""
+    return fact_of(
+        EventType.APPROVAL_ENDED, {"approval_id": gated.approval.approval_id, "state": state.value}
+    )
+
+
+def fact_of(type_: EventType, body: Mapping[str, object]) -> Fact:
+    return Fact(type_.value, orjson.dumps(body, option=orjson.OPT_SORT_KEYS).decode())
+
+
+def announce_ready(journal: Journal, action: Action, now_us: int) -> None:
+    """After the commit."""
+    journal.hub.publish(action.action_id)
+    journal.announce(line_of(action), ((action.ready_time_us or 0) - now_us) / 1_000_000)

@@ -1,0 +1,78 @@
+"""ApprovalService."""
+
+from __future__ import annotations
+
+from placet.v1 import approval_service_pb2 as pb
+from placet_server.core.decision.decide import decide
+from placet_server.core.decision.view import Onlooker, list_approvals, view_of
+from placet_server.core.decision.voter import voter_of
+from placet_server.core.kernel import Kernel
+from placet_server.model.action import Action
+from placet_server.model.caller import Caller
+from placet_server.model.capability import Capability
+from placet_server.model.errors import CapabilityNotFound
+from placet_server.rpc.call import Rpc
+from placet_server.rpc.convert.decision import approval_message, decide_of, query_of
+from placet_server.rpc.page import expiry_position, expiry_token, fitting
+from placet_server.rpc.permission import DECIDE_SCOPE, SENSITIVE_SCOPE, may
+
+
+class ApprovalServicer:
+    """Answers every RPC of the service; the layers have done everything else."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    async def get_approval(self, rpc: Rpc[pb.GetApprovalRequest]) -> pb.GetApprovalResponse:
+        view = await view_of(
+            self._kernel.journal,
+            await self._onlooker(rpc.caller),
+            rpc.request.approval_id,
+            self._capability_of,
+        )
+        rpc.action_id = view.action.action_id
+        return pb.GetApprovalResponse(approval=approval_message(view))
+
+    async def list_approvals(self, rpc: Rpc[pb.ListApprovalsRequest]) -> pb.ListApprovalsResponse:
+        request, tenant = rpc.request, rpc.caller.tenant
+        page = await list_approvals(
+            self._kernel.journal,
+            await self._onlooker(rpc.caller),
+            query_of(request, expiry_position(request, tenant)),
+            self._capability_of,
+        )
+        messages = fitting(map(approval_message, page.views))
+        after = page.next_after
+        if len(messages) < len(page.views):
+            last = page.views[len(messages) - 1].approval
+            after = last.expire_time_us, last.approval_id
+        return pb.ListApprovalsResponse(
+            approvals=messages, next_page_token=expiry_token(request, tenant, after)
+        )
+
+    async def decide_approval(self, rpc: Rpc[pb.DecideApprovalRequest]) -> pb.DecideApprovalResponse:
+        view = await decide(
+            self._kernel.journal,
+            await self._onlooker(rpc.caller),
+            decide_of(rpc.request),
+            self._capability_of,
+        )
+        rpc.action_id = view.action.action_id
+        return pb.DecideApprovalResponse(approval=approval_message(view))
+
+    async def _onlooker(self, caller: Caller) -> Onlooker:
+        return Onlooker(
+            tenant=caller.tenant,
+            voter=await voter_of(caller, self._kernel.authority),
+            sees_sensitive=may(caller, SENSITIVE_SCOPE),
+            may_decide=may(caller, DECIDE_SCOPE),
+        )
+
+    async def _capability_of(self, action: Action) -> Capability | None:
+        try:
+            found = await self._kernel.catalog.find(
+                action.requester.tenant, action.capability, action.version
+            )
+        except CapabilityNotFound:
+            return None
+        return found.capability

@@ -1,0 +1,203 @@
+-- What waits for people, and their votes, as 0017_approvals.sql describes them. What admits an action with its approval is in action.sql: submit_waiting.
+--
+-- Lock order: the instance, places in line (ready, then delayed), the action, its approval.
+
+-- part: record
+-- An approval, as it is read.
+tenant, approval_id, action_id, kind, state, encode(digest, 'hex') as digest, terms, capability, title, summary, predecessor_id, difference,
+(extract(epoch from create_time) * 1000000)::bigint as create_time_us, (extract(epoch from expire_time) * 1000000)::bigint as expire_time_us,
+(extract(epoch from escalate_time) * 1000000)::bigint as escalate_time_us, escalated,
+(extract(epoch from consume_time) * 1000000)::bigint as consume_time_us, (extract(epoch from end_time) * 1000000)::bigint as end_time_us, revision
+
+-- name: get
+-- One approval.
+select {record} from approvals where tenant = :tenant and approval_id = :approval_id
+
+-- name: list_by_ids
+-- Some of a tenant's approvals.
+select {record} from approvals where tenant = :tenant and approval_id = any (:approval_ids::uuid[])
+
+-- name: list_decisions
+-- The votes on some of a tenant's approvals, oldest first.
+select
+    approval_id, decision_id, voter, verdict, reason, ticket, attachments, suggested_input, roles, groups,
+    (extract(epoch from create_time) * 1000000)::bigint as create_time_us, (extract(epoch from revoke_time) * 1000000)::bigint as revoke_time_us
+from approval_decisions
+where tenant = :tenant and approval_id = any (:approval_ids::uuid[])
+order by approval_id, create_time, decision_id
+
+-- part: scanned
+-- What is looked at, from a place in the order on; empty filters match all.
+and (expire_time, approval_id) > ('epoch'::timestamptz + :after_us::bigint * interval '1 microsecond', :after_id::uuid)
+order by expire_time, approval_id
+limit :scan_max
+
+-- part: page
+-- What of it matches, and how far was looked.
+select m.*, s.scanned_count, (extract(epoch from s.last_time) * 1000000)::bigint as last_us, s.last_id
+from (
+    select count(*) as scanned_count, (array_agg(expire_time order by expire_time desc, approval_id desc))[1] as last_time,
+        (array_agg(approval_id order by expire_time desc, approval_id desc))[1] as last_id
+    from scanned
+) as s
+left join (
+    select
+        tenant, approval_id, action_id, kind, state, encode(digest, 'hex') as digest, terms, capability, title, summary, predecessor_id, difference,
+        (extract(epoch from create_time) * 1000000)::bigint as create_time_us, (extract(epoch from expire_time) * 1000000)::bigint as expire_time_us,
+        (extract(epoch from escalate_time) * 1000000)::bigint as escalate_time_us, escalated,
+        (extract(epoch from consume_time) * 1000000)::bigint as consume_time_us, (extract(epoch from end_time) * 1000000)::bigint as end_time_us, revision
+    from scanned
+    where (cardinality(:states::text[]) = 0 or state = any (:states::text[]))
+      and (cardinality(:capabilities::text[]) = 0 or capability = any (:capabilities::text[]))
+      and (:requester::text is null or subject = :requester)
+      and (
+          not :eligible_only::boolean or :voter::text = any (subjects) or roles && :voter_roles::text[] or groups && :voter_groups::text[]
+      )
+    order by expire_time, approval_id
+    limit :page_size
+) as m on true
+order by m.expire_time_us, m.approval_id
+
+-- name: list_pending
+-- A page of what is pending, soonest expiry first: at most scan_max rows are looked at, the last of them is told even if it does not match.
+with scanned as materialized (
+    select * from approvals where tenant || '' = :tenant and state = 'PENDING' {scanned}
+)
+{page}
+
+-- name: list
+-- The same of approvals in whatever state.
+with scanned as materialized (
+    select * from approvals where tenant || '' = :tenant {scanned}
+)
+{page}
+
+-- name: list_of_action
+-- The same of all that one action needed.
+with scanned as materialized (
+    select * from approvals where action_id = :action_id::uuid and tenant || '' = :tenant {scanned}
+)
+{page}
+
+-- name: lock_action
+-- An action with its places in line, locked until the tx ends, and the time.
+with line as materialized (
+    select 1 from queue_ready where tenant = :tenant and action_id = :action_id for update
+),
+later as materialized (
+    select 1 from queue_delayed where tenant = :tenant and action_id = :action_id for update
+),
+held as materialized (
+    select tenant, action_id
+    from actions
+    where (select count(*) from line) + (select count(*) from later) >= 0 and tenant = :tenant and action_id = :action_id
+    for update
+)
+select action_id from held
+
+-- name: lock
+-- One approval, locked until the tx ends. Its action is locked by this tx already.
+select {record} from approvals where tenant = :tenant and approval_id = :approval_id for update
+
+-- name: now
+-- The time, asked for once everything is locked.
+select coalesce(:now::timestamptz, statement_timestamp())
+
+-- name: insert_decision
+-- Keep a vote.
+insert into approval_decisions (
+    tenant, approval_id, decision_id, voter, verdict, reason, ticket, attachments, suggested_input, roles, groups, create_time
+)
+values (
+    :tenant, :approval_id, :decision_id, :voter, :verdict, :reason, :ticket, :attachments, :suggested_input, :roles, :groups, :now
+)
+
+-- name: note
+-- Tell something in the life of an action that does not move by it.
+with noted as (
+    update actions as a
+    set sequence = a.sequence + 1,
+        receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, :event_type, :now::timestamptz, :event_body)
+    where a.tenant = :tenant and a.action_id = :action_id and a.sequence = :sequence
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest
+)
+insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+select tenant, action_id, sequence, :event_type, :now::timestamptz, :event_body, receipt_digest from noted
+
+-- name: queue_action
+-- Make a waiting action ready, as it was locked, with its event and its place in line.
+with queued as (
+    update actions as a
+    set state = 'QUEUED',
+        cause = null,
+        ready_time = greatest(a.ready_time, :now::timestamptz),
+        sequence = a.sequence + 1,
+        receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, :event_type, :now::timestamptz, :event_body)
+    where a.tenant = :tenant
+      and a.action_id = :action_id
+      and a.sequence = :sequence
+      and (a.state || '') = 'WAITING'
+      and a.cancel_requested_time is null
+    returning a.*
+),
+queued_event as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select tenant, action_id, sequence, :event_type, :now::timestamptz, :event_body, receipt_digest from queued
+),
+ready as (
+    insert into queue_ready (tenant, action_id, queue, capability, version, priority, ready_time, expire_time)
+    select tenant, action_id, queue, capability, version, priority, ready_time, 'epoch'::timestamptz + :expire_time_us::bigint * interval '1 microsecond'
+    from queued
+    where ready_time <= :now::timestamptz
+    on conflict do nothing
+),
+delayed as (
+    insert into queue_delayed (tenant, action_id, queue, capability, version, priority, ready_time, expire_time)
+    select tenant, action_id, queue, capability, version, priority, ready_time, 'epoch'::timestamptz + :expire_time_us::bigint * interval '1 microsecond'
+    from queued
+    where ready_time > :now::timestamptz
+    on conflict do nothing
+)
+select action_id from queued
+
+-- name: grant
+-- Enough people have said yes.
+update approvals set state = 'GRANTED', end_time = :now, next_time = expire_time, revision = revision + 1
+where tenant = :tenant and approval_id = :approval_id and state || '' = 'PENDING' and expire_time > :now
+
+-- name: end
+-- An open approval has ended otherwise.
+update approvals set state = :state, end_time = :now, next_time = null, revision = revision + 1
+where tenant = :tenant and approval_id = :approval_id and state || '' in ('PENDING', 'GRANTED') and consume_time is null
+
+-- name: touch
+-- A vote was cast or taken back that leaves it pending.
+update approvals set revision = revision + 1 where tenant = :tenant and approval_id = :approval_id and state || '' = 'PENDING'
+
+-- name: consume
+-- Begin a running action under its approval, by its lease: whether it holds the lease, whether it may begin, and how the approval stands if not.
+with clock as materialized (
+    select coalesce(:now::timestamptz, statement_timestamp()) as at
+),
+held as materialized (
+    select tenant, action_id, approval_id
+    from actions
+    where tenant = :tenant and action_id = :action_id and lease_id = :lease_id and (state || '') = 'RUNNING'
+    for update
+),
+consumed as (
+    update approvals as p
+    set consume_time = coalesce(p.consume_time, c.at),
+        next_time = null,
+        revision = p.revision + case when p.consume_time is null then 1 else 0 end
+    from held as h cross join clock as c
+    where num_nonnulls(h.tenant, h.approval_id) = 2
+      and p.tenant = h.tenant
+      and p.approval_id = h.approval_id
+      and p.action_id = h.action_id
+      and p.state || '' = 'GRANTED'
+      and (p.consume_time is not null or p.expire_time > c.at)
+    returning p.approval_id
+)
+select exists (select from held) as is_held, exists (select from consumed) as is_consumed,
+    (select p.state from held as h join approvals as p on p.tenant = h.tenant and p.approval_id = h.approval_id) as state
