@@ -17,7 +17,7 @@ from placet_server.model.capability import Capability
 from placet_server.model.errors import CapabilityNotFound
 from placet_server.model.query import PAGE_SIZE_DEFAULT
 from placet_server.rpc.call import Rpc
-from placet_server.rpc.convert.action import action_message
+from placet_server.rpc.convert.action import action_message, told_to
 from placet_server.rpc.convert.ambiguous import ambiguous_message, reconcile_of, resolve_of
 from placet_server.rpc.convert.report import recover_of, report_message
 from placet_server.rpc.convert.selection import dead_letter_filter_of, redrive_of, result_message
@@ -41,7 +41,9 @@ class RecoveryServicer:
             page_size=size,
             before=page_position(request, caller.tenant),
         )
-        messages = fitting(action_message(action, with_payloads=False) for action in actions)
+        messages = fitting(
+            told_to(action_message(action, with_payloads=False), caller.tenant) for action in actions
+        )
         is_last = len(actions) < size and len(messages) == len(actions)
         position = "" if is_last else messages[-1].action_id
         return pb.ListDeadLettersResponse(
@@ -63,7 +65,7 @@ class RecoveryServicer:
             page_size=size,
             after=page_position(request, caller.tenant),
         )
-        effects = fitting(ambiguous_message(each) for each in found)
+        effects = fitting(ambiguous_message(each, caller.tenant) for each in found)
         is_last = len(found) < size and len(effects) == len(found)
         position = "" if is_last else effects[-1].action.action_id
         return pb.ListAmbiguousResponse(

@@ -139,6 +139,13 @@ def _set_times(message: action_pb2.Action, action: Action) -> None:
         set_timestamp(message.cancel_requested_time, action.cancel_requested_time_us)
 
 
+def told_to(action: action_pb2.Action, tenant: str) -> action_pb2.Action:
+    """As a member of that tenant may see it: of another one's, no words of its handler's. Changes the message."""
+    if action.requester.tenant != tenant:
+        action.outcome.ClearField("message")
+    return action
+
+
 def query_of(
     request: runtime_service_pb2.ListActionsRequest | runtime_service_pb2.CancelActionsRequest,
     after_action_id: str,

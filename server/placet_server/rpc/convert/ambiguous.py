@@ -5,21 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from placet.v1 import recovery_service_pb2 as pb
+from placet_server.core.recovery.reconcile import NO_LOOKUP, NOT_AUTOMATIC
 from placet_server.core.recovery.resolve import Finding, ResolveCommand
 from placet_server.core.recovery.wish import ReconcileCommand
-from placet_server.rpc.convert.action import action_message
+from placet_server.rpc.convert.action import action_message, told_to
 from placet_server.rpc.convert.time import set_timestamp
 from placet_server.store.ambiguous import Ambiguous
 
 _FINDING = {pb.VERDICT_DONE: Finding.DONE, pb.VERDICT_NOT_DONE: Finding.NOT_DONE}
 
+# What the server says of itself; the rest is what lookups say.
+OWN_WORDS = (NO_LOOKUP, NOT_AUTOMATIC)
 
-def ambiguous_message(found: Ambiguous) -> pb.AmbiguousEffect:
+
+def ambiguous_message(found: Ambiguous, tenant: str) -> pb.AmbiguousEffect:
+    """As a member of that tenant may see it."""
+    is_own = found.action.requester.tenant == tenant
     message = pb.AmbiguousEffect(
-        action=action_message(found.action, with_payloads=False),
+        action=told_to(action_message(found.action, with_payloads=False), tenant),
         attempt_may_act=found.attempt_may_act,
         asked=found.asked,
-        finding=found.finding,
+        finding=found.finding if is_own or found.finding in OWN_WORDS else "",
     )
     if found.since_time_us is not None:
         set_timestamp(message.since_time, found.since_time_us)
