@@ -42,6 +42,7 @@ from placet_server.core.publication.relay import Relay
 from placet_server.core.recovery.retention import Retention
 from placet_server.embedded.error import EmbeddedError
 from placet_server.embedded.server import EmbeddedPostgres
+from placet_server.loops.approval_expirer import ApprovalExpirer
 from placet_server.loops.cancel_deliverer import CancelDeliverer
 from placet_server.loops.connector_watcher import ConnectorWatcher
 from placet_server.loops.effect_reconciler import EffectReconciler
@@ -341,6 +342,7 @@ def _start_loops(
     )
     supervisor.start(RetentionCleaner(kernel.journal, kept, observe=observer.deleted).run())
     supervisor.start(ConnectorWatcher(kernel.engine.handlers.connectors).run())
+    supervisor.start(ApprovalExpirer(kernel.journal).run())
     supervisor.start(WakeSweeper(kernel.journal, poll_seconds=config.queue_poll_seconds).run())
     reconciler = EffectReconciler(kernel)
     kernel.may_declare_dead = partial(heartbeat.store_ok_for, lease_seconds)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from placet_server.core.decision.authority import TokenAuthority
 from placet_server.core.decision.decide import DecideCommand, decide
+from placet_server.core.decision.revoke import RevokeCommand, revoke
 from placet_server.core.decision.view import ApprovalView, Onlooker, view_of
 from placet_server.core.decision.voter import voter_of
 from placet_server.core.kernel import Kernel
@@ -14,8 +17,10 @@ from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
 from placet_server.model.decision import VoteVerdict
+from placet_server.model.decision_errors import ApprovalRequired
 from placet_server.model.errors import CapabilityNotFound
-from tests.core.kernels import ALICE
+from placet_server.store import event as events
+from tests.core.kernels import ALICE, run
 
 ANNA = Caller(tenant="acme", subject="anna", roles=("finance",), scopes=frozenset({"*"}))
 BEN = Caller(tenant="acme", subject="ben", roles=("finance",), scopes=frozenset({"*"}))
@@ -72,3 +77,25 @@ async def vote(
     )
     who = await onlooker(caller, sees_sensitive=sees_sensitive)
     return await decide(kernel.journal, who, command, capability_of(kernel))
+
+
+async def take_back(
+    kernel: Kernel, approval_id: str, caller: Caller = ANNA, *, decision_id: str = "", reason: str = ""
+) -> ApprovalView:
+    command = RevokeCommand(
+        approval_id=approval_id, decision_id=decision_id or f"{caller.subject}-1", reason=reason
+    )
+    return await revoke(kernel.journal, await onlooker(caller), command, capability_of(kernel))
+
+
+async def ask(kernel: Kernel, key: str = "k", capability: str = "work.unsafe", **options: Any) -> str:
+    """The approval that executing has made."""
+    with pytest.raises(ApprovalRequired) as caught:
+        await run(kernel, capability, {"order": "1"}, key, **options)
+    return caught.value.approval_id
+
+
+async def facts(kernel: Kernel, action_id: str) -> list[str]:
+    """The types of all that has happened to it."""
+    async with kernel.journal.pool.connection() as connection:
+        return [each.type for each in await events.list_receipts(connection, "acme", action_id)]

@@ -2,14 +2,12 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from placet.context import Context
 from placet.failure import Failure
 from placet_server.core.execution.cancel import cancel_action
-from placet_server.core.kernel import Kernel
 from placet_server.core.publication.promote import promote
 from placet_server.core.publication.read import get_action
 from placet_server.model.action import OnWait
@@ -32,7 +30,6 @@ from placet_server.model.errors import (
 )
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import OutcomeKind, RetryAdvice
-from placet_server.store import event as events
 from tests.core.kernels import (
     ALICE,
     BOB,
@@ -56,6 +53,8 @@ from tests.core.people import (
     BEN,
     CARL,
     DENY,
+    ask,
+    facts,
     look,
     vote,
 )
@@ -67,18 +66,6 @@ def workshop(approval: str = "1 of role:finance") -> Workshop:
     shop = Workshop(approval=approval)
     shop.gate.set()
     return shop
-
-
-async def ask(kernel: Kernel, key: str = "k", **options: Any) -> str:
-    """The approval that executing has made."""
-    with pytest.raises(ApprovalRequired) as caught:
-        await run(kernel, "work.unsafe", {"order": "1"}, key, **options)
-    return caught.value.approval_id
-
-
-async def facts(kernel: Kernel, action_id: str) -> list[str]:
-    async with kernel.journal.pool.connection() as connection:
-        return [each.type for each in await events.list_receipts(connection, "acme", action_id)]
 
 
 async def test_it_waits_and_runs_once_people_said_yes(database: Database) -> None:

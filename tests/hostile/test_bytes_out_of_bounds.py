@@ -57,6 +57,7 @@ NO_UTF8 = {
     "capability to reconcile": (RECOVERY + "Reconcile", field(2, BAD)),
     "key of a recovery": (RECOVERY + "Recover", field(4, BAD)),
     "evidence of a verdict": (RECOVERY + "ResolveAmbiguous", field(1, ACTION_ID.encode()) + field(5, BAD)),
+    "reason to revoke": (APPROVAL + "RevokeDecision", field(1, ACTION_ID.encode()) + field(3, BAD)),
     "id of an approval": (APPROVAL + "GetApproval", field(1, BAD)),
     "requester of approvals": (APPROVAL + "ListApprovals", field(3, field(4, BAD))),
     "reason of a decision": (APPROVAL + "DecideApproval", field(1, ACTION_ID.encode()) + field(5, BAD)),
@@ -261,6 +262,15 @@ WITH_NUL: dict[str, tuple[str, Any]] = {
     "attachment of a decision": (
         "DecideApproval",
         decision(evidence=decision_pb2.DecisionEvidence(attachments=[NUL])),
+    ),
+    "approval to revoke": ("RevokeDecision", approvals.RevokeDecisionRequest(approval_id=NUL)),
+    "decision to revoke": (
+        "RevokeDecision",
+        approvals.RevokeDecisionRequest(approval_id=ACTION_ID, decision_id=NUL),
+    ),
+    "reason to revoke": (
+        "RevokeDecision",
+        approvals.RevokeDecisionRequest(approval_id=ACTION_ID, decision_id="d", reason=NUL),
     ),
     "input suggested": ("DecideApproval", decision(suggested_input_json=NUL)),
     "output of a verdict": ("ResolveAmbiguous", resolve(output_json=NUL)),

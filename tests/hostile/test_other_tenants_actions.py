@@ -81,6 +81,7 @@ async def test_an_approval_of_another_tenant_is_told_apart_from_none_by_nothing(
     def asked(approval_id: str) -> dict[str, Any]:
         return {
             "GetApproval": approvals.GetApprovalRequest(approval_id=approval_id),
+            "RevokeDecision": approvals.RevokeDecisionRequest(approval_id=approval_id, decision_id="mine"),
             "DecideApproval": approvals.DecideApprovalRequest(
                 approval_id=approval_id,
                 digest=seen.approval.digest,

@@ -92,6 +92,7 @@ GOOD: dict[str, Message] = {
     "ListReports": recovery.ListReportsRequest(page_size=5),
     "GetApproval": approvals.GetApprovalRequest(approval_id=ACTION_ID),
     "ListApprovals": approvals.ListApprovalsRequest(page_size=5),
+    "RevokeDecision": approvals.RevokeDecisionRequest(approval_id=ACTION_ID, decision_id="d", reason="r"),
     "DecideApproval": approvals.DecideApprovalRequest(
         approval_id=ACTION_ID,
         digest="0" * 64,

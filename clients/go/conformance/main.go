@@ -144,6 +144,7 @@ func methods(connection *grpc.ClientConn) map[string]method {
 		"GetApproval":        unary(approvals.GetApproval),
 		"ListApprovals":      unary(approvals.ListApprovals),
 		"DecideApproval":     unary(approvals.DecideApproval),
+		"RevokeDecision":     unary(approvals.RevokeDecision),
 		"AdmitManifest":      unary(catalog.AdmitManifest),
 		"GetCapability":      unary(catalog.GetCapability),
 		"ListQueues":         unary(operations.ListQueues),

@@ -42,7 +42,7 @@ class Event:
     retry_advice, retry_delay_seconds, failure_code, message}, settled also output_json when SUCCEEDED; settled and
     requeued, of what was in doubt, also resolution {verdict, reason, evidence, requester}; reconcile_given_up {asked,
     finding}; waiting {approval_id, kind, title, expire_time_us, predecessor_id}; approval_decided {approval_id,
-    decision_id, voter, verdict, reason, completes}; approval_ended {approval_id, state};
+    decision_id, voter, verdict, reason, completes, taken_back}; approval_ended {approval_id, state};
     progress {message, fraction}; chunk {text | json | base64}."""
 
     action_id: str

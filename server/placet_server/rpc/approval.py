@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from placet.v1 import approval_service_pb2 as pb
 from placet_server.core.decision.decide import decide
+from placet_server.core.decision.revoke import RevokeCommand, revoke
 from placet_server.core.decision.view import Onlooker, list_approvals, view_of
 from placet_server.core.decision.voter import voter_of
 from placet_server.core.kernel import Kernel
@@ -59,6 +60,16 @@ class ApprovalServicer:
         )
         rpc.action_id = view.action.action_id
         return pb.DecideApprovalResponse(approval=approval_message(view))
+
+    async def revoke_decision(self, rpc: Rpc[pb.RevokeDecisionRequest]) -> pb.RevokeDecisionResponse:
+        request = rpc.request
+        command = RevokeCommand(
+            approval_id=request.approval_id, decision_id=request.decision_id, reason=request.reason
+        )
+        who = await self._onlooker(rpc.caller)
+        view = await revoke(self._kernel.journal, who, command, self._capability_of)
+        rpc.action_id = view.action.action_id
+        return pb.RevokeDecisionResponse(approval=approval_message(view))
 
     async def _onlooker(self, caller: Caller) -> Onlooker:
         return Onlooker(

@@ -39,6 +39,7 @@ SCOPES: dict[str, str | None] = {
     "/placet.v1.ApprovalService/GetApproval": "approvals.read",
     "/placet.v1.ApprovalService/ListApprovals": "approvals.read",
     "/placet.v1.ApprovalService/DecideApproval": DECIDE_SCOPE,
+    "/placet.v1.ApprovalService/RevokeDecision": DECIDE_SCOPE,
     "/placet.v1.PolicyService/ValidatePolicySet": "policy.read",
     "/placet.v1.PolicyService/AdmitPolicySet": "policy.admit",
     "/placet.v1.PolicyService/RollBackPolicySet": "policy.admit",

@@ -25,6 +25,7 @@ from placet_server.core.publication.cursor import cursor_of
 from placet_server.core.publication.descendants import watch_descendants
 from placet_server.core.publication.feed import feed_lag, watch_events
 from placet_server.core.publication.outcome import outcome_of
+from placet_server.core.publication.waits import with_family_waits
 from placet_server.model.action import Action, Submission
 from placet_server.model.caller import Caller
 from placet_server.model.ending_errors import DeadlineExceeded
@@ -172,6 +173,7 @@ class RuntimeServicer:
         else:
             action = await read.get_action(self._kernel.journal, rpc.caller, request.action_id, full=full)
         rpc.action_id = action.action_id
+        action = await with_family_waits(self._kernel.journal, action)
         return pb.GetActionResponse(action=action_message(action, with_payloads=full))
 
     async def list_actions(self, rpc: Rpc[pb.ListActionsRequest]) -> pb.ListActionsResponse:

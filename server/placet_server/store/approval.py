@@ -17,7 +17,7 @@ from asyncpg import Record
 from placet_server.model.action import Action
 from placet_server.model.approval_text import parse_terms
 from placet_server.model.decision import Approval, ApprovalQuery, ApprovalState, Decision, VoteVerdict
-from placet_server.model.wait import WaitKind
+from placet_server.model.wait import WAITS_MAX, Wait, WaitKind
 from placet_server.store import queries
 from placet_server.store.action import ID_MIN
 from placet_server.store.session import Connection
@@ -25,6 +25,8 @@ from placet_server.store.session import Connection
 SQL = queries.load("approval")
 
 SCAN_MAX = 5000
+COUNT_MAX = 100_001
+"""What is counted is counted up to here: it says more than 100,000."""
 
 
 class Fact(NamedTuple):
@@ -40,6 +42,14 @@ class Scan:
 
     approvals: tuple[Approval, ...]
     last_scanned: tuple[int, str] | None
+
+
+class Due(NamedTuple):
+    """An approval that somebody has to look at."""
+
+    tenant: str
+    approval_id: str
+    action_id: str
 
 
 class Consumed(NamedTuple):
@@ -159,6 +169,17 @@ async def insert_decision(
     await connection.execute(query.sql, *arguments)
 
 
+async def revoke_decision(
+    connection: Connection, approval: Approval, decision_id: str, now: datetime
+) -> bool:
+    """False: it was taken back before."""
+    query = SQL["revoke_decision"]
+    arguments = query.arguments(
+        tenant=approval.tenant, approval_id=approval.approval_id, decision_id=decision_id, now=now
+    )
+    return _changed(await connection.execute(query.sql, *arguments))
+
+
 async def note(connection: Connection, action: Action, fact: Fact, now: datetime) -> bool:
     """Tells it of an action that does not move by it. False: the action is not as it was read."""
     query = SQL["note"]
@@ -222,6 +243,53 @@ async def consume(connection: Connection, action: Action, now: datetime | None) 
     assert record is not None
     state = record["state"]
     return Consumed(record["is_held"], record["is_consumed"], None if state is None else ApprovalState(state))
+
+
+async def list_due(connection: Connection, count_max: int, now: datetime | None) -> list[Due]:
+    query = SQL["list_due"]
+    records = await connection.fetch(query.sql, *query.arguments(count_max=count_max, now=now))
+    return [Due(r["tenant"], str(r["approval_id"]), str(r["action_id"])) for r in records]
+
+
+async def escalate(connection: Connection, approval: Approval) -> bool:
+    """More people are told. False: it is not pending any more, or they have been."""
+    query = SQL["escalate"]
+    arguments = query.arguments(tenant=approval.tenant, approval_id=approval.approval_id)
+    return _changed(await connection.execute(query.sql, *arguments))
+
+
+async def look_again(connection: Connection, approval: Approval, now: datetime) -> None:
+    """Nothing is to be done now."""
+    query = SQL["look_again"]
+    arguments = query.arguments(tenant=approval.tenant, approval_id=approval.approval_id, now=now)
+    await connection.execute(query.sql, *arguments)
+
+
+async def list_open(
+    connection: Connection, tenant: str | None, *, count_max: int
+) -> tuple[list[Approval], int]:
+    """Soonest expiry first, and how many there are. `tenant` None: of all tenants."""
+    query = SQL["list_open"]
+    arguments = query.arguments(tenant=tenant, scan_max=COUNT_MAX, count_max=count_max)
+    records = await connection.fetch(query.sql, *arguments)
+    return [_approval(r) for r in records], records[0]["found"] if records else 0
+
+
+async def list_below(connection: Connection, tenant: str, action_id: str) -> list[Wait]:
+    """Open waits of what an action has called."""
+    query = SQL["list_below"]
+    arguments = query.arguments(tenant=tenant, action_id=action_id, count_max=WAITS_MAX)
+    return [
+        Wait(
+            kind=WaitKind(r["kind"]),
+            approval_id=str(r["approval_id"]),
+            action_id=str(r["action_id"]),
+            step_path=r["path"],
+            title=r["title"],
+            expire_time_us=r["expire_time_us"],
+        )
+        for r in await connection.fetch(query.sql, *arguments)
+    ]
 
 
 def _approval(record: Record) -> Approval:

@@ -72,6 +72,12 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     ),
     "unknown approval": ("GetApproval", {"approval_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
     "unknown approval, decided": ("DecideApproval", DECISION, "NOT_FOUND", "NOT_FOUND"),
+    "unknown approval, revoked": (
+        "RevokeDecision",
+        {"approval_id": NOBODY, "decision_id": "d"},
+        "NOT_FOUND",
+        "NOT_FOUND",
+    ),
     "no page of approvals": (
         "ListApprovals",
         {"page_token": "AAAA"},

@@ -462,6 +462,116 @@ func (x *DecideApprovalResponse) GetApproval() *Approval {
 	return nil
 }
 
+// Request of RevokeDecision. Sent again it changes nothing.
+type RevokeDecisionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which approval.
+	ApprovalId string `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// Which vote of the caller's.
+	DecisionId string `protobuf:"bytes,2,opt,name=decision_id,json=decisionId,proto3" json:"decision_id,omitempty"`
+	// Why, for the record.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeDecisionRequest) Reset() {
+	*x = RevokeDecisionRequest{}
+	mi := &file_placet_v1_approval_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeDecisionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeDecisionRequest) ProtoMessage() {}
+
+func (x *RevokeDecisionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_approval_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeDecisionRequest.ProtoReflect.Descriptor instead.
+func (*RevokeDecisionRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_approval_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RevokeDecisionRequest) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *RevokeDecisionRequest) GetDecisionId() string {
+	if x != nil {
+		return x.DecisionId
+	}
+	return ""
+}
+
+func (x *RevokeDecisionRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// Response of RevokeDecision.
+type RevokeDecisionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it stands now.
+	Approval      *Approval `protobuf:"bytes,1,opt,name=approval,proto3" json:"approval,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeDecisionResponse) Reset() {
+	*x = RevokeDecisionResponse{}
+	mi := &file_placet_v1_approval_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeDecisionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeDecisionResponse) ProtoMessage() {}
+
+func (x *RevokeDecisionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_approval_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeDecisionResponse.ProtoReflect.Descriptor instead.
+func (*RevokeDecisionResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_approval_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RevokeDecisionResponse) GetApproval() *Approval {
+	if x != nil {
+		return x.Approval
+	}
+	return nil
+}
+
 var File_placet_v1_approval_service_proto protoreflect.FileDescriptor
 
 const file_placet_v1_approval_service_proto_rawDesc = "" +
@@ -497,11 +607,20 @@ const file_placet_v1_approval_service_proto_rawDesc = "" +
 	"\bevidence\x18\x06 \x01(\v2\x1b.placet.v1.DecisionEvidenceR\bevidence\x120\n" +
 	"\x14suggested_input_json\x18\a \x01(\tR\x12suggestedInputJson\"I\n" +
 	"\x16DecideApprovalResponse\x12/\n" +
-	"\bapproval\x18\x01 \x01(\v2\x13.placet.v1.ApprovalR\bapproval2\x8a\x02\n" +
+	"\bapproval\x18\x01 \x01(\v2\x13.placet.v1.ApprovalR\bapproval\"q\n" +
+	"\x15RevokeDecisionRequest\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x1f\n" +
+	"\vdecision_id\x18\x02 \x01(\tR\n" +
+	"decisionId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"I\n" +
+	"\x16RevokeDecisionResponse\x12/\n" +
+	"\bapproval\x18\x01 \x01(\v2\x13.placet.v1.ApprovalR\bapproval2\xe1\x02\n" +
 	"\x0fApprovalService\x12L\n" +
 	"\vGetApproval\x12\x1d.placet.v1.GetApprovalRequest\x1a\x1e.placet.v1.GetApprovalResponse\x12R\n" +
 	"\rListApprovals\x12\x1f.placet.v1.ListApprovalsRequest\x1a .placet.v1.ListApprovalsResponse\x12U\n" +
-	"\x0eDecideApproval\x12 .placet.v1.DecideApprovalRequest\x1a!.placet.v1.DecideApprovalResponseB4\n" +
+	"\x0eDecideApproval\x12 .placet.v1.DecideApprovalRequest\x1a!.placet.v1.DecideApprovalResponse\x12U\n" +
+	"\x0eRevokeDecision\x12 .placet.v1.RevokeDecisionRequest\x1a!.placet.v1.RevokeDecisionResponseB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -516,7 +635,7 @@ func file_placet_v1_approval_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_approval_service_proto_rawDescData
 }
 
-var file_placet_v1_approval_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_placet_v1_approval_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_placet_v1_approval_service_proto_goTypes = []any{
 	(*GetApprovalRequest)(nil),     // 0: placet.v1.GetApprovalRequest
 	(*GetApprovalResponse)(nil),    // 1: placet.v1.GetApprovalResponse
@@ -525,30 +644,35 @@ var file_placet_v1_approval_service_proto_goTypes = []any{
 	(*ListApprovalsResponse)(nil),  // 4: placet.v1.ListApprovalsResponse
 	(*DecideApprovalRequest)(nil),  // 5: placet.v1.DecideApprovalRequest
 	(*DecideApprovalResponse)(nil), // 6: placet.v1.DecideApprovalResponse
-	(*Approval)(nil),               // 7: placet.v1.Approval
-	(ApprovalState)(0),             // 8: placet.v1.ApprovalState
-	(VoteVerdict)(0),               // 9: placet.v1.VoteVerdict
-	(*DecisionEvidence)(nil),       // 10: placet.v1.DecisionEvidence
+	(*RevokeDecisionRequest)(nil),  // 7: placet.v1.RevokeDecisionRequest
+	(*RevokeDecisionResponse)(nil), // 8: placet.v1.RevokeDecisionResponse
+	(*Approval)(nil),               // 9: placet.v1.Approval
+	(ApprovalState)(0),             // 10: placet.v1.ApprovalState
+	(VoteVerdict)(0),               // 11: placet.v1.VoteVerdict
+	(*DecisionEvidence)(nil),       // 12: placet.v1.DecisionEvidence
 }
 var file_placet_v1_approval_service_proto_depIdxs = []int32{
-	7,  // 0: placet.v1.GetApprovalResponse.approval:type_name -> placet.v1.Approval
+	9,  // 0: placet.v1.GetApprovalResponse.approval:type_name -> placet.v1.Approval
 	3,  // 1: placet.v1.ListApprovalsRequest.filter:type_name -> placet.v1.ApprovalFilter
-	8,  // 2: placet.v1.ApprovalFilter.states:type_name -> placet.v1.ApprovalState
-	7,  // 3: placet.v1.ListApprovalsResponse.approvals:type_name -> placet.v1.Approval
-	9,  // 4: placet.v1.DecideApprovalRequest.verdict:type_name -> placet.v1.VoteVerdict
-	10, // 5: placet.v1.DecideApprovalRequest.evidence:type_name -> placet.v1.DecisionEvidence
-	7,  // 6: placet.v1.DecideApprovalResponse.approval:type_name -> placet.v1.Approval
-	0,  // 7: placet.v1.ApprovalService.GetApproval:input_type -> placet.v1.GetApprovalRequest
-	2,  // 8: placet.v1.ApprovalService.ListApprovals:input_type -> placet.v1.ListApprovalsRequest
-	5,  // 9: placet.v1.ApprovalService.DecideApproval:input_type -> placet.v1.DecideApprovalRequest
-	1,  // 10: placet.v1.ApprovalService.GetApproval:output_type -> placet.v1.GetApprovalResponse
-	4,  // 11: placet.v1.ApprovalService.ListApprovals:output_type -> placet.v1.ListApprovalsResponse
-	6,  // 12: placet.v1.ApprovalService.DecideApproval:output_type -> placet.v1.DecideApprovalResponse
-	10, // [10:13] is the sub-list for method output_type
-	7,  // [7:10] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	10, // 2: placet.v1.ApprovalFilter.states:type_name -> placet.v1.ApprovalState
+	9,  // 3: placet.v1.ListApprovalsResponse.approvals:type_name -> placet.v1.Approval
+	11, // 4: placet.v1.DecideApprovalRequest.verdict:type_name -> placet.v1.VoteVerdict
+	12, // 5: placet.v1.DecideApprovalRequest.evidence:type_name -> placet.v1.DecisionEvidence
+	9,  // 6: placet.v1.DecideApprovalResponse.approval:type_name -> placet.v1.Approval
+	9,  // 7: placet.v1.RevokeDecisionResponse.approval:type_name -> placet.v1.Approval
+	0,  // 8: placet.v1.ApprovalService.GetApproval:input_type -> placet.v1.GetApprovalRequest
+	2,  // 9: placet.v1.ApprovalService.ListApprovals:input_type -> placet.v1.ListApprovalsRequest
+	5,  // 10: placet.v1.ApprovalService.DecideApproval:input_type -> placet.v1.DecideApprovalRequest
+	7,  // 11: placet.v1.ApprovalService.RevokeDecision:input_type -> placet.v1.RevokeDecisionRequest
+	1,  // 12: placet.v1.ApprovalService.GetApproval:output_type -> placet.v1.GetApprovalResponse
+	4,  // 13: placet.v1.ApprovalService.ListApprovals:output_type -> placet.v1.ListApprovalsResponse
+	6,  // 14: placet.v1.ApprovalService.DecideApproval:output_type -> placet.v1.DecideApprovalResponse
+	8,  // 15: placet.v1.ApprovalService.RevokeDecision:output_type -> placet.v1.RevokeDecisionResponse
+	12, // [12:16] is the sub-list for method output_type
+	8,  // [8:12] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_approval_service_proto_init() }
@@ -563,7 +687,7 @@ func file_placet_v1_approval_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_approval_service_proto_rawDesc), len(file_placet_v1_approval_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	ApprovalService_GetApproval_FullMethodName    = "/placet.v1.ApprovalService/GetApproval"
 	ApprovalService_ListApprovals_FullMethodName  = "/placet.v1.ApprovalService/ListApprovals"
 	ApprovalService_DecideApproval_FullMethodName = "/placet.v1.ApprovalService/DecideApproval"
+	ApprovalService_RevokeDecision_FullMethodName = "/placet.v1.ApprovalService/RevokeDecision"
 )
 
 // ApprovalServiceClient is the client API for ApprovalService service.
@@ -38,6 +39,8 @@ type ApprovalServiceClient interface {
 	ListApprovals(ctx context.Context, in *ListApprovalsRequest, opts ...grpc.CallOption) (*ListApprovalsResponse, error)
 	// Says yes or no to exactly what the digest binds. The same decision id with the same content is told again, and counts once.
 	DecideApproval(ctx context.Context, in *DecideApprovalRequest, opts ...grpc.CallOption) (*DecideApprovalResponse, error)
+	// Takes the caller's own yes back, until the action begins. Of what is granted it ends the action, DENIED. It may not be cast again.
+	RevokeDecision(ctx context.Context, in *RevokeDecisionRequest, opts ...grpc.CallOption) (*RevokeDecisionResponse, error)
 }
 
 type approvalServiceClient struct {
@@ -78,6 +81,16 @@ func (c *approvalServiceClient) DecideApproval(ctx context.Context, in *DecideAp
 	return out, nil
 }
 
+func (c *approvalServiceClient) RevokeDecision(ctx context.Context, in *RevokeDecisionRequest, opts ...grpc.CallOption) (*RevokeDecisionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeDecisionResponse)
+	err := c.cc.Invoke(ctx, ApprovalService_RevokeDecision_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ApprovalServiceServer is the server API for ApprovalService service.
 // All implementations must embed UnimplementedApprovalServiceServer
 // for forward compatibility.
@@ -90,6 +103,8 @@ type ApprovalServiceServer interface {
 	ListApprovals(context.Context, *ListApprovalsRequest) (*ListApprovalsResponse, error)
 	// Says yes or no to exactly what the digest binds. The same decision id with the same content is told again, and counts once.
 	DecideApproval(context.Context, *DecideApprovalRequest) (*DecideApprovalResponse, error)
+	// Takes the caller's own yes back, until the action begins. Of what is granted it ends the action, DENIED. It may not be cast again.
+	RevokeDecision(context.Context, *RevokeDecisionRequest) (*RevokeDecisionResponse, error)
 	mustEmbedUnimplementedApprovalServiceServer()
 }
 
@@ -108,6 +123,9 @@ func (UnimplementedApprovalServiceServer) ListApprovals(context.Context, *ListAp
 }
 func (UnimplementedApprovalServiceServer) DecideApproval(context.Context, *DecideApprovalRequest) (*DecideApprovalResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DecideApproval not implemented")
+}
+func (UnimplementedApprovalServiceServer) RevokeDecision(context.Context, *RevokeDecisionRequest) (*RevokeDecisionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeDecision not implemented")
 }
 func (UnimplementedApprovalServiceServer) mustEmbedUnimplementedApprovalServiceServer() {}
 func (UnimplementedApprovalServiceServer) testEmbeddedByValue()                         {}
@@ -184,6 +202,24 @@ func _ApprovalService_DecideApproval_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ApprovalService_RevokeDecision_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeDecisionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApprovalServiceServer).RevokeDecision(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ApprovalService_RevokeDecision_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApprovalServiceServer).RevokeDecision(ctx, req.(*RevokeDecisionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ApprovalService_ServiceDesc is the grpc.ServiceDesc for ApprovalService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -202,6 +238,10 @@ var ApprovalService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DecideApproval",
 			Handler:    _ApprovalService_DecideApproval_Handler,
+		},
+		{
+			MethodName: "RevokeDecision",
+			Handler:    _ApprovalService_RevokeDecision_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1287,7 +1287,7 @@ func (x *ActionWaiting) GetPredecessorId() string {
 	return ""
 }
 
-// Somebody has said yes or no.
+// Somebody has said yes or no, or takes a yes back.
 type ApprovalDecided struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// To what.
@@ -1301,7 +1301,9 @@ type ApprovalDecided struct {
 	// Why, in the voter's words.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	// With this vote it is decided: on APPROVE the action is QUEUED now, on DENY `settled` follows.
-	Completes     bool `protobuf:"varint,6,opt,name=completes,proto3" json:"completes,omitempty"`
+	Completes bool `protobuf:"varint,6,opt,name=completes,proto3" json:"completes,omitempty"`
+	// The vote does not count any more, for this reason; the verdict is what it was.
+	TakenBack     bool `protobuf:"varint,7,opt,name=taken_back,json=takenBack,proto3" json:"taken_back,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1374,6 +1376,13 @@ func (x *ApprovalDecided) GetReason() string {
 func (x *ApprovalDecided) GetCompletes() bool {
 	if x != nil {
 		return x.Completes
+	}
+	return false
+}
+
+func (x *ApprovalDecided) GetTakenBack() bool {
+	if x != nil {
+		return x.TakenBack
 	}
 	return false
 }
@@ -1529,7 +1538,7 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\afinding\x18\x02 \x01(\tR\afinding\"[\n" +
 	"\rActionWaiting\x12#\n" +
 	"\x04wait\x18\x01 \x01(\v2\x0f.placet.v1.WaitR\x04wait\x12%\n" +
-	"\x0epredecessor_id\x18\x02 \x01(\tR\rpredecessorId\"\xd1\x01\n" +
+	"\x0epredecessor_id\x18\x02 \x01(\tR\rpredecessorId\"\xf0\x01\n" +
 	"\x0fApprovalDecided\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x1f\n" +
@@ -1538,7 +1547,9 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\x05voter\x18\x03 \x01(\tR\x05voter\x120\n" +
 	"\averdict\x18\x04 \x01(\x0e2\x16.placet.v1.VoteVerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1c\n" +
-	"\tcompletes\x18\x06 \x01(\bR\tcompletes\"`\n" +
+	"\tcompletes\x18\x06 \x01(\bR\tcompletes\x12\x1d\n" +
+	"\n" +
+	"taken_back\x18\a \x01(\bR\ttakenBack\"`\n" +
 	"\rApprovalEnded\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12.\n" +

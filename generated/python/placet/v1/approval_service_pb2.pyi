@@ -238,3 +238,57 @@ class DecideApprovalResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DecideApprovalResponse: _TypeAlias = DecideApprovalResponse  # noqa: Y015
+
+@_typing.final
+class RevokeDecisionRequest(_message.Message):
+    """Request of RevokeDecision. Sent again it changes nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    DECISION_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    approval_id: _builtins.str
+    """Which approval."""
+    decision_id: _builtins.str
+    """Which vote of the caller's."""
+    reason: _builtins.str
+    """Why, for the record."""
+    def __init__(
+        self,
+        *,
+        approval_id: _builtins.str = ...,
+        decision_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "decision_id", b"decision_id", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeDecisionRequest: _TypeAlias = RevokeDecisionRequest  # noqa: Y015
+
+@_typing.final
+class RevokeDecisionResponse(_message.Message):
+    """Response of RevokeDecision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def approval(self) -> _decision_pb2.Approval:
+        """As it stands now."""
+
+    def __init__(
+        self,
+        *,
+        approval: _decision_pb2.Approval | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeDecisionResponse: _TypeAlias = RevokeDecisionResponse  # noqa: Y015

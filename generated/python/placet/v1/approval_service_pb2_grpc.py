@@ -50,6 +50,11 @@ class ApprovalServiceStub:
                 request_serializer=placet_dot_v1_dot_approval__service__pb2.DecideApprovalRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_approval__service__pb2.DecideApprovalResponse.FromString,
                 _registered_method=True)
+        self.RevokeDecision = channel.unary_unary(
+                '/placet.v1.ApprovalService/RevokeDecision',
+                request_serializer=placet_dot_v1_dot_approval__service__pb2.RevokeDecisionRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_approval__service__pb2.RevokeDecisionResponse.FromString,
+                _registered_method=True)
 
 
 class ApprovalServiceServicer:
@@ -77,6 +82,13 @@ class ApprovalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RevokeDecision(self, request, context):
+        """Takes the caller's own yes back, until the action begins. Of what is granted it ends the action, DENIED. It may not be cast again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ApprovalServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_ApprovalServiceServicer_to_server(servicer, server):
                     servicer.DecideApproval,
                     request_deserializer=placet_dot_v1_dot_approval__service__pb2.DecideApprovalRequest.FromString,
                     response_serializer=placet_dot_v1_dot_approval__service__pb2.DecideApprovalResponse.SerializeToString,
+            ),
+            'RevokeDecision': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeDecision,
+                    request_deserializer=placet_dot_v1_dot_approval__service__pb2.RevokeDecisionRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_approval__service__pb2.RevokeDecisionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +195,33 @@ class ApprovalService:
             '/placet.v1.ApprovalService/DecideApproval',
             placet_dot_v1_dot_approval__service__pb2.DecideApprovalRequest.SerializeToString,
             placet_dot_v1_dot_approval__service__pb2.DecideApprovalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeDecision(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.ApprovalService/RevokeDecision',
+            placet_dot_v1_dot_approval__service__pb2.RevokeDecisionRequest.SerializeToString,
+            placet_dot_v1_dot_approval__service__pb2.RevokeDecisionResponse.FromString,
             options,
             channel_credentials,
             insecure,

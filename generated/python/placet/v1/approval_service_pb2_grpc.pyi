@@ -39,6 +39,8 @@ class ApprovalServiceStub:
     """Soonest expiry first."""
     DecideApproval: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.DecideApprovalRequest, _approval_service_pb2.DecideApprovalResponse]
     """Says yes or no to exactly what the digest binds. The same decision id with the same content is told again, and counts once."""
+    RevokeDecision: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.RevokeDecisionRequest, _approval_service_pb2.RevokeDecisionResponse]
+    """Takes the caller's own yes back, until the action begins. Of what is granted it ends the action, DENIED. It may not be cast again."""
 
 @_typing.type_check_only
 class ApprovalServiceAsyncStub(ApprovalServiceStub):
@@ -51,6 +53,8 @@ class ApprovalServiceAsyncStub(ApprovalServiceStub):
     """Soonest expiry first."""
     DecideApproval: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.DecideApprovalRequest, _approval_service_pb2.DecideApprovalResponse]  # type: ignore[assignment]
     """Says yes or no to exactly what the digest binds. The same decision id with the same content is told again, and counts once."""
+    RevokeDecision: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.RevokeDecisionRequest, _approval_service_pb2.RevokeDecisionResponse]  # type: ignore[assignment]
+    """Takes the caller's own yes back, until the action begins. Of what is granted it ends the action, DENIED. It may not be cast again."""
 
 class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
     """Within the caller's tenant. A decision never runs anything: the vote that completes a rule makes the action ready, and any server runs it."""
@@ -78,5 +82,13 @@ class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_approval_service_pb2.DecideApprovalResponse, _abc.Awaitable[_approval_service_pb2.DecideApprovalResponse]]:
         """Says yes or no to exactly what the digest binds. The same decision id with the same content is told again, and counts once."""
+
+    @_abc_1.abstractmethod
+    def RevokeDecision(
+        self,
+        request: _approval_service_pb2.RevokeDecisionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_approval_service_pb2.RevokeDecisionResponse, _abc.Awaitable[_approval_service_pb2.RevokeDecisionResponse]]:
+        """Takes the caller's own yes back, until the action begins. Of what is granted it ends the action, DENIED. It may not be cast again."""
 
 def add_ApprovalServiceServicer_to_server(servicer: ApprovalServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -582,7 +582,7 @@ Global___ActionWaiting: _TypeAlias = ActionWaiting  # noqa: Y015
 
 @_typing.final
 class ApprovalDecided(_message.Message):
-    """Somebody has said yes or no."""
+    """Somebody has said yes or no, or takes a yes back."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -592,6 +592,7 @@ class ApprovalDecided(_message.Message):
     VERDICT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     COMPLETES_FIELD_NUMBER: _builtins.int
+    TAKEN_BACK_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     """To what."""
     decision_id: _builtins.str
@@ -604,6 +605,8 @@ class ApprovalDecided(_message.Message):
     """Why, in the voter's words."""
     completes: _builtins.bool
     """With this vote it is decided: on APPROVE the action is QUEUED now, on DENY `settled` follows."""
+    taken_back: _builtins.bool
+    """The vote does not count any more, for this reason; the verdict is what it was."""
     def __init__(
         self,
         *,
@@ -613,10 +616,11 @@ class ApprovalDecided(_message.Message):
         verdict: _decision_pb2.VoteVerdict.ValueType = ...,
         reason: _builtins.str = ...,
         completes: _builtins.bool = ...,
+        taken_back: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "completes", b"completes", "decision_id", b"decision_id", "reason", b"reason", "verdict", b"verdict", "voter", b"voter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "completes", b"completes", "decision_id", b"decision_id", "reason", b"reason", "taken_back", b"taken_back", "verdict", b"verdict", "voter", b"voter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

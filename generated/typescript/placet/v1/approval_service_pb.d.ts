@@ -245,6 +245,60 @@ export declare type DecideApprovalResponse = Message<"placet.v1.DecideApprovalRe
 export declare const DecideApprovalResponseSchema: GenMessage<DecideApprovalResponse>;
 
 /**
+ * Request of RevokeDecision. Sent again it changes nothing.
+ *
+ * @generated from message placet.v1.RevokeDecisionRequest
+ */
+export declare type RevokeDecisionRequest = Message<"placet.v1.RevokeDecisionRequest"> & {
+  /**
+   * Which approval.
+   *
+   * @generated from field: string approval_id = 1;
+   */
+  approvalId: string;
+
+  /**
+   * Which vote of the caller's.
+   *
+   * @generated from field: string decision_id = 2;
+   */
+  decisionId: string;
+
+  /**
+   * Why, for the record.
+   *
+   * @generated from field: string reason = 3;
+   */
+  reason: string;
+};
+
+/**
+ * Describes the message placet.v1.RevokeDecisionRequest.
+ * Use `create(RevokeDecisionRequestSchema)` to create a new message.
+ */
+export declare const RevokeDecisionRequestSchema: GenMessage<RevokeDecisionRequest>;
+
+/**
+ * Response of RevokeDecision.
+ *
+ * @generated from message placet.v1.RevokeDecisionResponse
+ */
+export declare type RevokeDecisionResponse = Message<"placet.v1.RevokeDecisionResponse"> & {
+  /**
+   * As it stands now.
+   *
+   * @generated from field: placet.v1.Approval approval = 1;
+   */
+  approval?: Approval | undefined;
+};
+
+/**
+ * Describes the message placet.v1.RevokeDecisionResponse.
+ * Use `create(RevokeDecisionResponseSchema)` to create a new message.
+ */
+export declare const RevokeDecisionResponseSchema: GenMessage<RevokeDecisionResponse>;
+
+/**
  * Within the caller's tenant. A decision never runs anything: the vote that completes a rule makes the action ready, and any server runs it.
  *
  * @generated from service placet.v1.ApprovalService
@@ -279,6 +333,16 @@ export declare const ApprovalService: GenService<{
     methodKind: "unary";
     input: typeof DecideApprovalRequestSchema;
     output: typeof DecideApprovalResponseSchema;
+  },
+  /**
+   * Takes the caller's own yes back, until the action begins. Of what is granted it ends the action, DENIED. It may not be cast again.
+   *
+   * @generated from rpc placet.v1.ApprovalService.RevokeDecision
+   */
+  revokeDecision: {
+    methodKind: "unary";
+    input: typeof RevokeDecisionRequestSchema;
+    output: typeof RevokeDecisionResponseSchema;
   },
 }>;
 

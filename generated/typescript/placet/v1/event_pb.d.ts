@@ -658,7 +658,7 @@ export declare type ActionWaiting = Message<"placet.v1.ActionWaiting"> & {
 export declare const ActionWaitingSchema: GenMessage<ActionWaiting>;
 
 /**
- * Somebody has said yes or no.
+ * Somebody has said yes or no, or takes a yes back.
  *
  * @generated from message placet.v1.ApprovalDecided
  */
@@ -704,6 +704,13 @@ export declare type ApprovalDecided = Message<"placet.v1.ApprovalDecided"> & {
    * @generated from field: bool completes = 6;
    */
   completes: boolean;
+
+  /**
+   * The vote does not count any more, for this reason; the verdict is what it was.
+   *
+   * @generated from field: bool taken_back = 7;
+   */
+  takenBack: boolean;
 };
 
 /**

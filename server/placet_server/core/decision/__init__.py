@@ -6,5 +6,7 @@ request      what people are shown of an action, and what their decision is boun
 view         looking at it, and at whether one may decide it
 voter        who decides, with the authority that counts
 decide       a vote, and what follows from it
+revoke       a yes that is taken back
+expire       time that passes
 consume      the action's start, which uses it up
 """

@@ -92,9 +92,9 @@ def _decision(who: Onlooker, command: DecideCommand, capability: Capability | No
         decision_id=command.decision_id,
         voter=who.voter.subject,
         verdict=command.verdict,
-        reason=_storable("reason", command.reason),
-        ticket=_storable("evidence.ticket", command.ticket),
-        attachments=tuple(_storable("evidence.attachments", each) for each in command.attachments),
+        reason=storable("reason", command.reason),
+        ticket=storable("evidence.ticket", command.ticket),
+        attachments=tuple(storable("evidence.attachments", each) for each in command.attachments),
         suggested_input_json=_suggestion(command, capability),
         roles=tuple(sorted(who.voter.roles)),
         groups=tuple(sorted(who.voter.groups)),
@@ -121,7 +121,7 @@ def _suggestion(command: DecideCommand, capability: Capability | None) -> str | 
     return canonical.text
 
 
-def _storable(field: str, text: str) -> str:
+def storable(field: str, text: str) -> str:
     """Raises MalformedRequest."""
     if "\x00" in text:
         raise _malformed(field, "text", "has a NUL character")
@@ -198,11 +198,11 @@ async def _count(
     approval = gated.approval
     await approvals.insert_decision(connection, approval.tenant, approval.approval_id, mine, gated.now)
     if mine.verdict is VoteVerdict.DENY:
-        gated = await tell(connection, gated, _fact(approval, mine, completes=True))
+        gated = await tell(connection, gated, decided_fact(approval, mine, completes=True))
         await end_gated(connection, gated, ApprovalState.DENIED, denied(gated.action, "DENIED", mine.reason))
         return None
     completes = satisfied(approval.terms.rule, votes_of([*known, mine]))
-    fact = _fact(approval, mine, completes=completes)
+    fact = decided_fact(approval, mine, completes=completes)
     if completes:
         return await make_ready(connection, gated, fact), gated.now_us
     await tell(connection, gated, fact)
@@ -210,14 +210,18 @@ async def _count(
     return None
 
 
-def _fact(approval: Approval, decision: Decision, *, completes: bool) -> Fact:
+def decided_fact(
+    approval: Approval, decision: Decision, *, completes: bool, taken_back: bool = False, reason: str = ""
+) -> Fact:
+    """`taken_back`: the vote was, for this reason."""
     return fact_of(
         EventType.APPROVAL_DECIDED,
         {
             "approval_id": approval.approval_id,
             "completes": completes,
             "decision_id": decision.decision_id,
-            "reason": decision.reason,
+            "reason": reason if taken_back else decision.reason,
+            "taken_back": taken_back,
             "verdict": decision.verdict.value,
             "voter": decision.voter,
         },

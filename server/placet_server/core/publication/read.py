@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import replace
 
 from placet_server.core.publication.journal import Journal
-from placet_server.core.publication.waits import all_with_waits, with_waits
+from placet_server.core.publication.waits import all_with_waits, with_family_waits, with_waits
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.errors import FieldViolation, MalformedRequest, NotFound
@@ -70,7 +70,7 @@ async def wait_action(journal: Journal, caller: Caller, action_id: str, timeout_
             action = await get_action(journal, caller, action_id, full=True)
             left = end - loop.time()
             if action.state in TERMINAL or action.state is ActionState.AMBIGUOUS or left <= 0:
-                return action
+                return await with_family_waits(journal, action)
             await journal.hub.wait(action_id, subscription, min(left, journal.poll_seconds))
         finally:
             journal.hub.unsubscribe(action_id, subscription)

@@ -18,6 +18,15 @@ async def with_waits(journal: Journal, action: Action) -> Action:
     return (await all_with_waits(journal, action.requester.tenant, [action]))[0]
 
 
+async def with_family_waits(journal: Journal, action: Action) -> Action:
+    """With those of what it has called, too: for who is told how it stands."""
+    if action.state not in (ActionState.RUNNING, ActionState.QUEUED) or action.attempt == 0:
+        return await with_waits(journal, action)
+    async with journal.pool.connection() as connection:
+        waits = await approvals.list_below(connection, action.requester.tenant, action.action_id)
+    return action.changed(waits=tuple(waits)) if waits else action
+
+
 async def all_with_waits(journal: Journal, tenant: str, actions: Sequence[Action]) -> list[Action]:
     """The same for many of one tenant, in one look."""
     waiting = [a.approval_id for a in actions if a.state is ActionState.WAITING and a.approval_id is not None]

@@ -127,6 +127,7 @@ def _approval_decided(message: event_pb2.ActionEvent, event: Event) -> None:
     decided.verdict = VOTE_VERDICT[VoteVerdict(body["verdict"])]
     decided.reason = body["reason"]
     decided.completes = body["completes"]
+    decided.taken_back = body["taken_back"]
 
 
 def _approval_ended(message: event_pb2.ActionEvent, event: Event) -> None:

@@ -112,6 +112,11 @@ values (
     :tenant, :approval_id, :decision_id, :voter, :verdict, :reason, :ticket, :attachments, :suggested_input, :roles, :groups, :now
 )
 
+-- name: revoke_decision
+-- Say of a vote that it was taken back.
+update approval_decisions set revoke_time = :now
+where tenant = :tenant and approval_id = :approval_id and decision_id = :decision_id and revoke_time is null
+
 -- name: note
 -- Tell something in the life of an action that does not move by it.
 with noted as (
@@ -201,3 +206,57 @@ consumed as (
 )
 select exists (select from held) as is_held, exists (select from consumed) as is_consumed,
     (select p.state from held as h join approvals as p on p.tenant = h.tenant and p.approval_id = h.approval_id) as state
+
+-- name: list_due
+-- What somebody has to look at: it has expired, more people are to be told, or its action was cancelled. Cross-tenant: the expirer's.
+select tenant, approval_id, action_id
+from approvals
+where next_time <= coalesce(:now::timestamptz, statement_timestamp())
+order by next_time
+limit :count_max
+
+-- name: escalate
+-- More people are told of a pending one.
+update approvals set escalated = true, next_time = expire_time, revision = revision + 1
+where tenant = :tenant and approval_id = :approval_id and state || '' = 'PENDING' and not escalated
+
+-- name: look_again
+-- Nothing is to be done about it now: when it is to be looked at again.
+update approvals
+set next_time = least(
+    case when state = 'PENDING' and not escalated and escalate_time > :now::timestamptz then escalate_time end,
+    greatest(expire_time, :now::timestamptz + interval '5 seconds'))
+where tenant = :tenant and approval_id = :approval_id and next_time is not null
+
+-- name: list_open
+-- What waits for people, or was granted and has not begun, soonest expiry first, each with how many there are; tenant NULL is every tenant's, the
+-- operator's.
+with open as materialized (
+    select tenant, approval_id, expire_time
+    from approvals
+    where state in ('PENDING', 'GRANTED') and consume_time is null and (:tenant::text is null or tenant = :tenant)
+    order by expire_time
+    limit :scan_max
+)
+select {record}, (select count(*) from open) as found
+from approvals
+where (tenant, approval_id) in (select tenant, approval_id from open order by expire_time limit :count_max)
+order by expire_time
+
+-- name: list_below
+-- Open waits of what an action has called, soonest expiry first, each with its steps from that action on.
+with recursive below as (
+    select l.tenant, l.action_id, l.step || case when l.number > 1 then '#' || l.number else '' end as path
+    from lineage as l
+    where l.tenant = :tenant and l.parent_id = :action_id
+    union all
+    select l.tenant, l.action_id, b.path || '/' || l.step || case when l.number > 1 then '#' || l.number else '' end
+    from below as b join lineage as l on l.tenant = b.tenant and l.parent_id = b.action_id
+)
+select b.path, p.kind, p.approval_id, p.action_id, p.title, (extract(epoch from p.expire_time) * 1000000)::bigint as expire_time_us
+from below as b
+join actions as a on a.tenant = b.tenant and a.action_id = b.action_id
+join approvals as p on p.tenant = a.tenant and p.approval_id = a.approval_id
+where num_nonnulls(b.tenant, b.action_id) = 2 and (a.state || '') = 'WAITING' and p.state || '' = 'PENDING'
+order by p.expire_time, p.approval_id
+limit :count_max

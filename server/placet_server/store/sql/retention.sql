@@ -124,6 +124,15 @@ gone_letters as (
 gone_questions as (
     delete from reconciles as r using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and r.tenant = d.tenant and r.action_id = d.action_id
 ),
+gone_approvals as (
+    delete from approvals as p using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and p.tenant = d.tenant and p.action_id = d.action_id
+    returning p.tenant, p.approval_id
+),
+gone_votes as (
+    delete from approval_decisions as v
+    using gone_approvals as p
+    where num_nonnulls(p.tenant, p.approval_id) = 2 and v.tenant = p.tenant and v.approval_id = p.approval_id
+),
 gone_kin as (
     delete from lineage as l
     using due as d

@@ -1,0 +1,95 @@
+"""Time passes over what waits for people: it expires, more people are told, and what nobody closed after a cancel is
+closed. Any number of processes may do this at once: each step locks, and looks again.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from placet_server.core.decision.consume import denied
+from placet_server.core.execution.judgement import close_verdict
+from placet_server.core.publication.close import close_queued
+from placet_server.core.publication.gated import Gated, end_gated, ended_fact, lock_gated, tell
+from placet_server.core.publication.journal import Journal
+from placet_server.model.action import Action
+from placet_server.model.decision import ApprovalState
+from placet_server.model.lifecycle import ActionState
+from placet_server.store import approval as approvals
+from placet_server.store.approval import Due
+from placet_server.store.session import Connection
+
+BATCH_MAX = 100
+_UNBEGUN = (ActionState.WAITING, ActionState.QUEUED)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """What a step has done, and whether there may be more at once."""
+
+    expired: int = 0
+    escalated: int = 0
+    has_more: bool = False
+
+
+async def pass_time(journal: Journal) -> Passed:
+    """One bounded batch of what is due."""
+    async with journal.pool.connection() as connection:
+        due = await approvals.list_due(connection, BATCH_MAX, journal.clock.now())
+    done = [await _look_at(journal, each) for each in due]
+    return Passed(
+        expired=done.count("expired"), escalated=done.count("escalated"), has_more=len(due) == BATCH_MAX
+    )
+
+
+async def _look_at(journal: Journal, due: Due) -> str:
+    """What was done: "expired", "escalated", or nothing."""
+    unwanted: Action | None = None
+    async with journal.pool.tx() as connection:
+        approval = await approvals.get(connection, due.tenant, due.approval_id)
+        gated = None if approval is None else await lock_gated(connection, journal, approval)
+        if gated is None or not gated.approval.is_open:
+            return ""
+        if gated.action.cancel_requested_time_us is not None and gated.action.state in _UNBEGUN:
+            unwanted = gated.action
+            done = ""
+        else:
+            done = await _pass(connection, gated)
+    if unwanted is not None:
+        await _close(journal, unwanted)
+    if done:
+        journal.hub.publish(due.action_id)
+    return done
+
+
+async def _pass(connection: Connection, gated: Gated) -> str:
+    approval = gated.approval
+    if gated.now_us >= approval.expire_time_us and gated.action.state is not ActionState.RUNNING:
+        await _expire(connection, gated)
+        return "expired"
+    is_due = approval.escalate_time_us is not None and gated.now_us >= approval.escalate_time_us
+    if is_due and not approval.escalated and await approvals.escalate(connection, approval):
+        return "escalated"
+    # Of one that was claimed, whoever has it finds that it is too late.
+    await approvals.look_again(connection, approval, gated.now)
+    return ""
+
+
+async def _expire(connection: Connection, gated: Gated) -> None:
+    state = ApprovalState.EXPIRED
+    if gated.action.state not in _UNBEGUN:
+        # It has ended without beginning, and nobody came to say so here.
+        await approvals.end(connection, gated.approval, state, gated.now)
+        return
+    gated = await tell(connection, gated, ended_fact(gated, state))
+    await end_gated(connection, gated, state, denied(gated.action, "EXPIRED"))
+
+
+async def _close(journal: Journal, action: Action) -> None:
+    verdict = close_verdict(action, action.cancel_requested_time_us or 0)
+    if verdict is not None and await close_queued(journal, action, verdict):
+        _log.info(
+            "closed an action that waited for people and was cancelled", extra={"action_id": action.action_id}
+        )
