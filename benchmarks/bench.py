@@ -13,7 +13,8 @@ from pathlib import Path
 
 from benchmarks import load, store
 from benchmarks.contenders import Contender, Echo, Naive, Placet
-from benchmarks.plan import ECHO, NAIVE, PLACET, PRELOADED, Case, Plan, Window
+from benchmarks.plan import ECHO, NAIVE, PLACET, POLICIED, PRELOADED, Case, Plan, Window
+from benchmarks.policies import admit_policies
 from benchmarks.preload import preload
 from benchmarks.processes import busy_seconds, cpu_seconds
 from placet_server.embedded.server import EmbeddedPostgres
@@ -79,7 +80,7 @@ class Bench:
     def _started(self, stack: ExitStack, kind: str, processes: int) -> Contender:
         name = f"{kind}_{processes}"
         say(f"starting {name}")
-        make = {ECHO: Echo, NAIVE: Naive, PLACET: Placet, PRELOADED: Placet}[kind]
+        make = {ECHO: Echo, NAIVE: Naive, PLACET: Placet, PRELOADED: Placet, POLICIED: Placet}[kind]
         dsn = ""
         if kind != ECHO:
             dsn = asyncio.run(store.create_database(self._postgres.dsn, name, migrated=kind != NAIVE))
@@ -88,6 +89,9 @@ class Bench:
         contender = make(processes=processes, folder=self._folder, name=name, dsn=dsn)
         stack.callback(contender.stop)
         contender.start()
+        if kind == POLICIED and isinstance(contender, Placet):
+            with contender.client() as client:
+                admit_policies(client, self._plan.policy_count)
         # Everything that happens only once happens before anything is measured.
         first = dataclasses.replace(self._plan, warmup_seconds=0.1, measured_seconds=0.1)
         self._window(contender, Case(kind=kind, processes=processes, level=processes), first)

@@ -1,6 +1,6 @@
 """The hot path against its ceiling and against the naive way, in one run on one Postgres.
 
-    python benchmarks/hot_path.py [--quick] [--json] [--preload 1000000]
+    python benchmarks/hot_path.py [--quick] [--json] [--preload 1000000 | --policies 100]
 
 docs/performance.md says what is measured and how to read it. Exits with 1 if any call did not succeed, with 2 if the
 machine lacks a tool.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.bench import Bench
 from benchmarks.load import LoadFailed, Unfit
-from benchmarks.plan import ECHO, NAIVE, PLACET, PRELOADED, Plan
+from benchmarks.plan import ECHO, NAIVE, PLACET, POLICIED, PRELOADED, Plan
 from benchmarks.processes import StartFailed
 from benchmarks.report import report_of, text_of
 from placet_server.embedded.error import EmbeddedError
@@ -51,15 +51,19 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     kinds: tuple[str, ...] = (ECHO, PLACET, NAIVE)
     if arguments.preload:
         kinds = (ECHO, PLACET, PRELOADED)
+    elif arguments.policies:
+        kinds = (ECHO, PLACET, POLICIED)
+    is_pair = bool(arguments.preload or arguments.policies)
     quick = arguments.quick
     return Plan(
         kinds=kinds,
-        levels=tuple(arguments.calls or ((16, 64) if quick or arguments.preload else (1, 16, 64, 256))),
-        process_counts=tuple(arguments.processes or ((1,) if quick or arguments.preload else (1, 2))),
+        levels=tuple(arguments.calls or ((16, 64) if quick or is_pair else (1, 16, 64, 256))),
+        process_counts=tuple(arguments.processes or ((1,) if quick or is_pair else (1, 2))),
         repetitions=arguments.repetitions,
         warmup_seconds=0.5 if quick else 1.0,
         measured_seconds=arguments.seconds or (1.0 if quick else 2.0),
         preload_count=arguments.preload,
+        policy_count=arguments.policies,
         programs=arguments.programs,
         cross_check=not quick,
     )
@@ -71,6 +75,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="16 and 64 calls, one process, short windows")
     parser.add_argument(
         "--preload", type=int, default=0, metavar="N", help="an empty store against one with N actions"
+    )
+    parser.add_argument(
+        "--policies",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the built-in policies against N of a tenant's own",
     )
     parser.add_argument("--calls", type=int, nargs="+", help="calls in flight (default 1 16 64 256)")
     parser.add_argument("--processes", type=int, nargs="+", help="server processes (default 1 2)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # Also the order within a repetition, turned by one from each repetition to the next.
-ECHO, PLACET, NAIVE, PRELOADED = "echo", "placet", "naive", "preloaded"
+ECHO, PLACET, NAIVE, PRELOADED, POLICIED = "echo", "placet", "naive", "preloaded", "policied"
 CONNECTIONS = 8
 
 
@@ -20,6 +20,7 @@ class Plan:
     warmup_seconds: float = 1.0
     measured_seconds: float = 2.0
     preload_count: int = 0
+    policy_count: int = 0
     programs: str = "auto"
     cross_check: bool = True
 

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 from benchmarks.bench import Measured
-from benchmarks.plan import ECHO, NAIVE, PLACET, PRELOADED, Case, Plan, Window
+from benchmarks.plan import ECHO, NAIVE, PLACET, POLICIED, PRELOADED, Case, Plan, Window
 
 Ratios = dict[str, dict[str, float]]
 PACKAGES = ("asyncpg", "grpcio", "orjson", "protobuf", "protovalidate", "uvloop")
@@ -41,6 +41,7 @@ def report_of(plan: Plan, measured: Measured) -> dict[str, Any]:
         "ratio_to_one_process": table.ratios(
             PLACET, lambda case: Case(kind=PLACET, processes=1, level=case.level)
         ),
+        "ratio_policied": table.ratios(POLICIED, lambda case: _like(case, PLACET)),
         "ratio_preloaded": table.ratios(PRELOADED, lambda case: _like(case, PLACET)),
         "h2load_to_loadgen": {str(level): round(ratio, 3) for level, ratio in measured.h2load.items()},
         "results": table.rows(),
@@ -108,6 +109,7 @@ def environment(plan: Plan, measured: Measured) -> dict[str, Any]:
             "warmup_seconds": plan.warmup_seconds,
             "measured_seconds": plan.measured_seconds,
             "preload_count": plan.preload_count,
+            "policy_count": plan.policy_count,
         },
     }
 

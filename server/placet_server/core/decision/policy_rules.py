@@ -6,12 +6,13 @@ only add what they ask for. So no tenant can lose what the operator demands, or 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from placet_server.core.decision.policy_slice import NOT_PERMITTED, Question, Slice
+from placet_server.core.decision.policy_slice import NOT_PERMITTED, Answer, Question, Slice
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
-from placet_server.model.policy import Deciding, PolicySet, PolicyVerdict
+from placet_server.model.policy import PolicySet, PolicyVerdict
 from placet_server.model.policy_schema import Offered
 from placet_server.model.policy_text import parse_policies
 
@@ -69,8 +70,7 @@ class Rulebook:
         self.own = own
         self.fresh_until = 0.0
         self._remembered: dict[tuple[_Key, Caller], PolicyVerdict] = {}
-        # Of each verdict one object, so that its digest is made once.
-        self._verdicts: dict[PolicyVerdict, PolicyVerdict] = {}
+        self._verdicts: dict[tuple[tuple[Slice, Answer], ...], PolicyVerdict] = {}
 
     @property
     def revisions(self) -> tuple[int, int]:
@@ -83,20 +83,22 @@ class Rulebook:
 
     async def decide(self, question: Question) -> Decided:
         sets = [self.own] if self.operator is None else [self.operator, self.own]
-        slices = [await each.slice_of(question.offered) for each in sets]
-        deciding: list[Deciding] = []
+        answers: list[tuple[Slice, Answer]] = []
         is_lasting = True
-        for each in slices:
-            answer, is_final = each.ask(question)
+        for each in sets:
+            found = await each.slice_of(question.offered)
+            answer, is_final = found.ask(question)
             is_lasting &= is_final
-            if answer.problem and not (each.is_operators and answer.problem == NOT_PERMITTED):
-                named = tuple(map(each.named, answer.policies))
-                refused = PolicyVerdict(allowed=False, problem=answer.problem, policies=named)
-                return Decided(self._one(refused), is_lasting)
-            # A permit of the operator's decides nothing but what it asks for.
-            counting = [p for p in answer.policies if p.approval or not each.is_operators]
-            deciding += map(each.named, counting)
-        return Decided(self._one(PolicyVerdict(allowed=True, policies=tuple(deciding))), is_lasting)
+            answers.append((found, answer))
+            if is_refusal(found, answer):
+                break
+        key = tuple(answers)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            if len(self._verdicts) >= REMEMBERED_MAX:
+                self._verdicts.clear()
+            verdict = self._verdicts[key] = _verdict(answers)
+        return Decided(verdict, is_lasting)
 
     def remember(self, question: Question, decided: Decided) -> None:
         """Unless the decision depends on the context."""
@@ -105,10 +107,27 @@ class Rulebook:
                 self._remembered.clear()
             self._remembered[_key_of(question.offered.capability), question.caller] = decided.verdict
 
-    def _one(self, verdict: PolicyVerdict) -> PolicyVerdict:
-        if len(self._verdicts) >= REMEMBERED_MAX:
-            self._verdicts.clear()
-        return self._verdicts.setdefault(verdict, verdict)
+
+def is_refusal(asked: Slice, answer: Answer) -> bool:
+    """The operator need not permit anything."""
+    return bool(answer.problem) and not (asked.is_operators and answer.problem == NOT_PERMITTED)
+
+
+def _verdict(answers: Sequence[tuple[Slice, Answer]]) -> PolicyVerdict:
+    """Of the operator's set and the own one, or of the operator's alone, which refuses."""
+    asked, last = answers[-1]
+    if is_refusal(asked, last):
+        return PolicyVerdict(
+            allowed=False, problem=last.problem, policies=tuple(map(asked.named, last.policies))
+        )
+    # A permit of the operator's decides nothing but what it asks for.
+    counting = [
+        (each, policy)
+        for each, answer in answers
+        for policy in answer.policies
+        if policy.approval or not each.is_operators
+    ]
+    return PolicyVerdict(allowed=True, policies=tuple(each.named(policy) for each, policy in counting))
 
 
 _Key = tuple[str, str, str]

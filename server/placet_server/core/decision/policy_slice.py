@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import cedarpy
@@ -53,18 +54,27 @@ class Question(NamedTuple):
     parent: str = ""
 
 
-class Answer(NamedTuple):
-    """`problem` empty: permitted. `policies`: those that say so, by name."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """`problem` empty: permitted. `policies`: those that say so, by name. The same answer is the same object, so that
+    what is made of it is made once.
+    """
 
     problem: str
     policies: tuple[Policy, ...] = ()
 
 
-class _Lasting(NamedTuple):
-    """What holds whatever the context is. `is_final`: the context changes nothing about it."""
+SILENCE = Answer(NOT_PERMITTED)
+UNREADABLE = Answer("not_readable")
+
+
+class _Known(NamedTuple):
+    """Of one caller. `answer`: what holds whatever the context is; `is_final`: the context changes nothing about it."""
 
     answer: Answer
     is_final: bool
+    request: dict[str, Any]
+    entities: cedarpy.Entities
 
 
 class _Part:
@@ -75,23 +85,29 @@ class _Part:
         # It gives policies their places as names.
         self._handle = cedarpy.PolicySet.from_str("\n".join(p.text for p in policies), release_gil=True)
         self._by_place = {f"policy{place}": policy for place, policy in enumerate(policies)}
+        self._answers: dict[tuple[str, frozenset[str]], Answer] = {}
 
-    def ask(self, request: Mapping[str, Any], entities: cedarpy.Entities) -> Answer:
+    def ask(self, request: dict[str, Any], entities: cedarpy.Entities) -> Answer:
         """Whatever cannot be evaluated refuses."""
         if not self.policies:
-            return Answer(NOT_PERMITTED)
-        result = cedarpy.is_authorized(dict(request), self._handle, entities)
+            return SILENCE
+        result = cedarpy.is_authorized(request, self._handle, entities)
         told = result.diagnostics
         if told.errors or result.decision is cedarpy.Decision.NoDecision:
             failed = {place for error in told.errors for place in _PLACE.findall(error)}
-            return Answer("not_evaluated", self._named(failed))
-        deciding = self._named(told.reasons)
+            return self._answer("not_evaluated", failed)
         if result.allowed:
-            return Answer("", deciding)
-        return Answer("forbidden" if deciding else NOT_PERMITTED, deciding)
+            return self._answer("", told.reasons)
+        return self._answer("forbidden", told.reasons) if told.reasons else SILENCE
 
-    def _named(self, places: Iterable[str]) -> tuple[Policy, ...]:
-        return _sorted(self._by_place[place] for place in places if place in self._by_place)
+    def _answer(self, problem: str, places: Iterable[str]) -> Answer:
+        key = problem, frozenset(places)
+        found = self._answers.get(key)
+        if found is None:
+            named = _sorted(self._by_place[place] for place in key[1] if place in self._by_place)
+            found = Answer(problem, named)
+            _put(self._answers, key, found)
+        return found
 
 
 class Slice:
@@ -111,9 +127,9 @@ class Slice:
         self._input_type: RecordOf = input_type(offered.capability.input_schema_value)
         self._request = {"action": action_uid(name), "resource": capability_uid(name)}
         self._base = _entities([*action_entities(name), capability_entity(offered, overlays)])
-        self._by_caller: dict[Caller, _Lasting] = {}
-        self._by_kind: dict[tuple[object, ...], _Lasting] = {}
-        self._principals: dict[Caller, cedarpy.Entities] = {}
+        self._by_caller: dict[Caller, _Known] = {}
+        self._by_kind: dict[tuple[object, ...], tuple[Answer, bool]] = {}
+        self._together: dict[tuple[Answer, Answer], Answer] = {}
 
     def named(self, policy: Policy) -> Deciding:
         prefix = OPERATOR_PREFIX if self.is_operators else ""
@@ -121,45 +137,39 @@ class Slice:
 
     def ask(self, question: Question) -> tuple[Answer, bool]:
         """Permit or not, and who says so; and whether it holds for this caller whatever the context is."""
-        known = self._known(question.caller)
+        caller = question.caller
+        known = self._by_caller.get(caller) or self._look(caller)
         if known.is_final:
             return known.answer, True
         try:
             members = projected(self._input_type, question.input_value, self._wanted)
         except Unreadable:
-            return Answer("not_readable"), False
-        depth = len(question.caller.delegation)
-        context = orjson.dumps(context_of(members, question.labels, question.parent, depth)).decode()
-        return _both(known.answer, self._asked(self._passing, question.caller, context)), False
-
-    def _known(self, caller: Caller) -> _Lasting:
-        found = self._by_caller.get(caller)
+            return UNREADABLE, False
+        context = context_of(members, question.labels, question.parent, len(caller.delegation))
+        request = known.request | {"context": orjson.dumps(context).decode()}
+        passing = self._passing.ask(request, known.entities)
+        both = known.answer, passing
+        found = self._together.get(both)
         if found is None:
-            kind = (caller.kind, caller.roles, caller.groups, caller.scopes, caller.delegation)
-            found = None if self._is_personal else self._by_kind.get(kind)
-            if found is None:
-                found = self._look(caller)
-                _put(self._by_kind, kind, found)
-            _put(self._by_caller, caller, found)
-        return found
+            found = _both(*both)
+            _put(self._together, both, found)
+        return found, False
 
-    def _look(self, caller: Caller) -> _Lasting:
-        answer = self._asked(self._lasting, caller, _NO_CONTEXT)
-        is_refusal = answer.problem not in ("", NOT_PERMITTED)
-        may_pass = any(_could_be_of(policy.node.principal, caller) for policy in self._passing.policies)
-        return _Lasting(answer, is_final=is_refusal or not may_pass)
-
-    def _asked(self, part: _Part, caller: Caller, context: str) -> Answer:
-        request = self._request | {"principal": principal_uid(caller), "context": context}
-        return part.ask(request, self._entities_of(caller))
-
-    def _entities_of(self, caller: Caller) -> cedarpy.Entities:
-        found = self._principals.get(caller)
-        if found is None:
-            entity = orjson.dumps([principal_entity(caller)]).decode()
-            found = self._base.with_added_json_str(entity)
-            _put(self._principals, caller, found)
-        return found
+    def _look(self, caller: Caller) -> _Known:
+        entity = orjson.dumps([principal_entity(caller)]).decode()
+        entities = self._base.with_added_json_str(entity)
+        request = self._request | {"principal": principal_uid(caller), "context": _NO_CONTEXT}
+        kind = (caller.kind, caller.roles, caller.groups, caller.scopes, caller.delegation)
+        said = None if self._is_personal else self._by_kind.get(kind)
+        if said is None:
+            answer = self._lasting.ask(request, entities)
+            is_refusal = answer.problem not in ("", NOT_PERMITTED)
+            may_pass = any(_could_be_of(policy.node.principal, caller) for policy in self._passing.policies)
+            said = answer, is_refusal or not may_pass
+            _put(self._by_kind, kind, said)
+        known = _Known(*said, request, entities)
+        _put(self._by_caller, caller, known)
+        return known
 
 
 def _both(lasting: Answer, passing: Answer) -> Answer:
@@ -167,7 +177,7 @@ def _both(lasting: Answer, passing: Answer) -> Answer:
     if passing.problem not in ("", NOT_PERMITTED):
         return passing
     permits = _sorted((*lasting.policies, *passing.policies))
-    return Answer("" if permits else NOT_PERMITTED, permits)
+    return Answer("", permits) if permits else SILENCE
 
 
 def _sorted(policies: Iterable[Policy]) -> tuple[Policy, ...]:
