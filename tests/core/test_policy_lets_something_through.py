@@ -13,12 +13,15 @@ from placet_server.core.admission.execute import Executed, execute_stream
 from placet_server.core.admission.submit_batch import submit_batch
 from placet_server.core.kernel import Kernel
 from placet_server.model.action import Submission
+from placet_server.model.approval_text import format_terms
 from placet_server.model.caller import Delegate
+from placet_server.model.decision_errors import ApprovalRequired
 from placet_server.model.errors import PlacetError, StaleDigest, StoreUnavailable
 from placet_server.model.policy import OPERATOR_TENANT, Overlay
 from placet_server.model.policy_errors import PolicyRefused, PolicySetRefused
 from placet_server.store import policy as rows
 from tests.core.kernels import ALICE, BOB, EVE, QUEUE, call_of, open_kernel, put, run, states, work_off
+from tests.core.people import look
 from tests.core.policies import admit, set_of, sets_of
 from tests.postgres import Database
 
@@ -43,6 +46,10 @@ class Shop:
         @self.app.tool("shop.look", "read")
         async def look(number: int = 0) -> str:
             return "seen"
+
+        @self.app.tool("shop.wipe", "idempotent", risk="high")
+        async def wipe() -> None:
+            self.effects.append(0)
 
         @self.app.tool("shop.order", "idempotent", attempts_max=1)
         async def order(context: Context) -> Any:
@@ -84,6 +91,11 @@ async def refusals(kernel: Kernel, tenant: str = "acme") -> int:
 
 async def test_a_tenant_without_policies_of_its_own_works_as_before(kernel: Kernel) -> None:
     assert ["effects"] == await deciding(kernel, await run(kernel, "shop.refund", {"amount": 1}, "k"))
+    with pytest.raises(ApprovalRequired) as caught:
+        await run(kernel, "shop.wipe", {}, "k")
+    assert "1 of role:approver; ttl=1d" == format_terms(
+        (await look(kernel, caught.value.approval_id)).approval.terms
+    )
 
 
 async def test_what_is_forbidden_happens_on_no_path(kernel: Kernel, shop: Shop) -> None:
@@ -228,6 +240,50 @@ async def test_the_operators_forbids_come_first_and_its_permits_let_nothing_thro
     await run(kernel, "shop.refund", {"amount": 5}, "k")
 
 
+async def test_what_permits_ask_for_joins_and_waits_for_people(kernel: Kernel, shop: Shop) -> None:
+    refunds = 'action == Action::"shop.refund", resource)'
+    await admit(
+        kernel,
+        ALL
+        + f'@id("all-refunds") @approval("1 of role:finance; ttl=4h") permit (principal, {refunds};'
+        + f'@id("large") @approval("1 of role:legal") permit (principal, {refunds}'
+        + 'when { context.input.amount.greaterThan(decimal("100.0")) };',
+        overlays=(Overlay(pattern="shop.*", approval="1 of group:cfo; requester=may"),),
+    )
+    for amount, terms in (
+        (5, "1 of group:cfo and 1 of role:finance; ttl=4h"),
+        (500, "1 of group:cfo and 1 of role:finance and 1 of role:legal; ttl=4h"),
+    ):
+        with pytest.raises(ApprovalRequired) as caught:
+            await run(kernel, "shop.refund", {"amount": amount}, f"k{amount}")
+        approval = (await look(kernel, caught.value.approval_id)).approval
+        assert terms == format_terms(approval.terms)
+    with pytest.raises(ApprovalRequired):
+        await run(kernel, "shop.look", {})
+    assert [] == shop.effects
+    assert ["WAITING"] * 3 == await states(kernel)
+
+
+async def test_what_the_operator_asks_for_is_asked_of_every_tenant(kernel: Kernel) -> None:
+    ask = '@id("watched") @approval("1 of role:auditor") permit (principal, action == Action::"shop.refund", resource);'
+    await admit(kernel, ask, tenant=OPERATOR_TENANT)
+    for caller in (ALICE, EVE):
+        with pytest.raises(ApprovalRequired):
+            await run(kernel, "shop.refund", {"amount": 5}, "k", caller=caller)
+    await run(kernel, "shop.look", {})
+
+
+async def test_more_than_one_request_can_carry_is_refused(kernel: Kernel) -> None:
+    people = ",".join(f"user:somebody-with-a-long-name-{number:04}" for number in range(30))
+    head = "permit (principal, action, resource);"
+    asks = [
+        f'@id("p{number}") @approval("{number % 9 + 1} of role:r{number},{people}") {head}'
+        for number in range(40)
+    ]
+    await admit(kernel, "".join(asks))
+    assert "asks_too_much" == (await refused(kernel, "shop.look", {})).problem
+
+
 async def test_overlays_add_hazards_that_policies_see(kernel: Kernel) -> None:
     forbid = (
         ALL
@@ -324,6 +380,8 @@ async def test_an_older_set_comes_back_as_a_new_revision(kernel: Kernel) -> None
         ),
         ("permit (principal, action, resource) when { context.input.amount };", "policy_invalid"),
         ("permit (principal, action, resource", "cedar_malformed"),
+        ('@approval("2 of finance") permit (principal, action, resource);', "approval_malformed"),
+        ("@approval permit (principal, action, resource);", "approval_malformed"),
     ],
 )
 async def test_a_set_that_does_not_fit_is_refused_whole(kernel: Kernel, cedar: str, code: str) -> None:

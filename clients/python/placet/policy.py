@@ -14,11 +14,13 @@ from placet.v1 import capability_pb2, policy_service_pb2
 class Overlay:
     """What a tenant adds to the contracts of capabilities by name: "payments.refund", "payments.*" or "*".
 
-    `hazards`: words as `@app.tool` takes them, for example "financial".
+    `hazards`: words as `@app.tool` takes them, for example "financial". `approval`: who has to say yes first, for
+    example "1 of role:finance".
     """
 
     pattern: str
     hazards: Iterable[str] = ()
+    approval: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,9 @@ def _overlay(overlay: Overlay) -> policy_service_pb2.PolicyOverlay:
     if isinstance(overlay.hazards, str):
         raise ValueError(f"hazards is a list of words; write [{overlay.hazards!r}]")
     hazards = [_hazard(word) for word in overlay.hazards]
-    return policy_service_pb2.PolicyOverlay(pattern=overlay.pattern, hazards=hazards)
+    return policy_service_pb2.PolicyOverlay(
+        pattern=overlay.pattern, hazards=hazards, approval=overlay.approval
+    )
 
 
 def _hazard(word: str) -> capability_pb2.Hazard.ValueType:

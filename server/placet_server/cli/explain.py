@@ -40,6 +40,7 @@ def explain(
             ("requester", found["requester"]),
             ("at", found["create_time"] or ""),
             ("decision", decision_word(decision) if decision else "admitted before there were policies"),
+            ("needs", decision["approval"] if decision else ""),
             ("because", _BECAUSE.get(decision["problem"], "") if decision else ""),
         ]
     )
@@ -50,12 +51,15 @@ def explain(
 
 def decision_word(decision: dict[str, Any]) -> str:
     """For people."""
-    return "allowed" if decision["allowed"] else f"refused ({decision['problem']})"
+    if not decision["allowed"]:
+        return f"refused ({decision['problem']})"
+    return "allowed, once people say yes" if decision["approval"] else "allowed"
 
 
 _BECAUSE = {
     "forbidden": "these forbid it",
     "not_permitted": "no policy permits it",
     "not_evaluated": "these could not be evaluated, and what cannot be evaluated refuses",
+    "asks_too_much": "these ask for more approvals than one request can carry",
     "not_readable": "a policy reads a part of the input that Cedar cannot be shown exactly",
 }

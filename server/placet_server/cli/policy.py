@@ -37,7 +37,7 @@ Overlays = Annotated[
     str,
     typer.Option(
         metavar="FILE",
-        help="What is added to contracts: a JSON array of objects with pattern and hazards.",
+        help="What is added to contracts: a JSON array of objects with pattern, hazards and approval.",
         show_default=False,
     ),
 ]
@@ -212,7 +212,9 @@ def get(
     is_, said = found["revision"], found["policy_set"]
     warn(f"{said['name']}, revision {is_['revision']}, digest {is_['digest']}")
     for overlay in said["overlays"]:
-        warn(f"overlay {overlay['pattern']}: hazards {', '.join(overlay['hazards'])}")
+        added = [f"hazards {', '.join(overlay['hazards'])}"] if overlay["hazards"] else []
+        added += [f"approval {overlay['approval']}"] if overlay["approval"] else []
+        warn(f"overlay {overlay['pattern']}: {'; '.join(added)}")
     say(said["cedar"].rstrip("\n"))
 
 

@@ -45,15 +45,18 @@ def _read_overlays(file: str) -> list[dict[str, Any]]:
     except ValueError as error:
         raise Complaint(f"--overlays: {file} is not JSON: {error}") from None
     if not isinstance(read, list) or not all(isinstance(each, dict) and _fits(each) for each in read):
-        raise Complaint(f"--overlays: {file} has to be an array of objects with pattern and hazards")
+        raise Complaint(
+            f"--overlays: {file} has to be an array of objects with pattern, hazards and approval"
+        )
     return read
 
 
 def _fits(overlay: dict[str, Any]) -> bool:
     hazards = overlay.get("hazards", [])
     return (
-        overlay.keys() <= {"pattern", "hazards"}
+        overlay.keys() <= {"pattern", "hazards", "approval"}
         and isinstance(overlay.get("pattern"), str)
+        and isinstance(overlay.get("approval", ""), str)
         and isinstance(hazards, list)
         and all(isinstance(word, str) for word in hazards)
     )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from placet_server.model.approval import Terms, join
+from placet_server.model.approval_bounds import is_too_large, read_terms
+from placet_server.model.approval_text import format_terms, parse_terms
 from placet_server.model.capability import NAME_LENGTH_MAX as CAPABILITY_LENGTH_MAX
 from placet_server.model.contract import Hazard
 from placet_server.model.document import read, written
@@ -22,7 +25,7 @@ POLICIES_MAX = 1000
 OVERLAYS_MAX = 100
 PATTERN_PATTERN = re.compile(r"\*|[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*(\.\*)?")
 PATTERN_LENGTH_MAX = CAPABILITY_LENGTH_MAX + 2
-APPROVAL_LENGTH_MAX = 1024
+APPROVAL_LENGTH_MAX = 4096
 DOCUMENT_BYTES_MAX = 2 * 2**20
 VERDICT_BYTES_MAX = 2**20
 
@@ -89,7 +92,7 @@ class PolicyVerdict:
     """What the policies in force say about one call. `problem`: why it is not allowed, one of PROBLEMS.
 
     `policies`: those that decided, by name. `approval`: what has to be agreed to before it runs, as terms in their text
-    form; of the contract and of overlays, too.
+    form, joined; empty for nothing. What the contract asks for besides is the contract's, and pinned with it.
 
     Its digest covers what decided, and nothing else of the set: another policy that changes, or a description, changes
     no verdict.
@@ -108,6 +111,11 @@ class PolicyVerdict:
     def digest(self) -> str:
         """Hex SHA-256 of the stored form."""
         return canonicalize_value(self._document, bytes_max=VERDICT_BYTES_MAX).digest.hex()
+
+    @property
+    def terms(self) -> Terms | None:
+        """What has to be agreed to; None: nothing."""
+        return _terms(self.approval) if self.approval else None
 
     @property
     def names(self) -> str:
@@ -131,5 +139,25 @@ class PolicyVerdict:
         return cls(policies=policies, **document)
 
 
-# A forbid applied; no permit did; a policy could not be evaluated; what a policy reads has no form in Cedar.
-PROBLEMS = ("forbidden", "not_permitted", "not_evaluated", "not_readable")
+@lru_cache(maxsize=1024)
+def _terms(text: str) -> Terms:
+    """As `joined` wrote them."""
+    return parse_terms(text)
+
+
+@lru_cache(maxsize=1024)
+def joined(texts: tuple[str, ...]) -> str | None:
+    """What satisfies all of these terms, in one text form; empty for none. None: too much for one request.
+
+    Raises TermsRefused for what cannot be read.
+    """
+    terms = [read_terms(text) for text in texts]
+    if not terms:
+        return ""
+    together = join(*terms)
+    return None if is_too_large(together) else format_terms(together)
+
+
+# A forbid applied; no permit did; a policy could not be evaluated; what a policy reads has no form in Cedar; what
+# everybody asks for together is more than one request can carry.
+PROBLEMS = ("forbidden", "not_permitted", "not_evaluated", "not_readable", "asks_too_much")

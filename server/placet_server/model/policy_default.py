@@ -2,7 +2,7 @@
 
 from placet_server.model.policy import PolicySet
 
-DEFAULT_POLICY_COUNT = 2
+DEFAULT_POLICY_COUNT = 3
 DEFAULT_SET = PolicySet(
     name="default",
     cedar="""\
@@ -14,6 +14,12 @@ when { resource.effect == "READ" };
 @id("effects")
 @description("What changes something, too, up to medium risk.")
 permit (principal, action, resource)
-unless { resource.effect == "READ" };
+when { resource.effect != "READ" && resource.risk <= 2 };
+
+@id("risky-effects")
+@description("Above medium risk somebody else has to say yes.")
+@approval("1 of role:approver")
+permit (principal, action, resource)
+when { resource.effect != "READ" && resource.risk > 2 };
 """,
 )

@@ -76,7 +76,7 @@ def capability_entity(offered: Offered, overlays: Iterable[Overlay]) -> Entity:
         "hazards": sorted(hazard.value for hazard in hazards),
         "risk": _RISKS[contract.risk],
         "manifest": offered.manifest,
-        "has_approval": any(overlay.approval for overlay in added),
+        "has_approval": contract.approval is not None or any(overlay.approval for overlay in added),
     }
     return {"uid": _uid(CAPABILITY, capability.name), "attrs": attributes, "parents": []}
 

@@ -29,7 +29,8 @@ type PolicySet struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For people, for example "payments".
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Cedar text: at most 1000 policies. Annotations: @id, @description.
+	// Cedar text: at most 1000 policies. Annotations: @id, @description; @approval, of a permit: who has to say yes first, as terms in their
+	// text form.
 	Cedar string `protobuf:"bytes,2,opt,name=cedar,proto3" json:"cedar,omitempty"`
 	// For capabilities by name.
 	Overlays      []*PolicyOverlay `protobuf:"bytes,3,rep,name=overlays,proto3" json:"overlays,omitempty"`
@@ -94,7 +95,9 @@ type PolicyOverlay struct {
 	// "payments.refund", "payments.*" for all below it, "*" for all.
 	Pattern string `protobuf:"bytes,1,opt,name=pattern,proto3" json:"pattern,omitempty"`
 	// As policies see them in resource.hazards.
-	Hazards       []Hazard `protobuf:"varint,2,rep,packed,name=hazards,proto3,enum=placet.v1.Hazard" json:"hazards,omitempty"`
+	Hazards []Hazard `protobuf:"varint,2,rep,packed,name=hazards,proto3,enum=placet.v1.Hazard" json:"hazards,omitempty"`
+	// Who has to say yes first, as terms in their text form, for example "1 of role:finance; ttl=4h"; empty: nobody more.
+	Approval      string `protobuf:"bytes,3,opt,name=approval,proto3" json:"approval,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -141,6 +144,13 @@ func (x *PolicyOverlay) GetHazards() []Hazard {
 		return x.Hazards
 	}
 	return nil
+}
+
+func (x *PolicyOverlay) GetApproval() string {
+	if x != nil {
+		return x.Approval
+	}
+	return ""
 }
 
 // Something about a policy set that keeps it from being admitted.
@@ -1189,12 +1199,14 @@ type PolicyDecision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it may happen.
 	Allowed bool `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	// Why not: forbidden, not_permitted, not_evaluated or not_readable. Empty if it may.
+	// Why not: forbidden, not_permitted, not_evaluated, not_readable or asks_too_much. Empty if it may.
 	Problem string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Those that decided, by name; the operator's begin with "-/".
 	Policies []*DecidingPolicy `protobuf:"bytes,3,rep,name=policies,proto3" json:"policies,omitempty"`
 	// Hex SHA-256 over all of it.
-	Digest        string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	Digest string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Who has to say yes first, for policies and overlays, as terms in their text form; empty: nobody. The contract may ask for more.
+	Approval      string `protobuf:"bytes,5,opt,name=approval,proto3" json:"approval,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1253,6 +1265,13 @@ func (x *PolicyDecision) GetPolicies() []*DecidingPolicy {
 func (x *PolicyDecision) GetDigest() string {
 	if x != nil {
 		return x.Digest
+	}
+	return ""
+}
+
+func (x *PolicyDecision) GetApproval() string {
+	if x != nil {
+		return x.Approval
 	}
 	return ""
 }
@@ -1475,10 +1494,11 @@ const file_placet_v1_policy_service_proto_rawDesc = "" +
 	"\tPolicySet\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05cedar\x18\x02 \x01(\tR\x05cedar\x124\n" +
-	"\boverlays\x18\x03 \x03(\v2\x18.placet.v1.PolicyOverlayR\boverlays\"V\n" +
+	"\boverlays\x18\x03 \x03(\v2\x18.placet.v1.PolicyOverlayR\boverlays\"r\n" +
 	"\rPolicyOverlay\x12\x18\n" +
 	"\apattern\x18\x01 \x01(\tR\apattern\x12+\n" +
-	"\ahazards\x18\x02 \x03(\x0e2\x11.placet.v1.HazardR\ahazards\"Q\n" +
+	"\ahazards\x18\x02 \x03(\x0e2\x11.placet.v1.HazardR\ahazards\x12\x1a\n" +
+	"\bapproval\x18\x03 \x01(\tR\bapproval\"Q\n" +
 	"\rPolicyProblem\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x18\n" +
@@ -1559,12 +1579,13 @@ const file_placet_v1_policy_service_proto_rawDesc = "" +
 	"\vcreate_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x121\n" +
 	"\x06before\x18\x06 \x01(\v2\x19.placet.v1.PolicyDecisionR\x06before\x12/\n" +
-	"\x05after\x18\a \x01(\v2\x19.placet.v1.PolicyDecisionR\x05after\"\x93\x01\n" +
+	"\x05after\x18\a \x01(\v2\x19.placet.v1.PolicyDecisionR\x05after\"\xaf\x01\n" +
 	"\x0ePolicyDecision\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\x125\n" +
 	"\bpolicies\x18\x03 \x03(\v2\x19.placet.v1.DecidingPolicyR\bpolicies\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\tR\x06digest\"R\n" +
+	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x1a\n" +
+	"\bapproval\x18\x05 \x01(\tR\bapproval\"R\n" +
 	"\x0eDecidingPolicy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x14\n" +

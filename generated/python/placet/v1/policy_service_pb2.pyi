@@ -32,7 +32,9 @@ class PolicySet(_message.Message):
     name: _builtins.str
     """For people, for example "payments"."""
     cedar: _builtins.str
-    """Cedar text: at most 1000 policies. Annotations: @id, @description."""
+    """Cedar text: at most 1000 policies. Annotations: @id, @description; @approval, of a permit: who has to say yes first, as terms in their
+    text form.
+    """
     @_builtins.property
     def overlays(self) -> _containers.RepeatedCompositeFieldContainer[Global___PolicyOverlay]:
         """For capabilities by name."""
@@ -60,8 +62,11 @@ class PolicyOverlay(_message.Message):
 
     PATTERN_FIELD_NUMBER: _builtins.int
     HAZARDS_FIELD_NUMBER: _builtins.int
+    APPROVAL_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
     """"payments.refund", "payments.*" for all below it, "*" for all."""
+    approval: _builtins.str
+    """Who has to say yes first, as terms in their text form, for example "1 of role:finance; ttl=4h"; empty: nobody more."""
     @_builtins.property
     def hazards(self) -> _containers.RepeatedScalarFieldContainer[_capability_pb2.Hazard.ValueType]:
         """As policies see them in resource.hazards."""
@@ -71,10 +76,11 @@ class PolicyOverlay(_message.Message):
         *,
         pattern: _builtins.str = ...,
         hazards: _abc.Iterable[_capability_pb2.Hazard.ValueType] | None = ...,
+        approval: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hazards", b"hazards", "pattern", b"pattern"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "hazards", b"hazards", "pattern", b"pattern"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -610,12 +616,15 @@ class PolicyDecision(_message.Message):
     PROBLEM_FIELD_NUMBER: _builtins.int
     POLICIES_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    APPROVAL_FIELD_NUMBER: _builtins.int
     allowed: _builtins.bool
     """Whether it may happen."""
     problem: _builtins.str
-    """Why not: forbidden, not_permitted, not_evaluated or not_readable. Empty if it may."""
+    """Why not: forbidden, not_permitted, not_evaluated, not_readable or asks_too_much. Empty if it may."""
     digest: _builtins.str
     """Hex SHA-256 over all of it."""
+    approval: _builtins.str
+    """Who has to say yes first, for policies and overlays, as terms in their text form; empty: nobody. The contract may ask for more."""
     @_builtins.property
     def policies(self) -> _containers.RepeatedCompositeFieldContainer[Global___DecidingPolicy]:
         """Those that decided, by name; the operator's begin with "-/"."""
@@ -627,10 +636,11 @@ class PolicyDecision(_message.Message):
         problem: _builtins.str = ...,
         policies: _abc.Iterable[Global___DecidingPolicy] | None = ...,
         digest: _builtins.str = ...,
+        approval: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "digest", b"digest", "policies", b"policies", "problem", b"problem"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "approval", b"approval", "digest", b"digest", "policies", b"policies", "problem", b"problem"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,7 +28,8 @@ export declare type PolicySet = Message<"placet.v1.PolicySet"> & {
   name: string;
 
   /**
-   * Cedar text: at most 1000 policies. Annotations: @id, @description.
+   * Cedar text: at most 1000 policies. Annotations: @id, @description; @approval, of a permit: who has to say yes first, as terms in their
+   * text form.
    *
    * @generated from field: string cedar = 2;
    */
@@ -67,6 +68,13 @@ export declare type PolicyOverlay = Message<"placet.v1.PolicyOverlay"> & {
    * @generated from field: repeated placet.v1.Hazard hazards = 2;
    */
   hazards: Hazard[];
+
+  /**
+   * Who has to say yes first, as terms in their text form, for example "1 of role:finance; ttl=4h"; empty: nobody more.
+   *
+   * @generated from field: string approval = 3;
+   */
+  approval: string;
 };
 
 /**
@@ -662,7 +670,7 @@ export declare type PolicyDecision = Message<"placet.v1.PolicyDecision"> & {
   allowed: boolean;
 
   /**
-   * Why not: forbidden, not_permitted, not_evaluated or not_readable. Empty if it may.
+   * Why not: forbidden, not_permitted, not_evaluated, not_readable or asks_too_much. Empty if it may.
    *
    * @generated from field: string problem = 2;
    */
@@ -681,6 +689,13 @@ export declare type PolicyDecision = Message<"placet.v1.PolicyDecision"> & {
    * @generated from field: string digest = 4;
    */
   digest: string;
+
+  /**
+   * Who has to say yes first, for policies and overlays, as terms in their text form; empty: nobody. The contract may ask for more.
+   *
+   * @generated from field: string approval = 5;
+   */
+  approval: string;
 };
 
 /**

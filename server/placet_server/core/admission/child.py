@@ -135,6 +135,7 @@ class Children:
                     parent=step.attempt.action.capability,
                 )
                 _check_effect(step.attempt.action, checked)
+                _check_terms(checked)
                 if checked.capability.contract.effect != "READ":
                     await step.attempt.effect_of_child()
                 return await self._store(step, checked, number)
@@ -269,6 +270,16 @@ def _check_effect(parent: Action, checked: Checked) -> None:
             capability=capability.name,
             rule="read_calls_effect",
             detail=f"{parent.capability} is declared to have no effect, so it calls nothing that has one.",
+        )
+
+
+def _check_terms(checked: Checked) -> None:
+    """What people have to say yes to is not begun without them. Raises ContractViolation."""
+    if checked.terms is not None:
+        raise ContractViolation(
+            capability=checked.capability.name,
+            rule="child_needs_approval",
+            detail="it needs an approval, which a handler cannot wait for: submit it.",
         )
 
 

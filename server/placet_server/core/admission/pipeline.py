@@ -22,7 +22,6 @@ from placet_server.core.decision.policy_slice import Question
 from placet_server.core.kernel import Kernel
 from placet_server.model.action import Invocation, Message
 from placet_server.model.approval import Terms, join
-from placet_server.model.approval_bounds import read_terms
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
 from placet_server.model.durability import DurabilityClass
@@ -60,11 +59,10 @@ class Checked(NamedTuple):
     @property
     def terms(self) -> Terms | None:
         """Who has to say yes first; None: nobody."""
-        own = self.capability.contract.approval
-        if not self.verdict.approval:
-            return own
-        asked = read_terms(self.verdict.approval)
-        return asked if own is None else join(own, asked)
+        own, asked = self.capability.contract.approval, self.verdict.terms
+        if own is None or asked is None:
+            return own or asked
+        return join(own, asked)
 
 
 async def pass_gates(kernel: Kernel, call: Call, *, anywhere: bool = False) -> Checked:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
+from placet_server.model.approval_bounds import read_terms
+from placet_server.model.approval_reader import TermsRefused
 from placet_server.model.capability import Capability
 from placet_server.model.manifest import Problem
 from placet_server.model.policy import (
-    APPROVAL_LENGTH_MAX,
     NAME_LENGTH_MAX,
     NAME_PATTERN,
     OVERLAYS_MAX,
@@ -16,7 +17,7 @@ from placet_server.model.policy import (
     PolicySet,
 )
 from placet_server.model.policy_schema import schema_of, schema_problems
-from placet_server.model.policy_text import Policy, parse_policies
+from placet_server.model.policy_text import MESSAGE_LENGTH_MAX, Policy, parse_policies
 
 # Each policy is checked against each capability and kind of caller that it could be about.
 CHECKS_MAX = 200_000
@@ -53,20 +54,25 @@ def _overlay_problems(document: PolicySet) -> Iterator[Problem]:
             yield _error(f"{path}.pattern", "pattern_malformed", text)
         if not overlay.hazards and not overlay.approval:
             yield _error(path, "overlay_empty", "It adds neither hazards nor an approval.")
-        if len(overlay.approval) > APPROVAL_LENGTH_MAX:
-            text = f"At most {APPROVAL_LENGTH_MAX} characters."
-            yield _error(f"{path}.approval", "approval_malformed", text)
 
 
 def _approval_problems(document: PolicySet, policies: Iterable[Policy]) -> Iterator[Problem]:
-    """This release cannot ask anybody yet, and must not let pass what somebody should agree to."""
-    text = "Approvals are not supported yet."
-    for position, policy in enumerate(policies):
-        if policy.asks:
-            yield _error(f"policies[{position}]", "approval_unsupported", text)
-    for position, overlay in enumerate(document.overlays):
-        if overlay.approval:
-            yield _error(f"overlays[{position}].approval", "approval_unsupported", text)
+    """Terms that cannot be read."""
+    asked = [
+        *((f"policies[{at}]", policy.approval) for at, policy in enumerate(policies) if policy.asks),
+        *(
+            (f"overlays[{at}].approval", each.approval)
+            for at, each in enumerate(document.overlays)
+            if each.approval
+        ),
+    ]
+    for path, text in asked:
+        try:
+            read_terms(text)
+        except TermsRefused as error:
+            yield _error(
+                path, "approval_malformed", f"The approval cannot be read: {error}."[:MESSAGE_LENGTH_MAX]
+            )
 
 
 def _error(path: str, code: str, message: str) -> Problem:

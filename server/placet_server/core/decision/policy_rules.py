@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from placet_server.core.decision.policy_slice import NOT_PERMITTED, Answer, Question, Slice
+from placet_server.model.approval_bounds import read_terms
+from placet_server.model.approval_reader import TermsRefused
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
-from placet_server.model.policy import PolicySet, PolicyVerdict
+from placet_server.model.policy import PolicySet, PolicyVerdict, joined
 from placet_server.model.policy_schema import Offered
 from placet_server.model.policy_text import parse_policies
 
@@ -32,6 +34,14 @@ class CompiledSet:
         parsed = parse_policies(document.cedar)
         if parsed.problems:
             raise NotCompiled(parsed.problems[0].message)
+        try:
+            for text in (
+                *(p.approval for p in parsed.policies if p.asks),
+                *(o.approval for o in document.overlays if o.approval),
+            ):
+                read_terms(text)
+        except TermsRefused as error:
+            raise NotCompiled(str(error)) from error
         self.owner = owner
         self.revision = revision
         self.document = document
@@ -125,9 +135,15 @@ def _verdict(answers: Sequence[tuple[Slice, Answer]]) -> PolicyVerdict:
         (each, policy)
         for each, answer in answers
         for policy in answer.policies
-        if policy.approval or not each.is_operators
+        if policy.asks or not each.is_operators
     ]
-    return PolicyVerdict(allowed=True, policies=tuple(each.named(policy) for each, policy in counting))
+    policies = tuple(each.named(policy) for each, policy in counting)
+    texts = {policy.approval for _, policy in counting if policy.asks}
+    texts |= {overlay.approval for slice_, _ in answers for overlay in slice_.overlays if overlay.approval}
+    approval = joined(tuple(sorted(texts)))
+    if approval is None:
+        return PolicyVerdict(allowed=False, problem="asks_too_much", policies=policies)
+    return PolicyVerdict(allowed=True, policies=policies, approval=approval)
 
 
 _Key = tuple[str, str, str]

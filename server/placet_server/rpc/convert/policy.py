@@ -17,7 +17,8 @@ from placet_server.store.policy import PolicySetRow, StoredPolicySet
 def policy_set_of(message: pb.PolicySet) -> PolicySet:
     """The message has passed validation. Raises MalformedRequest for what no text may have."""
     texts = {"name": message.name, "cedar": message.cedar}
-    texts |= {f"overlays[{at}].pattern": each.pattern for at, each in enumerate(message.overlays)}
+    for at, each in enumerate(message.overlays):
+        texts |= {f"overlays[{at}].pattern": each.pattern, f"overlays[{at}].approval": each.approval}
     violations = [
         FieldViolation(field=f"policy_set.{field}", rule="text", description="has a NUL character")
         for field, text in texts.items()
@@ -60,6 +61,7 @@ def decision_message(verdict: PolicyVerdict) -> pb.PolicyDecision:
         problem=verdict.problem,
         policies=[pb.DecidingPolicy(name=each.policy, digest=each.digest) for each in verdict.policies],
         digest=verdict.digest,
+        approval=verdict.approval,
     )
 
 
@@ -96,10 +98,12 @@ def explanation_message(found: Explanation) -> pb.ExplainDecisionResponse:
 
 def _overlay_of(message: pb.PolicyOverlay) -> Overlay:
     hazards = frozenset(HAZARD_MEMBER[number] for number in message.hazards)
-    return Overlay(pattern=message.pattern, hazards=hazards)
+    return Overlay(pattern=message.pattern, hazards=hazards, approval=message.approval)
 
 
 def _overlay(overlay: Overlay) -> pb.PolicyOverlay:
     return pb.PolicyOverlay(
-        pattern=overlay.pattern, hazards=sorted(HAZARD[hazard] for hazard in overlay.hazards)
+        pattern=overlay.pattern,
+        hazards=sorted(HAZARD[hazard] for hazard in overlay.hazards),
+        approval=overlay.approval,
     )
