@@ -225,7 +225,7 @@ where tenant = :tenant and approval_id = :approval_id and state || '' = 'PENDING
 update approvals
 set next_time = least(
     case when state = 'PENDING' and not escalated and escalate_time > :now::timestamptz then escalate_time end,
-    greatest(expire_time, :now::timestamptz + interval '5 seconds'))
+    case when expire_time > :now::timestamptz then expire_time else :now::timestamptz + interval '5 seconds' end)
 where tenant = :tenant and approval_id = :approval_id and next_time is not null
 
 -- name: list_open
