@@ -8,20 +8,23 @@ import os
 import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from placet.app import App
 from placet.context import Context
 from placet.failure import Failure
+from placet_server.core.admission.slot import in_slot
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.execution.slot import release_slot, retake_slot, take_slot
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.promote import promote
 from placet_server.core.recovery.rescue import rescue
-from placet_server.model.action import Submission
-from placet_server.model.errors import Overloaded
+from placet_server.model.action import Action, Submission
+from placet_server.model.errors import Overloaded, StoreUnavailable
 from placet_server.model.lifecycle import ActionState
 from placet_server.store.clock import FixedClock
 from tests.core.kernels import (
@@ -49,6 +52,15 @@ async def held(kernel: Kernel) -> int:
     async with kernel.journal.pool.connection() as connection:
         count: int = await connection.fetchval("select count(*) from slots where lease_id is not null")
     return count
+
+
+async def all_given_back(*kernels: Kernel) -> None:
+    # Who has just ended is told of in the next turn.
+    await asyncio.sleep(0)
+    for slots in (kernel.engine.slots for kernel in kernels):
+        await until(
+            lambda slots=slots: not slots._left and (slots._releasing is None or slots._releasing.done())
+        )
 
 
 async def work_on(kernel: Kernel) -> None:
@@ -110,7 +122,7 @@ async def test_a_thousand_over_two_servers_run_once_each_and_never_too_many(
                 await promote(one.journal)
                 await asyncio.gather(work_off(one), work_off(two))
         assert {"SUCCEEDED"} == set(await states(one))
-        await until(lambda: not one.engine.slots._left and not two.engine.slots._left)
+        await all_given_back(one, two)
     assert count == len(ran)
     assert sum(ran.values()) - count == sum(times == 2 for times in ran.values())
     assert shop.at_once_max <= bound
@@ -169,6 +181,51 @@ async def test_a_slot_just_taken_is_not_free_before_its_row_is_written(database:
         await run(kernel, "work.read", {})
 
 
+async def test_the_slot_of_a_lease_that_was_lost_is_free_though_its_action_runs(database: Database) -> None:
+    shop, clock = Workshop(concurrency_max=1), FixedClock(START)
+    async with open_kernel(database.dsn, shop.app, clock=clock) as kernel:
+        lost = asyncio.create_task(run(kernel, "work.unsafe", {}, "k"))
+        await shop.began.wait()
+        async with kernel.journal.pool.connection() as connection:
+            await connection.execute("update actions set lease_id = gen_random_uuid()")
+        clock.advance(timedelta(seconds=11))
+        shop.gate.set()
+        await run(kernel, "work.unsafe", {}, "another")
+        lost.cancel()
+
+
+async def test_what_was_written_too_late_for_its_slot_is_not_run_beside_who_has_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("placet_server.core.admission.slot.HOLD_SECONDS", -1.0)
+    shop = Workshop(concurrency_max=1)
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        written = (await put(kernel, "work.read", {})).action
+        capability = (await kernel.catalog.resolve("acme", "work.read", "1")).capability
+        pool = kernel.journal.pool
+
+        async def write(steal: bool) -> Action:
+            async with pool.connection() as connection:
+                if steal:
+                    await connection.execute("update slots set lease_id = gen_random_uuid()")
+                else:
+                    assert 1 == await held(kernel)
+            return written
+
+        for steal in (False, True):
+            lease_id = str(uuid4())
+            beginning = in_slot(
+                kernel.engine, capability, "acme", written.action_id, lease_id, partial(write, steal)
+            )
+            if steal:
+                with pytest.raises(StoreUnavailable) as raised:
+                    await kernel.engine.supervisor.start(beginning)
+                assert "too late for its slot" == raised.value.detail
+            else:
+                assert written is await kernel.engine.supervisor.start(beginning)
+            await all_given_back(kernel)
+
+
 async def test_a_clock_that_was_ahead_keeps_no_slot_from_others(database: Database) -> None:
     shop, clock = Workshop(concurrency_max=1, rate_max=5), FixedClock(START)
     async with open_kernel(database.dsn, shop.app, clock=clock) as kernel:
@@ -216,7 +273,7 @@ async def test_no_more_begin_in_a_second_than_the_rate_allows(database: Database
         with pytest.raises(Overloaded) as raised:
             await run(kernel, "work.unsafe", {}, "k2")
         assert ("capability_rate", 0.5) == (raised.value.limit, raised.value.retry_delay_seconds)
-        await until(lambda: not kernel.engine.slots._left)
+        await all_given_back(kernel)
         assert 0 == await held(kernel)
         for number in range(5):
             await put(kernel, "work.unsafe", {}, f"q{number}")
@@ -225,6 +282,9 @@ async def test_no_more_begin_in_a_second_than_the_rate_allows(database: Database
         clock.advance(timedelta(seconds=0.5))
         await work_on(kernel)
         assert 3 == shop.effects
+        # Whom the rate refuses has no slot either.
+        await all_given_back(kernel)
+        assert 0 == await held(kernel)
         clock.advance(timedelta(seconds=100))
         await work_on(kernel)
         assert 5 == shop.effects

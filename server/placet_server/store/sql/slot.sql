@@ -75,7 +75,8 @@ set action_id = null, lease_id = null, hold_time = null
 where capability = :capability and tenant = :tenant and lease_id = :lease_id::uuid
 
 -- name: charge
--- Take as many of the starts that are wanted as the rate allows; a burst is what one second allows, and one at least.
+-- Take as many of the starts that are wanted as the rate allows; a burst is what one second allows, and one at least. Who has waited for the row
+-- is of an earlier time than whoever was faster, and gives that time back to nobody; what is later by far was written by a clock that was ahead.
 with held as materialized (
     select
         r.capability, r.tenant, c.at,
@@ -88,7 +89,8 @@ with held as materialized (
     for update of r
 )
 update rates as r
-set tokens = h.tokens - least(:wanted::integer, floor(h.tokens)), update_time = h.at
+set tokens = h.tokens - least(:wanted::integer, floor(h.tokens)),
+    update_time = case when r.update_time between h.at and h.at + interval '10 s' then r.update_time else h.at end
 from held as h
 where r.capability = h.capability and r.tenant = h.tenant
 returning least(:wanted, floor(h.tokens))::integer
