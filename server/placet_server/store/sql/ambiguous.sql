@@ -23,7 +23,7 @@
         )
         select
         from below as b join actions as c on c.tenant = b.tenant and c.action_id = b.action_id
-        where num_nonnulls(b.tenant, b.action_id) = 2 and (c.state || '') in ('QUEUED', 'RUNNING', 'AMBIGUOUS')
+        where num_nonnulls(b.tenant, b.action_id) = 2 and (c.state || '') in ('QUEUED', 'RUNNING', 'WAITING', 'AMBIGUOUS')
     )
 )
 

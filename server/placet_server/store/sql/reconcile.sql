@@ -78,7 +78,7 @@ select s.*, n.asked, n.wanted, (extract(epoch from n.since_time) * 1000000)::big
         )
         select
         from below as b join actions as c on c.tenant = b.tenant and c.action_id = b.action_id
-        where num_nonnulls(b.tenant, b.action_id) = 2 and (c.state || '') in ('QUEUED', 'RUNNING', 'AMBIGUOUS')
+        where num_nonnulls(b.tenant, b.action_id) = 2 and (c.state || '') in ('QUEUED', 'RUNNING', 'WAITING', 'AMBIGUOUS')
     ) as child_may_act
 from noted as n
 join action_records as s on s.tenant = n.tenant and s.action_id = n.action_id
