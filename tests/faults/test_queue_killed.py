@@ -217,20 +217,23 @@ def _effects(expected: dict[str, Fate]) -> dict[str, int]:
     return counts
 
 
+# What is submitted there, and how that ends.
+DEATHS = {
+    "before_intent_persistence": ("send", ""),
+    "intent_persisted": ("charge", "SUCCEEDED"),
+    "claimed": ("send", "SUCCEEDED"),
+    "before_provider_call": ("refund", "SUCCEEDED"),
+    "provider_response_received": ("send", "AMBIGUOUS"),
+    "result_persisted": ("charge", "SUCCEEDED"),
+}
+
+
 async def test_a_life_of_deaths_finishes_what_was_submitted(
     open_folder: Path, servers: Servers, provider: Provider, call: Callable[[Server], Caller]
 ) -> None:
     """The same folder, one server at a time, killed at one boundary after the other. Each finishes what the last one
     left, at once, for the folder's lock proves it dead; and what was delayed comes once, and not too soon."""
     folder = open_folder / "data"
-    deaths = {
-        "before_intent_persistence": ("send", ""),
-        "intent_persisted": ("charge", "SUCCEEDED"),
-        "claimed": ("send", "SUCCEEDED"),
-        "before_provider_call": ("refund", "SUCCEEDED"),
-        "provider_response_received": ("send", "AMBIGUOUS"),
-        "result_persisted": ("charge", "SUCCEEDED"),
-    }
     first = servers.start(data_dir=folder, queue_slots=0, **LONG_LEASE)
     late_one = call(first).submit("till.send_unmarked", {"order": "l"}, "l", queue="late", delay=3)
     assert "SUCCEEDED" == (await late_one).word
@@ -238,7 +241,7 @@ async def test_a_life_of_deaths_finishes_what_was_submitted(
     await _execute(folder, "insert into queue_pauses values ('late', '-', now(), 'a test', '')")
     first.kill()
     left = ("till.send", "none", "")
-    for boundary, (name, word) in deaths.items():
+    for boundary, (name, word) in DEATHS.items():
         server = servers.start(data_dir=folder, kill_at=f"{boundary}:till.{name}", **LONG_LEASE)
         caller = call(server)
         await _finish(caller, *left)
@@ -255,6 +258,32 @@ async def test_a_life_of_deaths_finishes_what_was_submitted(
     # The claimed one, the one that is ambiguous, and the late one.
     assert {"refunds": 1, "charges": 2, "messages": 3} == provider.counts()
     await check_chain(dsn_of(folder), late)
+
+
+@pytest.mark.parametrize("postgres_kind", ["installed"], indirect=True)
+async def test_a_life_of_deaths_on_a_plain_postgres_finishes_what_was_submitted(
+    database: Database, servers: Servers, provider: Provider, call: Callable[[Server], Caller]
+) -> None:
+    """As above, but whoever died is known to be dead by its lease alone."""
+    store: dict[str, Any] = {"dsn": database.dsn, "dsn_durability": "ephemeral"}
+    witness = call(servers.start(queue_slots=0, **store))
+    left = ("till.send", "none", "")
+    for boundary, (name, word) in DEATHS.items():
+        server = servers.start(kill_at=f"{boundary}:till.{name}", **store, **LONG_LEASE)
+        await _finish(witness, *left)
+        caller = call(server) if boundary in AT_SUBMIT else witness
+        answer = await caller.submit(f"till.{name}", {"order": boundary}, boundary)
+        assert (boundary, "unavailable" if boundary in AT_SUBMIT else "SUCCEEDED") == (boundary, answer.word)
+        assert (boundary, -signal.SIGKILL) == (boundary, await asyncio.to_thread(server.ended))
+        await _let_leases_run_out(database.dsn)
+        left = f"till.{name}", boundary, word
+    servers.start(**store, **LONG_LEASE)
+    await _finish(witness, *left)
+    # The one that is ambiguous, and the others that have been stored.
+    assert {"refunds": 1, "charges": 2, "messages": 2} == provider.counts()
+    assert [("AMBIGUOUS", 1)] == [
+        row[:2] for row in await until_all_ended(database.dsn) if row[0] != "SUCCEEDED"
+    ]
 
 
 async def _execute(folder: Path, statement: str) -> None:

@@ -16,6 +16,7 @@ from tests.faults.processes import Provider, Server, Servers
 from tests.postgres import Database
 
 
+@pytest.mark.both_servers
 @pytest.mark.parametrize("boundary", ["reconciliation_started", "reconciliation_completed"])
 async def test_what_it_asked_about_is_known_in_the_end(
     boundary: str,

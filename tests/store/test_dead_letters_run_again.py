@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -46,10 +48,25 @@ async def redrive(connection: Connection, action: Action) -> bool:
 async def test_a_redriven_action_begins_again_under_a_new_generation(database: Database) -> None:
     connection, boot_id = await open_boot(database)
     await kill(connection, boot_id, 2)
+    # All that an earlier life may have left behind; and somebody else's dead letter of the same number.
+    await connection.execute(
+        "update actions set cancel_requested_time = now(), key_released = true, retry_delay = '5 s',"
+        " effect_begun = true, queue_delay = '1 minute'"
+    )
+    await connection.execute(
+        "insert into dead_letters select 'evil', action_id, queue, capability, reason, dead_time from dead_letters"
+    )
     dead = await read(connection, 2)
+    theirs = dead.changed(requester=replace(dead.requester, tenant="evil"))
+    assert not await redrive(connection, theirs)
     assert await redrive(connection, dead)
     assert not await redrive(connection, dead)
-    assert NOWHERE | {"queue_ready": [2]} == await places(connection)
+    assert NOWHERE | {"queue_ready": [2], "dead_letters": [2]} == await places(connection)
+    left = await connection.fetchrow(
+        "select cancel_requested_time, key_released, retry_delay, effect_begun,"
+        " (select expire_time - ready_time from queue_ready) as expires_in from actions"
+    )
+    assert (None, False, None, False, timedelta(minutes=1)) == tuple(left or ())
     again = await read(connection, 2)
     assert (ActionState.QUEUED, 2, 1, 3) == (again.state, again.generation, again.attempt, again.attempts_max)
     assert (None, None, None, None, None) == (
@@ -77,9 +94,10 @@ async def test_a_redriven_action_begins_again_under_a_new_generation(database: D
         "key_digest = null",
         "sequence = 9",
         "state = 'RUNNING', settle_time = null, reason = null",
+        "parent_id = action_id",
     ],
 )
-async def test_what_is_done_unknown_running_or_taken_over_is_not_redriven(
+async def test_what_is_done_unknown_running_or_taken_over_or_a_child_is_not_redriven(
     database: Database, barred: str
 ) -> None:
     connection, boot_id = await open_boot(database)
@@ -88,6 +106,14 @@ async def test_what_is_done_unknown_running_or_taken_over_is_not_redriven(
     await connection.execute(f"update actions set {barred}")
     assert not await redrive(connection, dead)
     assert NOWHERE | {"dead_letters": [2]} == await places(connection)
+    await connection.close()
+
+
+async def test_what_was_cancelled_may_be_wanted_again(database: Database) -> None:
+    connection, boot_id = await open_boot(database)
+    await kill(connection, boot_id, 2)
+    await connection.execute("update actions set state = 'CANCELLED'")
+    assert await redrive(connection, await read(connection, 2))
     await connection.close()
 
 
