@@ -185,6 +185,7 @@ def _row(found: dict[str, Any]) -> tuple[str, ...]:
 _RULES = {
     "not_found": "there is no such action",
     "not_terminal": "it has not ended",
+    "not_allowed": "people or policy said no: ask anew, with a new key",
     "effect_done": "its effect is done",
     "effect_ambiguous": "its effect is not known",
     "child": "an action called it; redrive that one",

@@ -36,9 +36,17 @@ async def find(connection: Connection, tenant: str, action_id: str) -> Found | N
 
 
 async def redrive(
-    connection: Connection, action: Action, *, attempts: int, event_body: str, now: datetime | None
+    connection: Connection,
+    action: Action,
+    *,
+    attempts: int,
+    event_body: str,
+    approval_id: str,
+    now: datetime | None,
 ) -> bool:
-    """Puts the ended action, as it was read, back into line. False if it has moved, or may not be tried again."""
+    """Puts the ended action, as it was read, back into line; or, if people had to say yes to it, has them asked anew by
+    an approval with that id. False if it has moved, or may not be tried again.
+    """
     query = SQL["redrive"]
     arguments = query.arguments(
         tenant=action.requester.tenant,
@@ -48,6 +56,8 @@ async def redrive(
         queue_default=QUEUE_DEFAULT,
         priority_default=PRIORITY_DEFAULT,
         event_body=event_body,
+        approval_id=approval_id,
+        former_id=action.approval_id,
         now=now,
     )
     return await connection.fetchval(query.sql, *arguments) is not None

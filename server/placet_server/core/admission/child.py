@@ -4,7 +4,8 @@ A child passes the gates that every action passes, in the name of its parent's r
 that one may (`model/caller.py: attenuated`), and needs no key: parent, step and try are its id, so that the same step
 is the same child, whoever runs the parent when. It is admitted only under its parent's lease, in the statement that
 writes it. From there it is work like any other that was submitted: its retries are the server's, any server runs it,
-and what becomes of its parent changes nothing about it, but for a cancel.
+and what becomes of its parent changes nothing about it, but for a cancel. One that people have to say yes to waits for
+them, and its parent for it within its own time; a yes after the parent has ended begins nothing (`begin.py`).
 
 Which child a step is. The newest try, if it may have done something or may still do it: it succeeded, is open, is
 ambiguous, or has failed with its effect done. If it has ended without an effect, that is the answer, too; but not for a
@@ -135,7 +136,6 @@ class Children:
                     parent=step.attempt.action.capability,
                 )
                 _check_effect(step.attempt.action, checked)
-                _check_terms(checked)
                 if checked.capability.contract.effect != "READ":
                     await step.attempt.effect_of_child()
                 return await self._store(step, checked, number)
@@ -151,7 +151,8 @@ class Children:
             return await self._met(step, row)
         journal.boundary.reached("intent_persisted", checked.capability.name)
         child = placed(journal, checked, row, written)
-        journal.doorbell.ring(line_of(child))
+        if child.state is ActionState.QUEUED:
+            journal.doorbell.ring(line_of(child))
         return child
 
     def _row(self, step: _Step, checked: Checked, number: int) -> ChildRow:
@@ -270,16 +271,6 @@ def _check_effect(parent: Action, checked: Checked) -> None:
             capability=capability.name,
             rule="read_calls_effect",
             detail=f"{parent.capability} is declared to have no effect, so it calls nothing that has one.",
-        )
-
-
-def _check_terms(checked: Checked) -> None:
-    """What people have to say yes to is not begun without them. Raises ContractViolation."""
-    if checked.terms is not None:
-        raise ContractViolation(
-            capability=checked.capability.name,
-            rule="child_needs_approval",
-            detail="it needs an approval, which a handler cannot wait for: submit it.",
         )
 
 

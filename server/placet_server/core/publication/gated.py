@@ -84,6 +84,19 @@ async def end_gated(connection: Connection, gated: Gated, state: ApprovalState, 
     assert done, "it is locked"
 
 
+def waiting_fact(approval: Approval) -> Fact:
+    """That its action waits for it."""
+    body: dict[str, object] = {
+        "approval_id": approval.approval_id,
+        "kind": approval.kind.value,
+        "title": approval.title,
+        "ttl_seconds": (approval.expire_time_us - approval.create_time_us) // 1_000_000,
+    }
+    if approval.predecessor_id is not None:
+        body["predecessor_id"] = approval.predecessor_id
+    return fact_of(EventType.WAITING, body)
+
+
 def ended_fact(gated: Gated, state: ApprovalState) -> Fact:
     """That it is over without a vote that ended it."""
     return fact_of(

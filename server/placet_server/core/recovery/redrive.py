@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from placet_server.core.publication.gated import waiting_fact
 from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.lease import new_action_id
 from placet_server.core.publication.line import line_of
 from placet_server.core.publication.read import check_text
 from placet_server.model.action import Action
@@ -20,6 +22,7 @@ from placet_server.model.caller import Caller
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.model.query import PAGE_SIZE_MAX, DeadLetterFilter
+from placet_server.store import approval as approvals
 from placet_server.store import dead_letter, queue
 from placet_server.store.dead_letter import Found
 from placet_server.store.queue import QueueDepth
@@ -48,7 +51,7 @@ class RedriveCommand:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
     """`state` afterwards, None if there is no such action. `refused_rule`, if it was not changed: not_found,
-    not_terminal, effect_done, effect_ambiguous, child, child_ambiguous, key_taken or moved.
+    not_terminal, not_allowed, effect_done, effect_ambiguous, child, child_ambiguous, key_taken or moved.
     """
 
     action_id: str
@@ -113,19 +116,34 @@ async def _redrive(
     if command.validate_only:
         return Selected(action_id=action_id, state=action.state, changed=True)
     attempts = command.attempts or await attempts_of(action)
-    async with journal.pool.connection() as connection:
+    if not await _again(journal, action, attempts, _body(action, caller, command, attempts)):
+        return await _missed(journal, caller, command, action_id)
+    journal.hub.publish(action_id)
+    if action.approval_id is not None:
+        return Selected(action_id=action_id, state=ActionState.WAITING, changed=True)
+    journal.doorbell.ring(line_of(action))
+    return Selected(action_id=action_id, state=ActionState.QUEUED, changed=True)
+
+
+async def _again(journal: Journal, action: Action, attempts: int, body: str) -> bool:
+    """What people had to say yes to waits for them again, with an approval of its own. False: it has moved."""
+    approval_id = new_action_id()
+    async with journal.pool.tx() as connection:
         done = await dead_letter.redrive(
             connection,
             action,
             attempts=attempts,
-            event_body=_body(action, caller, command, attempts),
+            event_body=body,
+            approval_id=approval_id,
             now=journal.clock.now(),
         )
-    if not done:
-        return await _missed(journal, caller, command, action_id)
-    journal.hub.publish(action_id)
-    journal.doorbell.ring(line_of(action))
-    return Selected(action_id=action_id, state=ActionState.QUEUED, changed=True)
+        if done and action.approval_id is not None:
+            approval = await approvals.get(connection, action.requester.tenant, approval_id)
+            assert approval is not None, "it was just written"
+            now = await approvals.time_of(connection, journal.clock.now())
+            redriven = action.changed(sequence=action.sequence + 1)
+            await approvals.note(connection, redriven, waiting_fact(approval), now)
+    return done
 
 
 async def _find(journal: Journal, caller: Caller, action_id: str) -> Found | None:
@@ -157,6 +175,8 @@ def _rule_against(found: Found) -> str | None:
         return "effect_ambiguous"
     if action.state not in TERMINAL:
         return "not_terminal"
+    if action.state in (ActionState.DENIED, ActionState.REFUSED):
+        return "not_allowed"
     if action.state is ActionState.SUCCEEDED or action.effect is EffectState.DONE:
         return "effect_done"
     if action.parent_id is not None:

@@ -48,7 +48,8 @@ with clock as materialized (
 ),
 again as (
     update actions as a
-    set state = 'QUEUED',
+    set state = case when a.approval_id is null then 'QUEUED' else 'WAITING' end,
+        approval_id = case when a.approval_id is not null then :approval_id::uuid end,
         lease_id = null,
         generation = coalesce(a.generation, 1) + 1,
         attempts_max = a.attempt + :attempts::integer,
@@ -57,7 +58,7 @@ again as (
         settle_time = null,
         cancel_requested_time = null,
         reason = null,
-        cause = null,
+        cause = (select p.kind from approvals as p where p.tenant = a.tenant and p.approval_id = a.approval_id),
         message = null,
         failure_code = null,
         failure_category = null,
@@ -88,8 +89,24 @@ again_event as (
 ),
 ready as (
     insert into queue_ready (tenant, action_id, queue, capability, version, priority, ready_time, expire_time)
-    select tenant, action_id, queue, capability, version, priority, at, at + queue_delay from again
+    select tenant, action_id, queue, capability, version, priority, at, at + queue_delay from again where state = 'QUEUED'
     on conflict do nothing
+),
+-- As it was asked for before: the same people, about the same bytes.
+requested as (
+    insert into approvals (
+        tenant, approval_id, action_id, kind, state, digest, terms, capability, subject, title, summary, subjects, roles, groups, predecessor_id, difference,
+        create_time, expire_time, escalate_time, next_time
+    )
+    select
+        p.tenant, x.approval_id, p.action_id, p.kind, 'PENDING', p.digest, p.terms, p.capability, p.subject, p.title, p.summary, p.subjects, p.roles,
+        p.groups, p.approval_id, 'It ended without an effect, and is to be tried again.',
+        x.at, x.at + (p.expire_time - p.create_time), x.at + (p.escalate_time - p.create_time),
+        x.at + least(p.expire_time - p.create_time, p.escalate_time - p.create_time)
+    from again as x
+    join approvals as p on p.tenant = x.tenant and p.approval_id = :former_id::uuid
+    where x.state = 'WAITING'
+    returning approval_id
 ),
 buried as (
     delete from dead_letters as d using again as x where d.tenant = x.tenant and d.action_id = x.action_id

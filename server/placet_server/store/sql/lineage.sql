@@ -4,7 +4,7 @@
 
 -- name: admit_child
 -- Admit children under their parents' leases, each with its event, its place in line and its place in the family: the writer's. A place is as old as
--- the parent's, so that what was begun is ended before more is begun.
+-- the parent's, so that what was begun is ended before more is begun. One that people have to say yes to has an approval instead of a place.
 with child as materialized (
     select r.*
     from json_to_recordset(:admissions::json) as r(
@@ -12,7 +12,9 @@ with child as materialized (
         key_ttl_seconds double precision, input text, input_digest text, labels text,
         on_caller_gone text, durability text, effect_marked boolean, effect_key_ttl_seconds double precision,
         attempts_max integer, queue text, priority smallint, attempt_timeout_seconds double precision, queue_delay_seconds double precision,
-        retry text, parent_id uuid, parent_lease_id uuid, step text, number smallint, step_path text, verdict_digest text)
+        retry text, parent_id uuid, parent_lease_id uuid, step text, number smallint, step_path text, verdict_digest text,
+        approval_id uuid, kind text, digest text, terms text, title text, summary text, subjects text[], roles text[], groups text[],
+        ttl_seconds double precision, escalate_seconds double precision, waiting_body text)
     where num_nonnulls(r.tenant, r.action_id, r.parent_id, r.parent_lease_id) = 4
       and exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
 ),
@@ -29,9 +31,12 @@ parent as materialized (
     for share of a
 ),
 family as materialized (
-    select r.*, p.root_id, p.generation, p.attempt, p.line_time, coalesce(f.depth, 0) + 1 as depth,
-        coalesce(:now::timestamptz, statement_timestamp()) as at
+    select r.*, p.root_id, p.generation, p.attempt, p.line_time, coalesce(f.depth, 0) + 1 as depth, c.at,
+        child_body(submitted_body(admitted_body(
+            r.capability, r.version, decode(r.contract_digest, 'hex'), r.subject, decode(r.input_digest, 'hex'), r.durability), r.queue, c.at),
+            r.parent_id, r.step_path) as body
     from child as r
+    cross join (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
     join parent as p on p.tenant = r.tenant and p.action_id = r.parent_id
     left join lineage as f
         on f.tenant = p.tenant and f.parent_id = p.parent_id
@@ -41,35 +46,51 @@ family as materialized (
 placed as (
     insert into actions (
         tenant, action_id, capability, version, contract_digest, effect_class, subject, caller, key_ttl, input, input_digest, labels,
-        on_caller_gone, durability, create_time, effect_marked, attempts_max, state, attempt, ready_time, effect, effect_begun, sequence, receipt_digest,
-        queue, priority, attempt_timeout, effect_key_ttl, queue_delay, retry, parent_id, root_id, step_path, verdict_digest
+        on_caller_gone, durability, create_time, effect_marked, attempts_max, state, cause, attempt, ready_time, effect, effect_begun, sequence,
+        receipt_digest, queue, priority, attempt_timeout, effect_key_ttl, queue_delay, retry, parent_id, root_id, step_path, verdict_digest, approval_id
     )
     select
         r.tenant, r.action_id, r.capability, r.version, decode(r.contract_digest, 'hex'), r.effect_class, r.subject, r.caller,
         make_interval(secs => r.key_ttl_seconds), r.input, decode(r.input_digest, 'hex'), r.labels,
-        r.on_caller_gone, r.durability, r.at, r.effect_marked, r.attempts_max, 'QUEUED', 0, r.at,
-        case when r.effect_class <> 'READ' then 'NOT_DONE' end, false, 1,
-        receipt('', r.action_id, 1, 'admitted', r.at, child_body(submitted_body(admitted_body(
-            r.capability, r.version, decode(r.contract_digest, 'hex'), r.subject, decode(r.input_digest, 'hex'), r.durability), r.queue, r.at),
-            r.parent_id, r.step_path)),
+        r.on_caller_gone, r.durability, r.at, r.effect_marked, r.attempts_max, case when r.approval_id is null then 'QUEUED' else 'WAITING' end, r.kind, 0,
+        r.at, case when r.effect_class <> 'READ' then 'NOT_DONE' end, false, case when r.approval_id is null then 1 else 2 end,
+        case when r.approval_id is null then receipt('', r.action_id, 1, 'admitted', r.at, r.body)
+            else receipt(receipt('', r.action_id, 1, 'admitted', r.at, r.body), r.action_id, 2, 'waiting', r.at, r.waiting_body) end,
         r.queue, r.priority, make_interval(secs => r.attempt_timeout_seconds), make_interval(secs => r.effect_key_ttl_seconds),
-        make_interval(secs => r.queue_delay_seconds), r.retry, r.parent_id, r.root_id, r.step_path, decode(r.verdict_digest, 'hex')
+        make_interval(secs => r.queue_delay_seconds), r.retry, r.parent_id, r.root_id, r.step_path, decode(r.verdict_digest, 'hex'), r.approval_id
     from family as r
     order by r.action_id
     on conflict do nothing
     returning tenant, action_id, sequence, create_time, receipt_digest, queue, capability, version, priority, ready_time,
-        ready_time + queue_delay as expire_time,
-        child_body(submitted_body(admitted_body(capability, version, contract_digest, subject, input_digest, durability), queue, ready_time),
-            parent_id, step_path) as body
+        ready_time + queue_delay as expire_time, state
 ),
 placed_event as (
     insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
-    select tenant, action_id, sequence, 'admitted', create_time, body, receipt_digest from placed
+    select p.tenant, p.action_id, 1, 'admitted', r.at, r.body,
+        case when p.sequence = 1 then p.receipt_digest else receipt('', p.action_id, 1, 'admitted', r.at, r.body) end
+    from placed as p join family as r on r.tenant = p.tenant and r.action_id = p.action_id
+    union all
+    select p.tenant, p.action_id, 2, 'waiting', r.at, r.waiting_body, p.receipt_digest
+    from placed as p join family as r on r.tenant = p.tenant and r.action_id = p.action_id
+    where p.sequence = 2
+),
+requested as (
+    insert into approvals (
+        tenant, approval_id, action_id, kind, state, digest, terms, capability, subject, title, summary, subjects, roles, groups,
+        create_time, expire_time, escalate_time, next_time
+    )
+    select
+        r.tenant, r.approval_id, r.action_id, r.kind, 'PENDING', decode(r.digest, 'hex'), r.terms, r.capability, r.subject, r.title, r.summary,
+        r.subjects, r.roles, r.groups, r.at, r.at + make_interval(secs => r.ttl_seconds), r.at + make_interval(secs => r.escalate_seconds),
+        r.at + make_interval(secs => least(r.ttl_seconds, r.escalate_seconds))
+    from placed as p join family as r on r.tenant = p.tenant and r.action_id = p.action_id
+    where p.state = 'WAITING'
 ),
 ready as (
     insert into queue_ready (tenant, action_id, queue, capability, version, priority, ready_time, expire_time)
     select p.tenant, p.action_id, p.queue, p.capability, p.version, p.priority, least(r.line_time, p.ready_time), p.expire_time
     from placed as p join family as r on r.tenant = p.tenant and r.action_id = p.action_id
+    where p.state = 'QUEUED'
 ),
 born as (
     insert into lineage (tenant, parent_id, step, number, action_id, root_id, depth, generation, attempt)
