@@ -158,6 +158,11 @@ ADVICE = {
         "that of its outcome",
         "GetAction shows what became of the key.",
     ),
+    "QUOTA_EXCEEDED": Advice(
+        "no outcome is recorded",
+        "the same request with its key, after `RetryInfo`",
+        "Ask for less at a time, or the operator for more; `QuotaFailure` names the quota.",
+    ),
     "OVERLOADED": Advice(
         NOTHING,
         "the same request, after `RetryInfo`",

@@ -219,6 +219,10 @@ class Config(BaseSettings):
         description="How far from the store's clock the time of a message with an id (placet-message-time) may be.",
     )
 
+    quota_file: Path | None = Field(
+        None, description="How much tenants may ask for, in TOML by tenant; read again when it changes."
+    )
+
     # Limits.
     calls_max: int = Field(
         1024, ge=1, le=100_000, description="Calls in flight; more are refused as OVERLOADED."

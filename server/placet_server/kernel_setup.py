@@ -26,6 +26,7 @@ from placet_server.core.admission.catalog import Catalog
 from placet_server.core.admission.child import Children
 from placet_server.core.admission.dispatch import ANSWER_SECONDS, Dispatcher, QueueSettings
 from placet_server.core.admission.policy import PolicyGate
+from placet_server.core.admission.quota import Quotas, quotas_of
 from placet_server.core.decision.authority import AuthoritySource, FileAuthority, TokenAuthority, people_of
 from placet_server.core.decision.authority_http import HttpAuthority
 from placet_server.core.decision.policy import Policies
@@ -51,6 +52,7 @@ from placet_server.loops.lease_rescuer import LeaseRescuer
 from placet_server.loops.ownership_checker import OwnershipChecker
 from placet_server.loops.postgres_watcher import PostgresWatcher
 from placet_server.loops.queue_runner import QueueRunner
+from placet_server.loops.quota_meter import QuotaMeter
 from placet_server.loops.retention_cleaner import RetentionCleaner
 from placet_server.loops.wake_listener import WakeListener
 from placet_server.loops.wake_sweeper import WakeSweeper
@@ -132,6 +134,7 @@ async def open_kernel(
     routes.engine = kernel.engine
     kernel.authority = _open_authority(stack, config)
     kernel.message_skew_seconds = config.message_skew_seconds
+    kernel.quotas = _open_quotas(stack, config, kernel.journal)
     opened = OpenKernel(
         kernel=kernel,
         pool=pool,
@@ -176,6 +179,18 @@ def _open_authority(stack: AsyncExitStack, config: Config) -> AuthoritySource:
         stack.push_async_callback(source.close)
         return source
     return TokenAuthority()
+
+
+def _open_quotas(stack: AsyncExitStack, config: Config, journal: Journal) -> Quotas | None:
+    """Raises ConfigRefused."""
+    if config.quota_file is None:
+        return None
+    try:
+        quotas = Quotas(SettingsFile(config.quota_file, quotas_of), journal)
+    except SettingsFileRefused as error:
+        raise ConfigRefused(str(error)) from error
+    stack.push_async_callback(quotas.close)
+    return quotas
 
 
 def load_apps(references: Sequence[str]) -> list[App]:
@@ -341,6 +356,8 @@ def _start_loops(
         report=_days(config.retention_report_days),
     )
     supervisor.start(RetentionCleaner(kernel.journal, kept, observe=observer.deleted).run())
+    if kernel.quotas is not None:
+        supervisor.start(QuotaMeter(kernel.quotas).run())
     supervisor.start(ConnectorWatcher(kernel.engine.handlers.connectors).run())
     supervisor.start(ApprovalExpirer(kernel.journal).run())
     supervisor.start(WakeSweeper(kernel.journal, poll_seconds=config.queue_poll_seconds).run())

@@ -68,7 +68,7 @@ def _worst_value(field: Any, letter: str, length: int) -> Any:
         return Code.ABORTED
     if field.name == "violations":
         return ()
-    return {"str": letter * length, "int": 2**63, "float | None": 1e6}[field.type]
+    return {"str": letter * length, "int": 2**63, "float": 1e300, "float | None": 1e6}[field.type]
 
 
 def test_there_is_one_class_for_each_reason() -> None:

@@ -71,6 +71,7 @@ _BY_REASON: dict[str, type[PlacetError]] = {
     "QUEUE_DELAY": errors.ExhaustedError,
     "EFFECT_AMBIGUOUS": errors.AmbiguousError,
     "DUPLICATE_REFUSED": errors.ConflictError,
+    "QUOTA_EXCEEDED": errors.UnavailableError,
     "OVERLOADED": errors.UnavailableError,
     "STORE_UNAVAILABLE": errors.UnavailableError,
     "WAIT_EXPIRED": errors.PendingError,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from placet_server.core.admission.catalog import Catalog
 from placet_server.core.admission.message import SKEW_SECONDS
 from placet_server.core.admission.policy import PolicyGate
+from placet_server.core.admission.quota import Quotas
 from placet_server.core.decision.authority import AuthoritySource, TokenAuthority
 from placet_server.core.decision.policy import Policies
 from placet_server.core.execution.engine import Engine
@@ -28,8 +29,9 @@ CLAIM_POLL_SECONDS = 0.01
 class Kernel:
     """`lease_seconds`: after so long without a heartbeat this boot's leases go to others. `dispatcher`: None if this
     process takes nothing from queues. `message_skew_seconds`: how far a message with an id may be from its time.
-    `authority`: whose roles and groups count for a decision. `hurry_reconciler`: there may be something to ask about.
-    `may_declare_dead`: this process has seen the store answer for a whole lease."""
+    `quotas`: None if no tenant has one. `authority`: whose roles and groups count for a decision. `hurry_reconciler`:
+    there may be something to ask about. `may_declare_dead`: this process has seen the store answer for a whole lease.
+    """
 
     catalog: Catalog
     policies: Policies
@@ -39,6 +41,7 @@ class Kernel:
     lease_seconds: float
     dispatcher: Dispatcher | None = None
     message_skew_seconds: float = SKEW_SECONDS
+    quotas: Quotas | None = None
     authority: AuthoritySource = field(default_factory=TokenAuthority)
     hurry_reconciler: Callable[[], None] = lambda: None
     may_declare_dead: Callable[[], bool] = lambda: False

@@ -24,6 +24,20 @@ class MessageReplayed(PlacetError):
 
 
 @dataclass(kw_only=True, eq=False)
+class QuotaExceeded(PlacetError):
+    """`quota`: admissions_per_second, open_actions or stored_bytes, of the caller's tenant."""
+
+    reason: ClassVar[str] = "QUOTA_EXCEEDED"
+    code = Code.RESOURCE_EXHAUSTED
+    quota: str
+    quota_max: float
+    retry_delay_seconds: float | None = None
+
+    def text(self) -> str:
+        return f"Your tenant is at its quota of {self.quota_max} {self.quota}; nothing was stored, send it again later."
+
+
+@dataclass(kw_only=True, eq=False)
 class AuthorityUnavailable(PlacetError):
     reason: ClassVar[str] = "AUTHORITY_UNAVAILABLE"
     code = Code.UNAVAILABLE

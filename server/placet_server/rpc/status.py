@@ -16,6 +16,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from placet.v1 import outcome_pb2
 from placet_server.model.errors import Overloaded, PlacetError
+from placet_server.model.identity_errors import QuotaExceeded
 from placet_server.model.outcome import Outcome, OutcomeKind
 from placet_server.rpc.convert.outcome import outcome_message
 from placet_server.rpc.convert.time import duration
@@ -134,7 +135,9 @@ def _details(error: PlacetError, message: str, limits: _Cut) -> list[Message]:
     if error.violations:
         details.append(_bad_request(error, limits))
     if isinstance(error, Overloaded):
-        details.append(_quota_failure(error, message))
+        details.append(_quota_failure(error.limit, message))
+    elif isinstance(error, QuotaExceeded):
+        details.append(_quota_failure(error.quota, message))
     return details
 
 
@@ -161,8 +164,8 @@ def _bad_request(error: PlacetError, limits: _Cut) -> error_details_pb2.BadReque
     )
 
 
-def _quota_failure(error: Overloaded, message: str) -> error_details_pb2.QuotaFailure:
-    violation = error_details_pb2.QuotaFailure.Violation(subject=cut(error.limit, 64), description=message)
+def _quota_failure(subject: str, message: str) -> error_details_pb2.QuotaFailure:
+    violation = error_details_pb2.QuotaFailure.Violation(subject=cut(subject, 64), description=message)
     return error_details_pb2.QuotaFailure(violations=[violation])
 
 

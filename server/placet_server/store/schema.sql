@@ -540,6 +540,21 @@ CREATE TABLE public.queue_ready (
 )
 WITH (fillfactor='90', autovacuum_vacuum_cost_delay='0', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='50000');
 
+CREATE TABLE public.quota_rates (
+    tenant text NOT NULL,
+    tokens double precision NOT NULL,
+    update_time timestamp with time zone NOT NULL
+);
+
+CREATE TABLE public.quota_usage (
+    tenant text NOT NULL,
+    open_actions bigint DEFAULT 0 NOT NULL,
+    stored_bytes bigint DEFAULT 0 NOT NULL,
+    meter_time timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    walk_after uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
+    walk_bytes bigint DEFAULT 0 NOT NULL
+);
+
 CREATE TABLE public.rates (
     capability text NOT NULL,
     tenant text NOT NULL,
@@ -679,6 +694,12 @@ ALTER TABLE ONLY public.queue_pauses
 
 ALTER TABLE ONLY public.queue_ready
     ADD CONSTRAINT queue_ready_pkey PRIMARY KEY (tenant, action_id);
+
+ALTER TABLE ONLY public.quota_rates
+    ADD CONSTRAINT quota_rates_pkey PRIMARY KEY (tenant);
+
+ALTER TABLE ONLY public.quota_usage
+    ADD CONSTRAINT quota_usage_pkey PRIMARY KEY (tenant);
 
 ALTER TABLE ONLY public.rates
     ADD CONSTRAINT rates_pkey PRIMARY KEY (capability, tenant);

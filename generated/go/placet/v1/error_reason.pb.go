@@ -114,6 +114,9 @@ const (
 	ErrorReason_ERROR_REASON_EFFECT_AMBIGUOUS ErrorReason = 90
 	// ALREADY_EXISTS. on_duplicate REFUSE met a known key. {"action_id": "0199b0c0-…"}
 	ErrorReason_ERROR_REASON_DUPLICATE_REFUSED ErrorReason = 100
+	// RESOURCE_EXHAUSTED. The tenant has a quota, and is at it; QuotaFailure names it, RetryInfo says when to come back.
+	// {"quota": "open_actions", "quota_max": "10000"}
+	ErrorReason_ERROR_REASON_QUOTA_EXCEEDED ErrorReason = 101
 	// RESOURCE_EXHAUSTED. The server sheds load; RetryInfo says when to come back. {"limit": "calls_in_flight", "limit_max": "1024"}
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 102
 	// UNAVAILABLE. The store cannot be reached, or others hold its locks; RetryInfo says when to come back. {}
@@ -178,6 +181,7 @@ var (
 		84:  "ERROR_REASON_QUEUE_DELAY",
 		90:  "ERROR_REASON_EFFECT_AMBIGUOUS",
 		100: "ERROR_REASON_DUPLICATE_REFUSED",
+		101: "ERROR_REASON_QUOTA_EXCEEDED",
 		102: "ERROR_REASON_OVERLOADED",
 		103: "ERROR_REASON_STORE_UNAVAILABLE",
 		104: "ERROR_REASON_WAIT_EXPIRED",
@@ -228,6 +232,7 @@ var (
 		"ERROR_REASON_QUEUE_DELAY":              84,
 		"ERROR_REASON_EFFECT_AMBIGUOUS":         90,
 		"ERROR_REASON_DUPLICATE_REFUSED":        100,
+		"ERROR_REASON_QUOTA_EXCEEDED":           101,
 		"ERROR_REASON_OVERLOADED":               102,
 		"ERROR_REASON_STORE_UNAVAILABLE":        103,
 		"ERROR_REASON_WAIT_EXPIRED":             104,
@@ -271,7 +276,7 @@ var File_placet_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\x8d\r\n" +
+	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xae\r\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1f\n" +
@@ -312,7 +317,8 @@ const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\x19ERROR_REASON_RETRY_BUDGET\x10P\x12\x1c\n" +
 	"\x18ERROR_REASON_QUEUE_DELAY\x10T\x12!\n" +
 	"\x1dERROR_REASON_EFFECT_AMBIGUOUS\x10Z\x12\"\n" +
-	"\x1eERROR_REASON_DUPLICATE_REFUSED\x10d\x12\x1b\n" +
+	"\x1eERROR_REASON_DUPLICATE_REFUSED\x10d\x12\x1f\n" +
+	"\x1bERROR_REASON_QUOTA_EXCEEDED\x10e\x12\x1b\n" +
 	"\x17ERROR_REASON_OVERLOADED\x10f\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10g\x12\x1d\n" +
 	"\x19ERROR_REASON_WAIT_EXPIRED\x10h\x12\x19\n" +

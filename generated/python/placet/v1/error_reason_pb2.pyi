@@ -116,6 +116,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNKNOWN. The effect may have happened. {"cause": "DEADLINE_EXCEEDED"}"""
     ERROR_REASON_DUPLICATE_REFUSED: _ErrorReason.ValueType  # 100
     """ALREADY_EXISTS. on_duplicate REFUSE met a known key. {"action_id": "0199b0c0-…"}"""
+    ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 101
+    """RESOURCE_EXHAUSTED. The tenant has a quota, and is at it; QuotaFailure names it, RetryInfo says when to come back.
+    {"quota": "open_actions", "quota_max": "10000"}
+    """
     ERROR_REASON_OVERLOADED: _ErrorReason.ValueType  # 102
     """RESOURCE_EXHAUSTED. The server sheds load; RetryInfo says when to come back. {"limit": "calls_in_flight", "limit_max": "1024"}"""
     ERROR_REASON_STORE_UNAVAILABLE: _ErrorReason.ValueType  # 103
@@ -233,6 +237,10 @@ ERROR_REASON_EFFECT_AMBIGUOUS: ErrorReason.ValueType  # 90
 """UNKNOWN. The effect may have happened. {"cause": "DEADLINE_EXCEEDED"}"""
 ERROR_REASON_DUPLICATE_REFUSED: ErrorReason.ValueType  # 100
 """ALREADY_EXISTS. on_duplicate REFUSE met a known key. {"action_id": "0199b0c0-…"}"""
+ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 101
+"""RESOURCE_EXHAUSTED. The tenant has a quota, and is at it; QuotaFailure names it, RetryInfo says when to come back.
+{"quota": "open_actions", "quota_max": "10000"}
+"""
 ERROR_REASON_OVERLOADED: ErrorReason.ValueType  # 102
 """RESOURCE_EXHAUSTED. The server sheds load; RetryInfo says when to come back. {"limit": "calls_in_flight", "limit_max": "1024"}"""
 ERROR_REASON_STORE_UNAVAILABLE: ErrorReason.ValueType  # 103

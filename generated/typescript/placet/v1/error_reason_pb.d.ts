@@ -300,6 +300,14 @@ export enum ErrorReason {
   DUPLICATE_REFUSED = 100,
 
   /**
+   * RESOURCE_EXHAUSTED. The tenant has a quota, and is at it; QuotaFailure names it, RetryInfo says when to come back.
+   * {"quota": "open_actions", "quota_max": "10000"}
+   *
+   * @generated from enum value: ERROR_REASON_QUOTA_EXCEEDED = 101;
+   */
+  QUOTA_EXCEEDED = 101,
+
+  /**
    * RESOURCE_EXHAUSTED. The server sheds load; RetryInfo says when to come back. {"limit": "calls_in_flight", "limit_max": "1024"}
    *
    * @generated from enum value: ERROR_REASON_OVERLOADED = 102;

@@ -2,7 +2,7 @@
 
 execute      the use cases: run to the end, with or without events
 pipeline     the gates in their order
-message, catalog, input, contract, credential, policy, key   one gate each; key also says what a known key means
+message, catalog, input, contract, credential, policy, key, quota   one gate each; key also says what a known key means
 submit       the use case that stores an action and leaves it to a server
 submit_batch many submissions at once, each with its own answer
 child        the use case that a handler starts: an action that is a step of another one

@@ -1,7 +1,7 @@
 """The gates, in their order. Each is one function in a file of its own; none writes anything, but that a refusal by
 policies leaves a row that explains it.
 
-    identity, replay and durability → capability → input → contract → credential → policy → key
+    identity, replay and durability → capability → input → contract → credential → policy → key → quota
 
 Identity is the transport's (`rpc/identity`): no gate reads it from the payload.
 """
@@ -65,16 +65,21 @@ class Checked(NamedTuple):
         return join(own, asked)
 
 
-async def pass_gates(kernel: Kernel, call: Call, *, anywhere: bool = False) -> Checked:
+async def pass_gates(
+    kernel: Kernel, call: Call, *, anywhere: bool = False, against_quota: bool = True
+) -> Checked:
     """`check`, with what is due to a refusal: it is counted, and its outcome says that nothing was stored. Raises
-    Draining, too.
+    Draining, too, and QuotaExceeded.
     """
     try:
         if kernel.is_draining:
             raise Draining()
         if call.message is not None:
             await check_time(kernel.journal, call.message, kernel.message_skew_seconds)
-        return await check(kernel, call, anywhere=anywhere)
+        checked = await check(kernel, call, anywhere=anywhere)
+        if kernel.quotas is not None and against_quota:
+            await kernel.quotas.check(call.caller.tenant)
+        return checked
     except PlacetError as error:
         kernel.engine.observer.refused(error.reason)
         if error.is_refusal:

@@ -67,12 +67,15 @@ async def submit_batch(kernel: Kernel, items: Sequence[tuple[Call, Submission]])
         try:
             if away is not None:
                 raise away
-            pending.append(_Item(index, place, await pass_gates(kernel, call, anywhere=True)))
+            pending.append(
+                _Item(index, place, await pass_gates(kernel, call, anywhere=True, against_quota=False))
+            )
         except StoreUnavailable as error:
             # One wait for a store that is away is enough.
             results[index] = away = error
         except Exception as error:
             results[index] = _told(error)
+    pending = await _within_quota(kernel, pending, results)
     for _ in range(SUBMISSION_TRIES_MAX):
         await _go_round(kernel, pending)
         results |= {item.index: item.result for item in pending if item.result is not None}
@@ -81,6 +84,22 @@ async def submit_batch(kernel: Kernel, items: Sequence[tuple[Call, Submission]])
             break
     results |= {item.index: Draining() for item in pending}
     return [results[index] for index in range(len(items))]
+
+
+async def _within_quota(kernel: Kernel, pending: list[_Item], results: dict[int, Result]) -> list[_Item]:
+    """The first of these, as many as the tenant may have now; the others are refused."""
+    if kernel.quotas is None or not pending:
+        return pending
+    try:
+        count, exceeded = await kernel.quotas.admit(pending[0].checked.call.caller.tenant, len(pending))
+    except StoreUnavailable as error:
+        results |= {item.index: error for item in pending}
+        return []
+    for item in pending[count:]:
+        assert exceeded is not None
+        kernel.engine.observer.refused(exceeded.reason)
+        results[item.index] = exceeded
+    return pending[:count]
 
 
 async def _go_round(kernel: Kernel, pending: Sequence[_Item]) -> None:
