@@ -96,6 +96,12 @@ ADVICE = {
         "Have people decide it, then ask again with the same key, or WaitAction. `on_wait` HOLD waits for "
         "them.",
     ),
+    "INPUT_REQUIRED": Advice(
+        READ_OR,
+        "AFTER_WAIT",
+        "Have somebody answer it, then ask again with the same key, or WaitAction. `on_wait` HOLD waits for "
+        "the answer.",
+    ),
     "APPROVAL_DENIED": Advice(
         READ_OR, "NEW_KEY", "GetApproval says who said no and why, and what they would rather see."
     ),

@@ -43,6 +43,7 @@ from placet_server.core.publication.relay import Relay
 from placet_server.core.recovery.retention import Retention
 from placet_server.embedded.error import EmbeddedError
 from placet_server.embedded.server import EmbeddedPostgres
+from placet_server.human import human_app, human_manifest
 from placet_server.loops.approval_expirer import ApprovalExpirer
 from placet_server.loops.cancel_deliverer import CancelDeliverer
 from placet_server.loops.connector_watcher import ConnectorWatcher
@@ -150,6 +151,7 @@ async def open_kernel(
     heartbeat = _start_heartbeat(stack, opened, store.dsn, boot, options.clock)
     _start_writers(stack, opened)
     stack.push_async_callback(routes.close)
+    await patience.until_answered(partial(_admit_own, kernel))
     if config.admit_apps:
         await patience.until_answered(partial(_admit_apps, kernel.catalog, options.apps))
     deliverer = _start_loops(stack, kernel, heartbeat, config, options.observer)
@@ -267,7 +269,8 @@ def _kernel(
         reattach_grace_seconds=settings.reattach_grace_seconds,
         note_dead=options.observer.dead,
     )
-    handlers = HandlerTable((tool for app in options.apps for tool in app.tools), connectors)
+    apps = (*options.apps, human_app(journal))
+    handlers = HandlerTable((tool for app in apps for tool in app.tools), connectors)
     engine = Engine(
         journal=journal,
         handlers=handlers,
@@ -407,6 +410,11 @@ def _watch_postgres(stack: AsyncExitStack, opened: OpenKernel, postgres: Embedde
     stack.push_async_callback(supervisor.cancel_all)
     watcher = PostgresWatcher(postgres, lambda: opened.lose("its embedded Postgres has ended"))
     supervisor.start(watcher.run())
+
+
+async def _admit_own(kernel: Kernel) -> None:
+    """What the server itself offers."""
+    await kernel.catalog.admit_local(human_manifest(human_app(kernel.journal)))
 
 
 async def _admit_apps(catalog: Catalog, apps: Sequence[App]) -> None:

@@ -28,6 +28,7 @@ from placet_server.core.kernel import Kernel
 from placet_server.core.publication.hub import Hub
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lane_writer import LaneWriter
+from placet_server.human import human_app, human_manifest
 from placet_server.model.action import Action, Invocation, Submission
 from placet_server.model.caller import Caller
 from placet_server.model.durability import Durability, DurabilityClass, Replication
@@ -64,15 +65,16 @@ async def open_kernel(
     lease_seconds: float = 15.0,
     queue: QueueSettings | None = None,
     connectors: ConnectorSettings | None = None,
+    questions: bool = False,
 ) -> AsyncIterator[Kernel]:
     """A boot with its writer, without loops: tests step those themselves. Leaving the block is a crash, not a drain.
 
-    `queue`: with a dispatcher; `dispatch` steps it."""
+    `queue`: with a dispatcher; `dispatch` steps it. `questions`: with what the server itself offers."""
     clock = clock or DatabaseClock()
     settings = settings or ExecutionSettings()
     boot = replace(
         instance.this_boot("test", lease_seconds),
-        serves=HandlerTable(app.tools).served(),
+        serves=(*HandlerTable(app.tools).served(), *(("human.input@1",) if questions else ())),
         queue_slots=0 if queue is None else queue.slots_max,
     )
     pool = Pool(dsn, connections_max=8)
@@ -94,7 +96,8 @@ async def open_kernel(
     )
     signer = TokenSigner([SigningKey(SIGNING_KEY)], "test")
     routes = ConnectorRoutes(pool, connectors or ConnectorSettings(hosts=()), signer)
-    handlers = HandlerTable(app.tools, routes)
+    own = human_app(journal)
+    handlers = HandlerTable((*app.tools, *(own.tools if questions else ())), routes)
     threads = HandlerThreads(settings.handler_threads_max)
     engine = Engine(journal=journal, handlers=handlers, settings=settings, threads=threads)
     routes.engine = engine
@@ -102,15 +105,12 @@ async def open_kernel(
     async with pool.connection() as connection:
         await instance.register(connection, boot, now=clock.now())
     await catalog.admit_local(manifest_of(app.manifest()))
+    if questions:
+        await catalog.admit_local(human_manifest(own))
     writing = [engine.supervisor.start(each.run()) for each in (writer, journal.lanes)]
     kernel = _kernel_of(engine, catalog, lease_seconds)
     engine.children = Children(kernel)
-    claims = Pool(
-        dsn,
-        options=SessionOptions(application_name="placet queue", pinned_plans=True),
-        connections_max=1,
-        timeout_seconds=ANSWER_SECONDS,
-    )
+    claims = _claims(dsn)
     await claims.open()
     if queue is not None:
         kernel.dispatcher = Dispatcher(kernel, pool=claims, settings=queue)
@@ -124,6 +124,11 @@ async def open_kernel(
         threads.close()
         await claims.close()
         await pool.close()
+
+
+def _claims(dsn: str) -> Pool:
+    options = SessionOptions(application_name="placet queue", pinned_plans=True)
+    return Pool(dsn, options=options, connections_max=1, timeout_seconds=ANSWER_SECONDS)
 
 
 def _kernel_of(engine: Engine, catalog: Catalog, lease_seconds: float) -> Kernel:

@@ -160,7 +160,7 @@ class Client:
         """The response, or all of a stream's. Raises AioRpcError."""
         stub: Any = next(s for s in (self.runtime, self.catalog, *self._others) if hasattr(s, rpc))
         call = getattr(stub, rpc)(request, metadata=self.metadata, timeout=seconds)
-        if rpc in ("ExecuteStream", "WatchAction", "WatchEvents", "ResumeActionStream"):
+        if rpc in ("ExecuteStream", "WatchAction", "WatchEvents", "WatchApprovals", "ResumeActionStream"):
             return [response async for response in call]
         return await call
 

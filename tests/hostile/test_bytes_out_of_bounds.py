@@ -60,6 +60,8 @@ NO_UTF8 = {
     "reason to revoke": (APPROVAL + "RevokeDecision", field(1, ACTION_ID.encode()) + field(3, BAD)),
     "id of an approval": (APPROVAL + "GetApproval", field(1, BAD)),
     "requester of approvals": (APPROVAL + "ListApprovals", field(3, field(4, BAD))),
+    "reason of one of several decisions": (APPROVAL + "BatchDecideApprovals", field(1, field(5, BAD))),
+    "capability of watched approvals": (APPROVAL + "WatchApprovals", field(3, BAD)),
     "reason of a decision": (APPROVAL + "DecideApproval", field(1, ACTION_ID.encode()) + field(5, BAD)),
     "ticket of a decision": (
         APPROVAL + "DecideApproval",
@@ -272,6 +274,19 @@ WITH_NUL: dict[str, tuple[str, Any]] = {
         "RevokeDecision",
         approvals.RevokeDecisionRequest(approval_id=ACTION_ID, decision_id="d", reason=NUL),
     ),
+    "cursor of approvals": ("WatchApprovals", approvals.WatchApprovalsRequest(after_cursor=NUL)),
+    "capability of watched approvals": (
+        "WatchApprovals",
+        approvals.WatchApprovalsRequest(capabilities=[NUL]),
+    ),
+    "answer": (
+        "ProvideInput",
+        approvals.ProvideInputRequest(
+            approval_id=ACTION_ID, digest="0" * 64, answer_json=NUL, decision_id="d"
+        ),
+    ),
+    "approval to claim": ("ClaimApproval", approvals.ClaimApprovalRequest(approval_id=NUL)),
+    "approval to release": ("ReleaseApproval", approvals.ReleaseApprovalRequest(approval_id=NUL)),
     "input suggested": ("DecideApproval", decision(suggested_input_json=NUL)),
     "output of a verdict": ("ResolveAmbiguous", resolve(output_json=NUL)),
     "reason of a verdict": ("ResolveAmbiguous", resolve(reason=NUL)),

@@ -82,6 +82,14 @@ async def test_an_approval_of_another_tenant_is_told_apart_from_none_by_nothing(
         return {
             "GetApproval": approvals.GetApprovalRequest(approval_id=approval_id),
             "RevokeDecision": approvals.RevokeDecisionRequest(approval_id=approval_id, decision_id="mine"),
+            "ProvideInput": approvals.ProvideInputRequest(
+                approval_id=approval_id,
+                digest=seen.approval.digest,
+                answer_json="1",
+                decision_id="mine",
+            ),
+            "ClaimApproval": approvals.ClaimApprovalRequest(approval_id=approval_id),
+            "ReleaseApproval": approvals.ReleaseApprovalRequest(approval_id=approval_id),
             "DecideApproval": approvals.DecideApprovalRequest(
                 approval_id=approval_id,
                 digest=seen.approval.digest,

@@ -100,6 +100,15 @@ GOOD: dict[str, Message] = {
         decision_id="d",
         suggested_input_json="{}",
     ),
+    "ProvideInput": approvals.ProvideInputRequest(
+        approval_id=ACTION_ID, digest="0" * 64, answer_json="{}", decision_id="d"
+    ),
+    "ClaimApproval": approvals.ClaimApprovalRequest(approval_id=ACTION_ID),
+    "WatchApprovals": approvals.WatchApprovalsRequest(capabilities=["hostile.echo"], eligible_only=True),
+    "ReleaseApproval": approvals.ReleaseApprovalRequest(approval_id=ACTION_ID),
+    "BatchDecideApprovals": approvals.BatchDecideApprovalsRequest(
+        items=[approvals.DecideApprovalRequest(approval_id=ACTION_ID, decision_id="d")]
+    ),
     "ResolveAmbiguous": recovery.ResolveAmbiguousRequest(
         action_id=ACTION_ID, verdict=recovery.VERDICT_DONE, output_json="{}", reason="r", evidence="e"
     ),
@@ -230,7 +239,7 @@ async def test_no_request_makes_a_fault_of_the_server(server: Served, path: str)
 async def ask(channel: grpc.aio.Channel, path: str, request: Message, token: Any) -> None:
     method: Any = channel.unary_stream(path)
     # A feed has no end.
-    seconds = 0.05 if path.endswith("/WatchEvents") else 1.0
+    seconds = 0.05 if path.endswith(("/WatchEvents", "/WatchApprovals")) else 1.0
     try:
         async for _ in method(request.SerializeToString(), metadata=token, timeout=seconds):
             pass

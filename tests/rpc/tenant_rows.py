@@ -105,6 +105,30 @@ ROWS: dict[str, Row] = {
     "ApprovalService/RevokeDecision": Row(
         ask=lambda n: approval.RevokeDecisionRequest(approval_id=n.approval, decision_id="d")
     ),
+    "ApprovalService/ProvideInput": Row(
+        ask=lambda n: approval.ProvideInputRequest(
+            approval_id=n.approval, digest=n.digest, answer_json="1", decision_id="d"
+        )
+    ),
+    "ApprovalService/BatchDecideApprovals": Row(
+        ask=lambda n: approval.BatchDecideApprovalsRequest(
+            items=[
+                approval.DecideApprovalRequest(
+                    approval_id=n.approval,
+                    digest=n.digest,
+                    verdict=decision_pb2.VOTE_VERDICT_DENY,
+                    decision_id="d",
+                )
+            ]
+        )
+    ),
+    "ApprovalService/ClaimApproval": Row(ask=lambda n: approval.ClaimApprovalRequest(approval_id=n.approval)),
+    "ApprovalService/ReleaseApproval": Row(
+        ask=lambda n: approval.ReleaseApprovalRequest(approval_id=n.approval)
+    ),
+    "ApprovalService/WatchApprovals": Row(
+        ask=lambda n: approval.WatchApprovalsRequest(capabilities=[n.capability]), alike=False
+    ),
     "PolicyService/ValidatePolicySet": Row(
         ask=lambda _: policy.ValidatePolicySetRequest(policy_set=policies())
     ),

@@ -91,7 +91,7 @@ class Matrix:
         metadata = bearer(token) if token is not None else ()
         path = f"/placet.v1.{name}"
         try:
-            if name.endswith("/WatchEvents"):
+            if name.endswith(("/WatchEvents", "/WatchApprovals")):
                 return await self._feed(path, request, metadata)
             answers = await send_bytes(
                 self._channel, path, request.SerializeToString(), metadata=metadata, seconds=SECONDS
@@ -107,7 +107,7 @@ class Matrix:
         return b"".join((b"OK ", *answers))
 
     async def _feed(self, path: str, request: Message, metadata: Any) -> bytes:
-        """To the checkpoint at the end of the past."""
+        """To the checkpoint at the end of the past. Every feed has its event in the same place."""
         method: Any = self._channel.unary_stream(path)
         call = method(request.SerializeToString(), metadata=metadata, timeout=SECONDS)
         said = b"OK "

@@ -42,7 +42,9 @@ async def test_dead_letters_are_listed_and_selected_by_filter(database: Database
 
 
 async def redrive(connection: Connection, action: Action) -> bool:
-    return await dead_letter.redrive(connection, action, attempts=2, event_body='{"generation":2}', now=None)
+    return await dead_letter.redrive(
+        connection, action, attempts=2, event_body='{"generation":2}', approval_id=id_of(99), now=None
+    )
 
 
 async def test_a_redriven_action_begins_again_under_a_new_generation(database: Database) -> None:

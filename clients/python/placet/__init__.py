@@ -13,6 +13,7 @@ __path__ = extend_path(__path__, __name__)
 if TYPE_CHECKING:
     from placet.aio import AsyncClient
     from placet.app import App, Tool, load_app
+    from placet.approval_requests import Decision
     from placet.batch import Submission
     from placet.client import Client
     from placet.connection import Tls
@@ -39,6 +40,7 @@ _HOMES = {
     "Connector": "requests",
     "Context": "context",
     "Credentials": "contract",
+    "Decision": "approval_requests",
     "DeclarationError": "failure",
     "DelegateInfo": "context",
     "Failure": "failure",
@@ -71,6 +73,7 @@ __all__ = [
     "Connector",
     "Context",
     "Credentials",
+    "Decision",
     "DeclarationError",
     "DelegateInfo",
     "Failure",

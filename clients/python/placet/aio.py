@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from placet import batch, requests
+from placet.aio_approvals import AsyncApprovalCalls
 from placet.aio_policy_calls import AsyncPolicyCalls
 from placet.aio_recovery import AsyncRecoveryCalls
 from placet.batch import Answer, Submission
@@ -35,6 +36,7 @@ from placet.v1 import (
     action_pb2,
     capability_pb2,
     catalog_service_pb2,
+    event_pb2,
     operations_service_pb2,
     runtime_service_pb2,
 )
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from placet.app import App
 
 
-class AsyncClient(AsyncPolicyCalls, AsyncRecoveryCalls):
+class AsyncClient(AsyncApprovalCalls, AsyncPolicyCalls, AsyncRecoveryCalls):
     """Calls one server, on the event loop that it was made on. Close it, or use it as an async context manager.
 
     Every method has a deadline and sends its request again when that is safe and useful: see `placet.retry`.
@@ -155,7 +157,7 @@ class AsyncClient(AsyncPolicyCalls, AsyncRecoveryCalls):
 
     def watch_descendants(
         self, action_id: str, *, after: str = "", timeout: float | None = None
-    ) -> AsyncFeedStream:
+    ) -> AsyncFeedStream[event_pb2.ActionEvent]:
         """The lives of an action and of all that it has called, in the order in which they were stored, until its own
         end; without chunks, progress and outputs. Only of an action without a parent."""
         request = requests.descendants_request(action_id, after)
@@ -171,7 +173,7 @@ class AsyncClient(AsyncPolicyCalls, AsyncRecoveryCalls):
         after: str = "",
         from_now: bool = False,
         timeout: float | None = None,
-    ) -> AsyncFeedStream:
+    ) -> AsyncFeedStream[event_pb2.ActionEvent]:
         """What happens to all actions of the tenant: their lives, without chunks and progress, in the order in which it
         was stored. First the past, unless `from_now` or `after` a cursor of the same filter, then live, until you leave
         or `timeout` seconds are over.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -19,6 +20,7 @@ from placet.retry import Deadline, RetryPolicy
 from placet.status import error_of_rpc
 from placet.steps import Pause, ResultT, Send, Steps, ask
 from placet.v1 import event_pb2
+from placet.v1.approval_service_pb2_grpc import ApprovalServiceStub
 from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
 from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
 from placet.v1.policy_service_pb2_grpc import PolicyServiceStub
@@ -38,6 +40,7 @@ class AsyncSender:
         self._keyless: set[str] = set()
         self._stubs = (
             RuntimeServiceStub(channel),
+            ApprovalServiceStub(channel),
             CatalogServiceStub(channel),
             OperationsServiceStub(channel),
             PolicyServiceStub(channel),
@@ -84,6 +87,19 @@ class AsyncSender:
     async def _events(
         self, follower: Follower | FeedFollower | ResumeFollower
     ) -> AsyncIterator[event_pb2.ActionEvent]:
+        async with aclosing(self._received(follower)) as received:
+            async for event, _ in received:
+                yield event
+
+    async def _responses(self, follower: FeedFollower) -> AsyncIterator[Any]:
+        """What came with each event, that is: the whole message."""
+        async with aclosing(self._received(follower)) as received:
+            async for _, response in received:
+                yield response
+
+    async def _received(
+        self, follower: Follower | FeedFollower | ResumeFollower
+    ) -> AsyncGenerator[tuple[event_pb2.ActionEvent, Any], None]:
         done = False
         while not done:
             step = follower.opening()
@@ -95,7 +111,7 @@ class AsyncSender:
                 async for response in receiving:
                     event = follower.take(response.event)
                     if event is not None:
-                        yield event
+                        yield event, response
                     if follower.enough:
                         break
             except grpc.aio.AioRpcError as failure:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import grpc
 
 from placet import batch, requests
+from placet.approvals import ApprovalCalls
 from placet.batch import Answer, Submission
 from placet.connection import Address, Tls, Token, find_address
 from placet.feed import FeedFollower, FeedStream
@@ -34,6 +35,7 @@ from placet.v1 import (
     action_pb2,
     capability_pb2,
     catalog_service_pb2,
+    event_pb2,
     operations_service_pb2,
     runtime_service_pb2,
 )
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from placet.app import App
 
 
-class Client(PolicyCalls, RecoveryCalls):
+class Client(ApprovalCalls, PolicyCalls, RecoveryCalls):
     """Calls one server; may be used by many threads. Close it, or use it as a context manager.
 
     Every method has a deadline and sends its request again when that is safe and useful: see `placet.retry`.
@@ -152,7 +154,7 @@ class Client(PolicyCalls, RecoveryCalls):
 
     def watch_descendants(
         self, action_id: str, *, after: str = "", timeout: float | None = None
-    ) -> FeedStream:
+    ) -> FeedStream[event_pb2.ActionEvent]:
         """The lives of an action and of all that it has called, in the order in which they were stored, until its own
         end; without chunks, progress and outputs. Only of an action without a parent."""
         request = requests.descendants_request(action_id, after)
@@ -168,7 +170,7 @@ class Client(PolicyCalls, RecoveryCalls):
         after: str = "",
         from_now: bool = False,
         timeout: float | None = None,
-    ) -> FeedStream:
+    ) -> FeedStream[event_pb2.ActionEvent]:
         """What happens to all actions of the tenant: their lives, without chunks and progress, in the order in which it
         was stored. First the past, unless `from_now` or `after` a cursor of the same filter, then live, until you leave
         or `timeout` seconds are over.

@@ -12,8 +12,8 @@ PlacetError
 │   │   └── DecisionConflict the decision is known otherwise; it was not counted
 │   └── CursorExpiredError, UnsupportedError
 ├── UnavailableError         nothing is recorded: the same request with its key may be sent again at any time
-├── WaitingError             stored, and nobody runs it before people have said yes; `waits` says what is open
-│   └── ApprovalRequired
+├── WaitingError             stored, and nobody runs it before people have said yes or answered; `waits` says what
+│   └── ApprovalRequired, InputRequired
 ├── DeniedError              people did not say yes, and nothing was done
 │   └── ApprovalDenied, ApprovalRevoked, ApprovalExpired
 ├── FailedError              the handler says that the work did not succeed
@@ -158,12 +158,18 @@ class WaitingError(PlacetError):
         """What it waits for, soonest expiry first."""
         return () if self.outcome is None else tuple(self.outcome.waits)
 
-
-class ApprovalRequired(WaitingError):
     @property
     def approval_id(self) -> str:
-        """What has to be decided."""
+        """What has to be decided, or answered."""
         return self.metadata.get("approval_id", "") or next((w.approval_id for w in self.waits), "")
+
+
+class ApprovalRequired(WaitingError):
+    pass
+
+
+class InputRequired(WaitingError):
+    pass
 
 
 class DeniedError(PlacetError):

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 from placet.errors import PendingError, PlacetError, TransportError
 from placet.follow import WATCH_SECONDS_MAX
 from placet.retry import Deadline, RetryPolicy
 from placet.steps import SEND_SECONDS_MIN, Pause, Send, Steps
-from placet.v1 import event_pb2, runtime_service_pb2
+from placet.v1 import approval_service_pb2, event_pb2, runtime_service_pb2
+
+TakenT = TypeVar("TakenT")
 
 
 class FeedFollower:
@@ -27,7 +29,9 @@ class FeedFollower:
         self,
         deadline: Deadline,
         policy: RetryPolicy,
-        request: runtime_service_pb2.WatchEventsRequest | runtime_service_pb2.WatchActionRequest,
+        request: runtime_service_pb2.WatchEventsRequest
+        | runtime_service_pb2.WatchActionRequest
+        | approval_service_pb2.WatchApprovalsRequest,
     ) -> None:
         self.cursor = request.after_cursor
         self._deadline = deadline
@@ -40,7 +44,7 @@ class FeedFollower:
         """The stream to open next."""
         self._request.after_cursor = self.cursor
         seconds = max(self._deadline.seconds_left(), SEND_SECONDS_MIN)
-        method = "WatchAction" if self._has_end else "WatchEvents"
+        method = type(self._request).__name__.removesuffix("Request")
         return Send(method, self._request, min(seconds, WATCH_SECONDS_MAX))
 
     def take(self, event: event_pb2.ActionEvent) -> event_pb2.ActionEvent | None:
@@ -81,28 +85,28 @@ class _Standing:
 
     @property
     def cursor(self) -> str:
-        """Of the newest event, or of a checkpoint after it: `watch_events(after=cursor)` goes on there, with the same
+        """Of the newest event, or of a checkpoint after it: the same watch after it goes on there, with the same
         filter."""
         return self._follower.cursor
 
 
-class FeedStream(_Standing):
+class FeedStream(_Standing, Generic[TakenT]):
     """Iterate it; close it, or use it as a context manager, to leave."""
 
-    def __init__(self, follower: FeedFollower, events: Iterator[event_pb2.ActionEvent]) -> None:
+    def __init__(self, follower: FeedFollower, taken: Iterator[TakenT]) -> None:
         super().__init__(follower)
-        self._events = cast("Generator[event_pb2.ActionEvent, None, None]", events)
+        self._taken = cast("Generator[TakenT, None, None]", taken)
 
-    def __iter__(self) -> Iterator[event_pb2.ActionEvent]:
+    def __iter__(self) -> Iterator[TakenT]:
         return self
 
-    def __next__(self) -> event_pb2.ActionEvent:
-        return next(self._events)
+    def __next__(self) -> TakenT:
+        return next(self._taken)
 
     def close(self) -> None:
-        self._events.close()
+        self._taken.close()
 
-    def __enter__(self) -> FeedStream:
+    def __enter__(self) -> FeedStream[TakenT]:
         return self
 
     def __exit__(
@@ -111,23 +115,23 @@ class FeedStream(_Standing):
         self.close()
 
 
-class AsyncFeedStream(_Standing):
+class AsyncFeedStream(_Standing, Generic[TakenT]):
     """Iterate it with `async for`; `aclose()`, or use it as an async context manager, to leave."""
 
-    def __init__(self, follower: FeedFollower, events: AsyncIterator[event_pb2.ActionEvent]) -> None:
+    def __init__(self, follower: FeedFollower, taken: AsyncIterator[TakenT]) -> None:
         super().__init__(follower)
-        self._events = cast("AsyncGenerator[event_pb2.ActionEvent, Any]", events)
+        self._taken = cast("AsyncGenerator[TakenT, Any]", taken)
 
-    def __aiter__(self) -> AsyncIterator[event_pb2.ActionEvent]:
+    def __aiter__(self) -> AsyncIterator[TakenT]:
         return self
 
-    async def __anext__(self) -> event_pb2.ActionEvent:
-        return await self._events.__anext__()
+    async def __anext__(self) -> TakenT:
+        return await self._taken.__anext__()
 
     async def aclose(self) -> None:
-        await self._events.aclose()
+        await self._taken.aclose()
 
-    async def __aenter__(self) -> AsyncFeedStream:
+    async def __aenter__(self) -> AsyncFeedStream[TakenT]:
         return self
 
     async def __aexit__(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import Any
 
 import grpc
@@ -17,6 +18,7 @@ from placet.retry import Deadline, RetryPolicy
 from placet.status import error_of_rpc
 from placet.steps import Pause, ResultT, Send, Steps, ask
 from placet.v1 import event_pb2
+from placet.v1.approval_service_pb2_grpc import ApprovalServiceStub
 from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
 from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
 from placet.v1.policy_service_pb2_grpc import PolicyServiceStub
@@ -35,6 +37,7 @@ class Sender:
         self._is_closed = False
         self._stubs = (
             RuntimeServiceStub(channel),
+            ApprovalServiceStub(channel),
             CatalogServiceStub(channel),
             OperationsServiceStub(channel),
             PolicyServiceStub(channel),
@@ -86,6 +89,19 @@ class Sender:
             raise
 
     def _events(self, follower: Follower | FeedFollower | ResumeFollower) -> Iterator[event_pb2.ActionEvent]:
+        with closing(self._received(follower)) as received:
+            for event, _ in received:
+                yield event
+
+    def _responses(self, follower: FeedFollower) -> Iterator[Any]:
+        """What came with each event, that is: the whole message."""
+        with closing(self._received(follower)) as received:
+            for _, response in received:
+                yield response
+
+    def _received(
+        self, follower: Follower | FeedFollower | ResumeFollower
+    ) -> Generator[tuple[event_pb2.ActionEvent, Any], None, None]:
         done = False
         while not done:
             step = follower.opening()
@@ -97,7 +113,7 @@ class Sender:
                 for response in receiving:
                     event = follower.take(response.event)
                     if event is not None:
-                        yield event
+                        yield event, response
                     if follower.enough:
                         break
             except grpc.RpcError as failure:

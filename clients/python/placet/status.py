@@ -56,6 +56,7 @@ _BY_REASON: dict[str, type[PlacetError]] = {
     "IDEMPOTENCY_CONFLICT": errors.ConflictError,
     "MESSAGE_REPLAYED": errors.ConflictError,
     "APPROVAL_REQUIRED": errors.ApprovalRequired,
+    "INPUT_REQUIRED": errors.InputRequired,
     "APPROVAL_DENIED": errors.ApprovalDenied,
     "APPROVAL_REVOKED": errors.ApprovalRevoked,
     "APPROVAL_EXPIRED": errors.ApprovalExpired,

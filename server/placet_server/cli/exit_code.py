@@ -46,5 +46,7 @@ def code_of_error(error: PlacetError) -> ExitCode:
         errors.ExhaustedError: ExitCode.EXHAUSTED,
         errors.AmbiguousError: ExitCode.AMBIGUOUS,
         errors.PendingError: ExitCode.PENDING,
+        errors.WaitingError: ExitCode.PENDING,
+        errors.DeniedError: ExitCode.FORBIDDEN,
     }
     return next((table[kind] for kind in type(error).__mro__ if kind in table), ExitCode.INTERNAL)

@@ -76,6 +76,16 @@ class Reader:
         self._end()
         return who
 
+    def lone_span(self) -> int:
+        span = self._span()
+        self._end()
+        return span
+
+    def lone_escalation(self) -> Escalation:
+        escalation = self._escalation()
+        self._end()
+        return escalation
+
     def _rule(self, depth: int) -> Rule:
         parts = [self._part(depth)]
         word = self._peek.text if self._peek.kind == "word" else ""
@@ -140,15 +150,18 @@ class Reader:
             strengths = [] if is_empty else self._values("|")
             return "login_strengths", frozenset(self._checked(v) for v in strengths)
         if name == "escalate":
-            to = self._who()
-            after = self._take()
-            if (after.kind, after.text) != ("word", "after"):
-                self._refuse("say 'after' and a span, as in 'role:head after 1h'", after.position)
-            return "escalation", Escalation(after_seconds=self._span(), to=to)
+            return "escalation", self._escalation()
         may = self._take()
         if (may.kind, may.text) != ("word", "may"):
             self._refuse("say requester=may, or leave it out", may.position)
         return "requester_may_approve", True
+
+    def _escalation(self) -> Escalation:
+        to = self._who()
+        after = self._take()
+        if (after.kind, after.text) != ("word", "after"):
+            self._refuse("say 'after' and a span, as in 'role:head after 1h'", after.position)
+        return Escalation(after_seconds=self._span(), to=to)
 
     def _values(self, separator: str) -> list[_Token]:
         values = [self._take()]

@@ -20,7 +20,17 @@ import json
 import re
 from collections.abc import Collection
 
-from placet_server.model.approval import AllOf, Evidence, Quorum, Rule, Selector, Terms, Vote, remaining
+from placet_server.model.approval import (
+    AllOf,
+    Escalation,
+    Evidence,
+    Quorum,
+    Rule,
+    Selector,
+    Terms,
+    Vote,
+    remaining,
+)
 from placet_server.model.approval_reader import Reader
 
 _PLAIN = re.compile(r'[^\s"(),;=|]+')
@@ -41,6 +51,16 @@ def parse_rule(text: str) -> Rule:
 def parse_selector(text: str) -> Selector:
     """Raises TermsRefused."""
     return Reader(text).lone_selector()
+
+
+def parse_span(text: str) -> int:
+    """Seconds. Raises TermsRefused."""
+    return Reader(text).lone_span()
+
+
+def parse_escalation(text: str) -> Escalation:
+    """Raises TermsRefused."""
+    return Reader(text).lone_escalation()
 
 
 def format_terms(terms: Terms) -> str:

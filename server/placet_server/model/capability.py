@@ -20,9 +20,10 @@ DOCUMENT_BYTES_MAX = 4 * 2**20
 
 
 class CapabilityKind(StrEnum):
-    """TOOL: one handler call."""
+    """TOOL: one handler call. HUMAN: a question to people, which the server alone offers."""
 
     TOOL = "TOOL"
+    HUMAN = "HUMAN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

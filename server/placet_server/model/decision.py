@@ -7,7 +7,7 @@ Times are microseconds since the epoch, by the store's clock. Digests are hex.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from placet_server.model.approval import Terms, Vote
@@ -28,11 +28,14 @@ class ApprovalState(StrEnum):
 class VoteVerdict(StrEnum):
     APPROVE = "APPROVE"
     DENY = "DENY"
+    ANSWER = "ANSWER"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A vote, with the authority that it was cast under. `suggested_input_json`: what a denier would rather see."""
+    """A vote, with the authority that it was cast under. `suggested_input_json`: what a denier would rather see.
+    `answer_json` of an ANSWER.
+    """
 
     decision_id: str
     voter: str
@@ -45,6 +48,7 @@ class Decision:
     groups: tuple[str, ...] = ()
     create_time_us: int = 0
     revoke_time_us: int | None = None
+    answer_json: str | None = None
 
     def says_the_same(self, other: Decision) -> bool:
         """It is the same decision, sent again."""
@@ -59,13 +63,14 @@ def _said(decision: Decision) -> tuple[object, ...]:
         decision.ticket,
         decision.attachments,
         decision.suggested_input_json,
+        decision.answer_json,
     )
 
 
 def votes_of(decisions: Sequence[Decision]) -> list[Vote]:
     """Those that hold."""
     return [
-        Vote(d.voter, d.roles, d.groups, d.verdict is VoteVerdict.APPROVE)
+        Vote(d.voter, d.roles, d.groups, d.verdict is not VoteVerdict.DENY)
         for d in decisions
         if d.revoke_time_us is None
     ]
@@ -96,12 +101,19 @@ class Approval:
     consume_time_us: int | None = None
     end_time_us: int | None = None
     revision: int = 1
+    claimed_by: str = ""
+    claim_expire_time_us: int | None = None
 
     @property
     def is_open(self) -> bool:
         """Its action has not begun, and may still."""
         is_granted = self.state is ApprovalState.GRANTED and self.consume_time_us is None
         return is_granted or self.state is ApprovalState.PENDING
+
+    def unclaimed(self, now_us: int) -> Approval:
+        """Without a claim that is over, or that nobody needs any more."""
+        is_live = self.state is ApprovalState.PENDING and (self.claim_expire_time_us or 0) > now_us
+        return self if is_live else replace(self, claimed_by="", claim_expire_time_us=None)
 
     @property
     def wait(self) -> Wait:

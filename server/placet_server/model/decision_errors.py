@@ -22,6 +22,19 @@ class ApprovalRequired(PlacetError):
 
 
 @dataclass(kw_only=True, eq=False)
+class InputRequired(PlacetError):
+    reason: ClassVar[str] = "INPUT_REQUIRED"
+    code = Code.FAILED_PRECONDITION
+    approval_id: str
+
+    def text(self) -> str:
+        return (
+            "Somebody has to answer first. The action is stored and ends once one has: ask again with the same key, "
+            "or WaitAction."
+        )
+
+
+@dataclass(kw_only=True, eq=False)
 class ApprovalDenied(PlacetError):
     reason: ClassVar[str] = "APPROVAL_DENIED"
     code = Code.PERMISSION_DENIED

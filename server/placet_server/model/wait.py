@@ -12,6 +12,7 @@ class WaitKind(StrEnum):
     """For what kind of answer."""
 
     APPROVAL = "APPROVAL"
+    INPUT = "INPUT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

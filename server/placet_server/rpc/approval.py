@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
 from placet.v1 import approval_service_pb2 as pb
+from placet_server.core.decision.claim import CLAIM_SECONDS_DEFAULT, claim, release
 from placet_server.core.decision.decide import decide
 from placet_server.core.decision.revoke import RevokeCommand, revoke
 from placet_server.core.decision.view import Onlooker, list_approvals, view_of
 from placet_server.core.decision.voter import voter_of
+from placet_server.core.decision.watch import watch_approvals
 from placet_server.core.kernel import Kernel
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
-from placet_server.model.errors import CapabilityNotFound
-from placet_server.rpc.call import Rpc
-from placet_server.rpc.convert.decision import approval_message, decide_of, query_of
+from placet_server.model.errors import CapabilityNotFound, PlacetError
+from placet_server.rpc.call import Rpc, closing
+from placet_server.rpc.convert.decision import answer_of, approval_message, decide_of, query_of
+from placet_server.rpc.convert.event import event_message
+from placet_server.rpc.convert.time import seconds
 from placet_server.rpc.page import expiry_position, expiry_token, fitting
 from placet_server.rpc.permission import DECIDE_SCOPE, SENSITIVE_SCOPE, may
+from placet_server.rpc.status import status_message
+from placet_server.rpc.validation import Validation
 
 
 class ApprovalServicer:
@@ -23,6 +32,7 @@ class ApprovalServicer:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
+        self._check_item = Validation().item_check_of(pb.DecideApprovalRequest)
 
     async def get_approval(self, rpc: Rpc[pb.GetApprovalRequest]) -> pb.GetApprovalResponse:
         view = await view_of(
@@ -70,6 +80,77 @@ class ApprovalServicer:
         view = await revoke(self._kernel.journal, who, command, self._capability_of)
         rpc.action_id = view.action.action_id
         return pb.RevokeDecisionResponse(approval=approval_message(view))
+
+    async def provide_input(self, rpc: Rpc[pb.ProvideInputRequest]) -> pb.ProvideInputResponse:
+        view = await decide(
+            self._kernel.journal,
+            await self._onlooker(rpc.caller),
+            answer_of(rpc.request),
+            self._capability_of,
+        )
+        rpc.action_id = view.action.action_id
+        return pb.ProvideInputResponse(approval=approval_message(view))
+
+    async def batch_decide_approvals(
+        self, rpc: Rpc[pb.BatchDecideApprovalsRequest]
+    ) -> pb.BatchDecideApprovalsResponse:
+        results = [await self._decided(rpc.caller, item) for item in rpc.request.items]
+        return pb.BatchDecideApprovalsResponse(results=results)
+
+    async def watch_approvals(
+        self, rpc: Rpc[pb.WatchApprovalsRequest]
+    ) -> AsyncIterator[pb.WatchApprovalsResponse]:
+        request = rpc.request
+        watched = watch_approvals(
+            self._kernel.journal,
+            rpc.caller,
+            await self._onlooker(rpc.caller),
+            request.after_cursor,
+            self._capability_of,
+            capabilities=request.capabilities,
+            eligible_only=request.eligible_only,
+            from_now=request.from_now,
+        )
+        async with closing(watched) as news:
+            async for event, view in news:
+                response = pb.WatchApprovalsResponse(event=event_message(event))
+                if view is not None:
+                    response.approval.CopyFrom(approval_message(view))
+                yield response
+
+    async def claim_approval(self, rpc: Rpc[pb.ClaimApprovalRequest]) -> pb.ClaimApprovalResponse:
+        request = rpc.request
+        ttl_seconds = seconds(request.ttl) if request.HasField("ttl") else CLAIM_SECONDS_DEFAULT
+        view = await claim(
+            self._kernel.journal,
+            await self._onlooker(rpc.caller),
+            request.approval_id,
+            ttl_seconds,
+            self._capability_of,
+        )
+        rpc.action_id = view.action.action_id
+        return pb.ClaimApprovalResponse(approval=approval_message(view))
+
+    async def release_approval(self, rpc: Rpc[pb.ReleaseApprovalRequest]) -> pb.ReleaseApprovalResponse:
+        view = await release(
+            self._kernel.journal,
+            await self._onlooker(rpc.caller),
+            rpc.request.approval_id,
+            self._capability_of,
+        )
+        rpc.action_id = view.action.action_id
+        return pb.ReleaseApprovalResponse(approval=approval_message(view))
+
+    async def _decided(self, caller: Caller, item: pb.DecideApprovalRequest) -> pb.BatchDecideResult:
+        """What is wrong with one is told of that one alone."""
+        try:
+            self._check_item(item)
+            view = await decide(
+                self._kernel.journal, await self._onlooker(caller), decide_of(item), self._capability_of
+            )
+        except PlacetError as error:
+            return pb.BatchDecideResult(error=status_message(error))
+        return pb.BatchDecideResult(approval=approval_message(replace(view, input_json=None)))
 
     async def _onlooker(self, caller: Caller) -> Onlooker:
         return Onlooker(

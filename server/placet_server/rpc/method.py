@@ -20,7 +20,12 @@ from placet_server.rpc.permission import SCOPES
 
 # They wait for somebody else's work.
 WATCHES = frozenset(
-    f"/placet.v1.RuntimeService/{name}" for name in ("WaitAction", "WatchAction", "WatchEvents")
+    {
+        "/placet.v1.RuntimeService/WaitAction",
+        "/placet.v1.RuntimeService/WatchAction",
+        "/placet.v1.RuntimeService/WatchEvents",
+        "/placet.v1.ApprovalService/WatchApprovals",
+    }
 )
 
 _HUMP = re.compile(r"(?<!^)(?=[A-Z])")

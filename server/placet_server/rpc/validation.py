@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError, Message
 from protovalidate import Validator, Violation
 
 from buf.validate import validate_pb2
+from placet.v1.approval_service_pb2 import BatchDecideApprovalsRequest
 from placet.v1.runtime_service_pb2 import SubmitBatchRequest
 from placet_server.model.errors import FieldViolation, MalformedRequest
 from placet_server.rpc.call import Method, Rpc
@@ -20,7 +21,9 @@ _VIOLATIONS_KEPT = 256
 # Postgres cannot keep it in a text, and no name, key or JSON has a use for it.
 _NUL = b"\x00"
 # What is wrong with one item of these refuses that item alone, so their handlers check each.
-ITEM_BY_ITEM = frozenset({SubmitBatchRequest.DESCRIPTOR.full_name})
+ITEM_BY_ITEM = frozenset(
+    {SubmitBatchRequest.DESCRIPTOR.full_name, BatchDecideApprovalsRequest.DESCRIPTOR.full_name}
+)
 _NUL_TOLD = "a text has no NUL character"
 
 

@@ -162,6 +162,7 @@ async def insert_decision(
         ticket=decision.ticket,
         attachments=list(decision.attachments),
         suggested_input=decision.suggested_input_json,
+        answer=decision.answer_json,
         roles=list(decision.roles),
         groups=list(decision.groups),
         now=now,
@@ -292,6 +293,32 @@ async def list_below(connection: Connection, tenant: str, action_id: str) -> lis
     ]
 
 
+async def find_answer(connection: Connection, tenant: str, action_id: str) -> str | None:
+    """JSON; None: there is none."""
+    query = SQL["find_answer"]
+    arguments = query.arguments(tenant=tenant, action_id=action_id)
+    answer: str | None = await connection.fetchval(query.sql, *arguments)
+    return answer
+
+
+async def claim(
+    connection: Connection, approval: Approval, subject: str, seconds: float, now: datetime | None
+) -> bool:
+    """False: it is not pending, or somebody else's."""
+    query = SQL["claim"]
+    arguments = query.arguments(
+        tenant=approval.tenant, approval_id=approval.approval_id, subject=subject, seconds=seconds, now=now
+    )
+    return _changed(await connection.execute(query.sql, *arguments))
+
+
+async def release(connection: Connection, approval: Approval, subject: str) -> bool:
+    """False: it is not his."""
+    query = SQL["release"]
+    arguments = query.arguments(tenant=approval.tenant, approval_id=approval.approval_id, subject=subject)
+    return _changed(await connection.execute(query.sql, *arguments))
+
+
 def _approval(record: Record) -> Approval:
     predecessor_id = record["predecessor_id"]
     return Approval(
@@ -314,6 +341,8 @@ def _approval(record: Record) -> Approval:
         consume_time_us=record["consume_time_us"],
         end_time_us=record["end_time_us"],
         revision=record["revision"],
+        claimed_by=record["claimed_by"] or "",
+        claim_expire_time_us=record["claim_expire_time_us"],
     )
 
 
@@ -326,6 +355,7 @@ def _decision(record: Record) -> Decision:
         ticket=record["ticket"],
         attachments=tuple(record["attachments"]),
         suggested_input_json=record["suggested_input"],
+        answer_json=record["answer"],
         roles=tuple(record["roles"]),
         groups=tuple(record["groups"]),
         create_time_us=record["create_time_us"],

@@ -306,7 +306,8 @@ CREATE TABLE public.approval_decisions (
     groups text[] NOT NULL,
     create_time timestamp with time zone NOT NULL,
     revoke_time timestamp with time zone,
-    CONSTRAINT approval_decisions_verdict_check CHECK ((verdict = ANY (ARRAY['APPROVE'::text, 'DENY'::text])))
+    answer text,
+    CONSTRAINT approval_decisions_verdict_check CHECK (((verdict = ANY (ARRAY['APPROVE'::text, 'DENY'::text, 'ANSWER'::text])) AND ((verdict = 'ANSWER'::text) = (answer IS NOT NULL))))
 );
 
 CREATE TABLE public.approvals (
@@ -334,8 +335,11 @@ CREATE TABLE public.approvals (
     consume_time timestamp with time zone,
     end_time timestamp with time zone,
     revision bigint DEFAULT 1 NOT NULL,
+    claimed_by text,
+    claim_expire_time timestamp with time zone,
+    CONSTRAINT approvals_claim CHECK ((num_nulls(claimed_by, claim_expire_time) = ANY (ARRAY[0, 2]))),
     CONSTRAINT approvals_digest_check CHECK ((length(digest) = 32)),
-    CONSTRAINT approvals_kind_check CHECK ((kind = 'APPROVAL'::text)),
+    CONSTRAINT approvals_kind_check CHECK ((kind = ANY (ARRAY['APPROVAL'::text, 'INPUT'::text]))),
     CONSTRAINT approvals_possible CHECK ((((state = 'PENDING'::text) = (end_time IS NULL)) AND ((consume_time IS NULL) OR (state = 'GRANTED'::text)) AND ((next_time IS NULL) OR ((state = ANY (ARRAY['PENDING'::text, 'GRANTED'::text])) AND (consume_time IS NULL))))),
     CONSTRAINT approvals_state_check CHECK ((state = ANY (ARRAY['PENDING'::text, 'GRANTED'::text, 'DENIED'::text, 'REVOKED'::text, 'EXPIRED'::text, 'WITHDRAWN'::text])))
 )

@@ -78,6 +78,20 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "NOT_FOUND",
         "NOT_FOUND",
     ),
+    "unknown question": (
+        "ProvideInput",
+        {"approval_id": NOBODY, "digest": "0" * 64, "answer_json": "1", "decision_id": "d"},
+        "NOT_FOUND",
+        "NOT_FOUND",
+    ),
+    "unknown approval, claimed": ("ClaimApproval", {"approval_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
+    "unknown approval, released": ("ReleaseApproval", {"approval_id": NOBODY}, "NOT_FOUND", "NOT_FOUND"),
+    "somebody's watch of approvals": (
+        "WatchApprovals",
+        {"after_cursor": "AAAA"},
+        "INVALID_ARGUMENT",
+        "MALFORMED_REQUEST",
+    ),
     "no page of approvals": (
         "ListApprovals",
         {"page_token": "AAAA"},

@@ -9,8 +9,10 @@
 package placetv1
 
 import (
+	status "google.golang.org/genproto/googleapis/rpc/status"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -323,7 +325,7 @@ type DecideApprovalRequest struct {
 	ApprovalId string `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
 	// As GetApproval gave it: if anything has moved since, STALE_DIGEST.
 	Digest string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
-	// Yes or no.
+	// Yes or no. Of a question no alone: ProvideInput is the other.
 	Verdict VoteVerdict `protobuf:"varint,3,opt,name=verdict,proto3,enum=placet.v1.VoteVerdict" json:"verdict,omitempty"`
 	// Made by the client, once for each decision: a resend counts once.
 	DecisionId string `protobuf:"bytes,4,opt,name=decision_id,json=decisionId,proto3" json:"decision_id,omitempty"`
@@ -572,11 +574,639 @@ func (x *RevokeDecisionResponse) GetApproval() *Approval {
 	return nil
 }
 
+// Request of ProvideInput.
+type ProvideInputRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which.
+	ApprovalId string `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// As GetApproval gave it: if anything has moved since, STALE_DIGEST.
+	Digest string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	// The answer. It must fit the question's answer_schema, and be one of its choices.
+	AnswerJson string `protobuf:"bytes,3,opt,name=answer_json,json=answerJson,proto3" json:"answer_json,omitempty"`
+	// Made by the client, once for each answer: a resend counts once.
+	DecisionId string `protobuf:"bytes,4,opt,name=decision_id,json=decisionId,proto3" json:"decision_id,omitempty"`
+	// Why, for the record.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProvideInputRequest) Reset() {
+	*x = ProvideInputRequest{}
+	mi := &file_placet_v1_approval_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProvideInputRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProvideInputRequest) ProtoMessage() {}
+
+func (x *ProvideInputRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_approval_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProvideInputRequest.ProtoReflect.Descriptor instead.
+func (*ProvideInputRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_approval_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ProvideInputRequest) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *ProvideInputRequest) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *ProvideInputRequest) GetAnswerJson() string {
+	if x != nil {
+		return x.AnswerJson
+	}
+	return ""
+}
+
+func (x *ProvideInputRequest) GetDecisionId() string {
+	if x != nil {
+		return x.DecisionId
+	}
+	return ""
+}
+
+func (x *ProvideInputRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// Response of ProvideInput.
+type ProvideInputResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it stands now.
+	Approval      *Approval `protobuf:"bytes,1,opt,name=approval,proto3" json:"approval,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProvideInputResponse) Reset() {
+	*x = ProvideInputResponse{}
+	mi := &file_placet_v1_approval_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProvideInputResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProvideInputResponse) ProtoMessage() {}
+
+func (x *ProvideInputResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_approval_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProvideInputResponse.ProtoReflect.Descriptor instead.
+func (*ProvideInputResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_approval_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ProvideInputResponse) GetApproval() *Approval {
+	if x != nil {
+		return x.Approval
+	}
+	return nil
+}
+
+// Request of BatchDecideApprovals.
+type BatchDecideApprovalsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Each with the digest of what its voter has seen, and held to the bounds of DecideApprovalRequest by itself.
+	Items         []*DecideApprovalRequest `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchDecideApprovalsRequest) Reset() {
+	*x = BatchDecideApprovalsRequest{}
+	mi := &file_placet_v1_approval_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchDecideApprovalsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchDecideApprovalsRequest) ProtoMessage() {}
+
+func (x *BatchDecideApprovalsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_approval_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchDecideApprovalsRequest.ProtoReflect.Descriptor instead.
+func (*BatchDecideApprovalsRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_approval_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *BatchDecideApprovalsRequest) GetItems() []*DecideApprovalRequest {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+// Response of BatchDecideApprovals.
+type BatchDecideApprovalsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each item, in their order.
+	Results       []*BatchDecideResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchDecideApprovalsResponse) Reset() {
+	*x = BatchDecideApprovalsResponse{}
+	mi := &file_placet_v1_approval_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchDecideApprovalsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchDecideApprovalsResponse) ProtoMessage() {}
+
+func (x *BatchDecideApprovalsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_approval_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchDecideApprovalsResponse.ProtoReflect.Descriptor instead.
+func (*BatchDecideApprovalsResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_approval_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *BatchDecideApprovalsResponse) GetResults() []*BatchDecideResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+// What became of one decision.
+type BatchDecideResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One is set.
+	//
+	// Types that are valid to be assigned to Result:
+	//
+	//	*BatchDecideResult_Approval
+	//	*BatchDecideResult_Error
+	Result        isBatchDecideResult_Result `protobuf_oneof:"result"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchDecideResult) Reset() {
+	*x = BatchDecideResult{}
+	mi := &file_placet_v1_approval_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchDecideResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchDecideResult) ProtoMessage() {}
+
+func (x *BatchDecideResult) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_approval_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchDecideResult.ProtoReflect.Descriptor instead.
+func (*BatchDecideResult) Descriptor() ([]byte, []int) {
+	return file_placet_v1_approval_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *BatchDecideResult) GetResult() isBatchDecideResult_Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *BatchDecideResult) GetApproval() *Approval {
+	if x != nil {
+		if x, ok := x.Result.(*BatchDecideResult_Approval); ok {
+			return x.Approval
+		}
+	}
+	return nil
+}
+
+func (x *BatchDecideResult) GetError() *status.Status {
+	if x != nil {
+		if x, ok := x.Result.(*BatchDecideResult_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
+type isBatchDecideResult_Result interface {
+	isBatchDecideResult_Result()
+}
+
+type BatchDecideResult_Approval struct {
+	// As it stands then, without its input and votes.
+	Approval *Approval `protobuf:"bytes,1,opt,name=approval,proto3,oneof"`
+}
+
+type BatchDecideResult_Error struct {
+	// Why the decision does not count: what DecideApproval would have ended with.
+	Error *status.Status `protobuf:"bytes,2,opt,name=error,proto3,oneof"`
+}
+
+func (*BatchDecideResult_Approval) isBatchDecideResult_Result() {}
+
+func (*BatchDecideResult_Error) isBatchDecideResult_Result() {}
+
+// Request of WatchApprovals.
+type WatchApprovalsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest cursor that was received, with the same capabilities.
+	AfterCursor string `protobuf:"bytes,1,opt,name=after_cursor,json=afterCursor,proto3" json:"after_cursor,omitempty"`
+	// Without a cursor: not the past, but what happens from here on. The first message is a checkpoint.
+	FromNow bool `protobuf:"varint,2,opt,name=from_now,json=fromNow,proto3" json:"from_now,omitempty"`
+	// Only of these; none: all.
+	Capabilities []string `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	// Only those that name the caller, or a role or group of the caller's.
+	EligibleOnly  bool `protobuf:"varint,4,opt,name=eligible_only,json=eligibleOnly,proto3" json:"eligible_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchApprovalsRequest) Reset() {
+	*x = WatchApprovalsRequest{}
+	mi := &file_placet_v1_approval_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchApprovalsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchApprovalsRequest) ProtoMessage() {}
+
+func (x *WatchApprovalsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_approval_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchApprovalsRequest.ProtoReflect.Descriptor instead.
+func (*WatchApprovalsRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_approval_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WatchApprovalsRequest) GetAfterCursor() string {
+	if x != nil {
+		return x.AfterCursor
+	}
+	return ""
+}
+
+func (x *WatchApprovalsRequest) GetFromNow() bool {
+	if x != nil {
+		return x.FromNow
+	}
+	return false
+}
+
+func (x *WatchApprovalsRequest) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
+}
+
+func (x *WatchApprovalsRequest) GetEligibleOnly() bool {
+	if x != nil {
+		return x.EligibleOnly
+	}
+	return false
+}
+
+// Response of WatchApprovals.
+type WatchApprovalsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What happened, of type waiting, approval_decided or approval_ended; without a type: a checkpoint, of which the cursor counts.
+	Event *ActionEvent `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
+	// The approval as it stands now, which may be further than the event; without its input and votes. Unset in a checkpoint.
+	Approval      *Approval `protobuf:"bytes,2,opt,name=approval,proto3" json:"approval,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchApprovalsResponse) Reset() {
+	*x = WatchApprovalsResponse{}
+	mi := &file_placet_v1_approval_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchApprovalsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchApprovalsResponse) ProtoMessage() {}
+
+func (x *WatchApprovalsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_approval_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchApprovalsResponse.ProtoReflect.Descriptor instead.
+func (*WatchApprovalsResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_approval_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *WatchApprovalsResponse) GetEvent() *ActionEvent {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *WatchApprovalsResponse) GetApproval() *Approval {
+	if x != nil {
+		return x.Approval
+	}
+	return nil
+}
+
+// Request of ClaimApproval.
+type ClaimApprovalRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which.
+	ApprovalId string `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// How long. Default 10 min.
+	Ttl           *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimApprovalRequest) Reset() {
+	*x = ClaimApprovalRequest{}
+	mi := &file_placet_v1_approval_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimApprovalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimApprovalRequest) ProtoMessage() {}
+
+func (x *ClaimApprovalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_approval_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimApprovalRequest.ProtoReflect.Descriptor instead.
+func (*ClaimApprovalRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_approval_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ClaimApprovalRequest) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *ClaimApprovalRequest) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
+// Response of ClaimApproval.
+type ClaimApprovalResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it stands now.
+	Approval      *Approval `protobuf:"bytes,1,opt,name=approval,proto3" json:"approval,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimApprovalResponse) Reset() {
+	*x = ClaimApprovalResponse{}
+	mi := &file_placet_v1_approval_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimApprovalResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimApprovalResponse) ProtoMessage() {}
+
+func (x *ClaimApprovalResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_approval_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimApprovalResponse.ProtoReflect.Descriptor instead.
+func (*ClaimApprovalResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_approval_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ClaimApprovalResponse) GetApproval() *Approval {
+	if x != nil {
+		return x.Approval
+	}
+	return nil
+}
+
+// Request of ReleaseApproval.
+type ReleaseApprovalRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which.
+	ApprovalId    string `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseApprovalRequest) Reset() {
+	*x = ReleaseApprovalRequest{}
+	mi := &file_placet_v1_approval_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseApprovalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseApprovalRequest) ProtoMessage() {}
+
+func (x *ReleaseApprovalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_approval_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseApprovalRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseApprovalRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_approval_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ReleaseApprovalRequest) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+// Response of ReleaseApproval.
+type ReleaseApprovalResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it stands now.
+	Approval      *Approval `protobuf:"bytes,1,opt,name=approval,proto3" json:"approval,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseApprovalResponse) Reset() {
+	*x = ReleaseApprovalResponse{}
+	mi := &file_placet_v1_approval_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseApprovalResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseApprovalResponse) ProtoMessage() {}
+
+func (x *ReleaseApprovalResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_approval_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseApprovalResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseApprovalResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_approval_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ReleaseApprovalResponse) GetApproval() *Approval {
+	if x != nil {
+		return x.Approval
+	}
+	return nil
+}
+
 var File_placet_v1_approval_service_proto protoreflect.FileDescriptor
 
 const file_placet_v1_approval_service_proto_rawDesc = "" +
 	"\n" +
-	" placet/v1/approval_service.proto\x12\tplacet.v1\x1a\x18placet/v1/decision.proto\"5\n" +
+	" placet/v1/approval_service.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17google/rpc/status.proto\x1a\x18placet/v1/decision.proto\x1a\x15placet/v1/event.proto\"5\n" +
 	"\x12GetApprovalRequest\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\"F\n" +
@@ -615,12 +1245,55 @@ const file_placet_v1_approval_service_proto_rawDesc = "" +
 	"decisionId\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"I\n" +
 	"\x16RevokeDecisionResponse\x12/\n" +
-	"\bapproval\x18\x01 \x01(\v2\x13.placet.v1.ApprovalR\bapproval2\xe1\x02\n" +
+	"\bapproval\x18\x01 \x01(\v2\x13.placet.v1.ApprovalR\bapproval\"\xa8\x01\n" +
+	"\x13ProvideInputRequest\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x1f\n" +
+	"\vanswer_json\x18\x03 \x01(\tR\n" +
+	"answerJson\x12\x1f\n" +
+	"\vdecision_id\x18\x04 \x01(\tR\n" +
+	"decisionId\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"G\n" +
+	"\x14ProvideInputResponse\x12/\n" +
+	"\bapproval\x18\x01 \x01(\v2\x13.placet.v1.ApprovalR\bapproval\"U\n" +
+	"\x1bBatchDecideApprovalsRequest\x126\n" +
+	"\x05items\x18\x01 \x03(\v2 .placet.v1.DecideApprovalRequestR\x05items\"V\n" +
+	"\x1cBatchDecideApprovalsResponse\x126\n" +
+	"\aresults\x18\x01 \x03(\v2\x1c.placet.v1.BatchDecideResultR\aresults\"|\n" +
+	"\x11BatchDecideResult\x121\n" +
+	"\bapproval\x18\x01 \x01(\v2\x13.placet.v1.ApprovalH\x00R\bapproval\x12*\n" +
+	"\x05error\x18\x02 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
+	"\x06result\"\x9e\x01\n" +
+	"\x15WatchApprovalsRequest\x12!\n" +
+	"\fafter_cursor\x18\x01 \x01(\tR\vafterCursor\x12\x19\n" +
+	"\bfrom_now\x18\x02 \x01(\bR\afromNow\x12\"\n" +
+	"\fcapabilities\x18\x03 \x03(\tR\fcapabilities\x12#\n" +
+	"\religible_only\x18\x04 \x01(\bR\feligibleOnly\"w\n" +
+	"\x16WatchApprovalsResponse\x12,\n" +
+	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\x12/\n" +
+	"\bapproval\x18\x02 \x01(\v2\x13.placet.v1.ApprovalR\bapproval\"d\n" +
+	"\x14ClaimApprovalRequest\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12+\n" +
+	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"H\n" +
+	"\x15ClaimApprovalResponse\x12/\n" +
+	"\bapproval\x18\x01 \x01(\v2\x13.placet.v1.ApprovalR\bapproval\"9\n" +
+	"\x16ReleaseApprovalRequest\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\"J\n" +
+	"\x17ReleaseApprovalResponse\x12/\n" +
+	"\bapproval\x18\x01 \x01(\v2\x13.placet.v1.ApprovalR\bapproval2\xa2\x06\n" +
 	"\x0fApprovalService\x12L\n" +
 	"\vGetApproval\x12\x1d.placet.v1.GetApprovalRequest\x1a\x1e.placet.v1.GetApprovalResponse\x12R\n" +
 	"\rListApprovals\x12\x1f.placet.v1.ListApprovalsRequest\x1a .placet.v1.ListApprovalsResponse\x12U\n" +
 	"\x0eDecideApproval\x12 .placet.v1.DecideApprovalRequest\x1a!.placet.v1.DecideApprovalResponse\x12U\n" +
-	"\x0eRevokeDecision\x12 .placet.v1.RevokeDecisionRequest\x1a!.placet.v1.RevokeDecisionResponseB4\n" +
+	"\x0eRevokeDecision\x12 .placet.v1.RevokeDecisionRequest\x1a!.placet.v1.RevokeDecisionResponse\x12O\n" +
+	"\fProvideInput\x12\x1e.placet.v1.ProvideInputRequest\x1a\x1f.placet.v1.ProvideInputResponse\x12g\n" +
+	"\x14BatchDecideApprovals\x12&.placet.v1.BatchDecideApprovalsRequest\x1a'.placet.v1.BatchDecideApprovalsResponse\x12W\n" +
+	"\x0eWatchApprovals\x12 .placet.v1.WatchApprovalsRequest\x1a!.placet.v1.WatchApprovalsResponse0\x01\x12R\n" +
+	"\rClaimApproval\x12\x1f.placet.v1.ClaimApprovalRequest\x1a .placet.v1.ClaimApprovalResponse\x12X\n" +
+	"\x0fReleaseApproval\x12!.placet.v1.ReleaseApprovalRequest\x1a\".placet.v1.ReleaseApprovalResponseB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -635,44 +1308,78 @@ func file_placet_v1_approval_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_approval_service_proto_rawDescData
 }
 
-var file_placet_v1_approval_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_placet_v1_approval_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_placet_v1_approval_service_proto_goTypes = []any{
-	(*GetApprovalRequest)(nil),     // 0: placet.v1.GetApprovalRequest
-	(*GetApprovalResponse)(nil),    // 1: placet.v1.GetApprovalResponse
-	(*ListApprovalsRequest)(nil),   // 2: placet.v1.ListApprovalsRequest
-	(*ApprovalFilter)(nil),         // 3: placet.v1.ApprovalFilter
-	(*ListApprovalsResponse)(nil),  // 4: placet.v1.ListApprovalsResponse
-	(*DecideApprovalRequest)(nil),  // 5: placet.v1.DecideApprovalRequest
-	(*DecideApprovalResponse)(nil), // 6: placet.v1.DecideApprovalResponse
-	(*RevokeDecisionRequest)(nil),  // 7: placet.v1.RevokeDecisionRequest
-	(*RevokeDecisionResponse)(nil), // 8: placet.v1.RevokeDecisionResponse
-	(*Approval)(nil),               // 9: placet.v1.Approval
-	(ApprovalState)(0),             // 10: placet.v1.ApprovalState
-	(VoteVerdict)(0),               // 11: placet.v1.VoteVerdict
-	(*DecisionEvidence)(nil),       // 12: placet.v1.DecisionEvidence
+	(*GetApprovalRequest)(nil),           // 0: placet.v1.GetApprovalRequest
+	(*GetApprovalResponse)(nil),          // 1: placet.v1.GetApprovalResponse
+	(*ListApprovalsRequest)(nil),         // 2: placet.v1.ListApprovalsRequest
+	(*ApprovalFilter)(nil),               // 3: placet.v1.ApprovalFilter
+	(*ListApprovalsResponse)(nil),        // 4: placet.v1.ListApprovalsResponse
+	(*DecideApprovalRequest)(nil),        // 5: placet.v1.DecideApprovalRequest
+	(*DecideApprovalResponse)(nil),       // 6: placet.v1.DecideApprovalResponse
+	(*RevokeDecisionRequest)(nil),        // 7: placet.v1.RevokeDecisionRequest
+	(*RevokeDecisionResponse)(nil),       // 8: placet.v1.RevokeDecisionResponse
+	(*ProvideInputRequest)(nil),          // 9: placet.v1.ProvideInputRequest
+	(*ProvideInputResponse)(nil),         // 10: placet.v1.ProvideInputResponse
+	(*BatchDecideApprovalsRequest)(nil),  // 11: placet.v1.BatchDecideApprovalsRequest
+	(*BatchDecideApprovalsResponse)(nil), // 12: placet.v1.BatchDecideApprovalsResponse
+	(*BatchDecideResult)(nil),            // 13: placet.v1.BatchDecideResult
+	(*WatchApprovalsRequest)(nil),        // 14: placet.v1.WatchApprovalsRequest
+	(*WatchApprovalsResponse)(nil),       // 15: placet.v1.WatchApprovalsResponse
+	(*ClaimApprovalRequest)(nil),         // 16: placet.v1.ClaimApprovalRequest
+	(*ClaimApprovalResponse)(nil),        // 17: placet.v1.ClaimApprovalResponse
+	(*ReleaseApprovalRequest)(nil),       // 18: placet.v1.ReleaseApprovalRequest
+	(*ReleaseApprovalResponse)(nil),      // 19: placet.v1.ReleaseApprovalResponse
+	(*Approval)(nil),                     // 20: placet.v1.Approval
+	(ApprovalState)(0),                   // 21: placet.v1.ApprovalState
+	(VoteVerdict)(0),                     // 22: placet.v1.VoteVerdict
+	(*DecisionEvidence)(nil),             // 23: placet.v1.DecisionEvidence
+	(*status.Status)(nil),                // 24: google.rpc.Status
+	(*ActionEvent)(nil),                  // 25: placet.v1.ActionEvent
+	(*durationpb.Duration)(nil),          // 26: google.protobuf.Duration
 }
 var file_placet_v1_approval_service_proto_depIdxs = []int32{
-	9,  // 0: placet.v1.GetApprovalResponse.approval:type_name -> placet.v1.Approval
+	20, // 0: placet.v1.GetApprovalResponse.approval:type_name -> placet.v1.Approval
 	3,  // 1: placet.v1.ListApprovalsRequest.filter:type_name -> placet.v1.ApprovalFilter
-	10, // 2: placet.v1.ApprovalFilter.states:type_name -> placet.v1.ApprovalState
-	9,  // 3: placet.v1.ListApprovalsResponse.approvals:type_name -> placet.v1.Approval
-	11, // 4: placet.v1.DecideApprovalRequest.verdict:type_name -> placet.v1.VoteVerdict
-	12, // 5: placet.v1.DecideApprovalRequest.evidence:type_name -> placet.v1.DecisionEvidence
-	9,  // 6: placet.v1.DecideApprovalResponse.approval:type_name -> placet.v1.Approval
-	9,  // 7: placet.v1.RevokeDecisionResponse.approval:type_name -> placet.v1.Approval
-	0,  // 8: placet.v1.ApprovalService.GetApproval:input_type -> placet.v1.GetApprovalRequest
-	2,  // 9: placet.v1.ApprovalService.ListApprovals:input_type -> placet.v1.ListApprovalsRequest
-	5,  // 10: placet.v1.ApprovalService.DecideApproval:input_type -> placet.v1.DecideApprovalRequest
-	7,  // 11: placet.v1.ApprovalService.RevokeDecision:input_type -> placet.v1.RevokeDecisionRequest
-	1,  // 12: placet.v1.ApprovalService.GetApproval:output_type -> placet.v1.GetApprovalResponse
-	4,  // 13: placet.v1.ApprovalService.ListApprovals:output_type -> placet.v1.ListApprovalsResponse
-	6,  // 14: placet.v1.ApprovalService.DecideApproval:output_type -> placet.v1.DecideApprovalResponse
-	8,  // 15: placet.v1.ApprovalService.RevokeDecision:output_type -> placet.v1.RevokeDecisionResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	21, // 2: placet.v1.ApprovalFilter.states:type_name -> placet.v1.ApprovalState
+	20, // 3: placet.v1.ListApprovalsResponse.approvals:type_name -> placet.v1.Approval
+	22, // 4: placet.v1.DecideApprovalRequest.verdict:type_name -> placet.v1.VoteVerdict
+	23, // 5: placet.v1.DecideApprovalRequest.evidence:type_name -> placet.v1.DecisionEvidence
+	20, // 6: placet.v1.DecideApprovalResponse.approval:type_name -> placet.v1.Approval
+	20, // 7: placet.v1.RevokeDecisionResponse.approval:type_name -> placet.v1.Approval
+	20, // 8: placet.v1.ProvideInputResponse.approval:type_name -> placet.v1.Approval
+	5,  // 9: placet.v1.BatchDecideApprovalsRequest.items:type_name -> placet.v1.DecideApprovalRequest
+	13, // 10: placet.v1.BatchDecideApprovalsResponse.results:type_name -> placet.v1.BatchDecideResult
+	20, // 11: placet.v1.BatchDecideResult.approval:type_name -> placet.v1.Approval
+	24, // 12: placet.v1.BatchDecideResult.error:type_name -> google.rpc.Status
+	25, // 13: placet.v1.WatchApprovalsResponse.event:type_name -> placet.v1.ActionEvent
+	20, // 14: placet.v1.WatchApprovalsResponse.approval:type_name -> placet.v1.Approval
+	26, // 15: placet.v1.ClaimApprovalRequest.ttl:type_name -> google.protobuf.Duration
+	20, // 16: placet.v1.ClaimApprovalResponse.approval:type_name -> placet.v1.Approval
+	20, // 17: placet.v1.ReleaseApprovalResponse.approval:type_name -> placet.v1.Approval
+	0,  // 18: placet.v1.ApprovalService.GetApproval:input_type -> placet.v1.GetApprovalRequest
+	2,  // 19: placet.v1.ApprovalService.ListApprovals:input_type -> placet.v1.ListApprovalsRequest
+	5,  // 20: placet.v1.ApprovalService.DecideApproval:input_type -> placet.v1.DecideApprovalRequest
+	7,  // 21: placet.v1.ApprovalService.RevokeDecision:input_type -> placet.v1.RevokeDecisionRequest
+	9,  // 22: placet.v1.ApprovalService.ProvideInput:input_type -> placet.v1.ProvideInputRequest
+	11, // 23: placet.v1.ApprovalService.BatchDecideApprovals:input_type -> placet.v1.BatchDecideApprovalsRequest
+	14, // 24: placet.v1.ApprovalService.WatchApprovals:input_type -> placet.v1.WatchApprovalsRequest
+	16, // 25: placet.v1.ApprovalService.ClaimApproval:input_type -> placet.v1.ClaimApprovalRequest
+	18, // 26: placet.v1.ApprovalService.ReleaseApproval:input_type -> placet.v1.ReleaseApprovalRequest
+	1,  // 27: placet.v1.ApprovalService.GetApproval:output_type -> placet.v1.GetApprovalResponse
+	4,  // 28: placet.v1.ApprovalService.ListApprovals:output_type -> placet.v1.ListApprovalsResponse
+	6,  // 29: placet.v1.ApprovalService.DecideApproval:output_type -> placet.v1.DecideApprovalResponse
+	8,  // 30: placet.v1.ApprovalService.RevokeDecision:output_type -> placet.v1.RevokeDecisionResponse
+	10, // 31: placet.v1.ApprovalService.ProvideInput:output_type -> placet.v1.ProvideInputResponse
+	12, // 32: placet.v1.ApprovalService.BatchDecideApprovals:output_type -> placet.v1.BatchDecideApprovalsResponse
+	15, // 33: placet.v1.ApprovalService.WatchApprovals:output_type -> placet.v1.WatchApprovalsResponse
+	17, // 34: placet.v1.ApprovalService.ClaimApproval:output_type -> placet.v1.ClaimApprovalResponse
+	19, // 35: placet.v1.ApprovalService.ReleaseApproval:output_type -> placet.v1.ReleaseApprovalResponse
+	27, // [27:36] is the sub-list for method output_type
+	18, // [18:27] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_approval_service_proto_init() }
@@ -681,13 +1388,18 @@ func file_placet_v1_approval_service_proto_init() {
 		return
 	}
 	file_placet_v1_decision_proto_init()
+	file_placet_v1_event_proto_init()
+	file_placet_v1_approval_service_proto_msgTypes[13].OneofWrappers = []any{
+		(*BatchDecideResult_Approval)(nil),
+		(*BatchDecideResult_Error)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_approval_service_proto_rawDesc), len(file_placet_v1_approval_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,10 +21,15 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ApprovalService_GetApproval_FullMethodName    = "/placet.v1.ApprovalService/GetApproval"
-	ApprovalService_ListApprovals_FullMethodName  = "/placet.v1.ApprovalService/ListApprovals"
-	ApprovalService_DecideApproval_FullMethodName = "/placet.v1.ApprovalService/DecideApproval"
-	ApprovalService_RevokeDecision_FullMethodName = "/placet.v1.ApprovalService/RevokeDecision"
+	ApprovalService_GetApproval_FullMethodName          = "/placet.v1.ApprovalService/GetApproval"
+	ApprovalService_ListApprovals_FullMethodName        = "/placet.v1.ApprovalService/ListApprovals"
+	ApprovalService_DecideApproval_FullMethodName       = "/placet.v1.ApprovalService/DecideApproval"
+	ApprovalService_RevokeDecision_FullMethodName       = "/placet.v1.ApprovalService/RevokeDecision"
+	ApprovalService_ProvideInput_FullMethodName         = "/placet.v1.ApprovalService/ProvideInput"
+	ApprovalService_BatchDecideApprovals_FullMethodName = "/placet.v1.ApprovalService/BatchDecideApprovals"
+	ApprovalService_WatchApprovals_FullMethodName       = "/placet.v1.ApprovalService/WatchApprovals"
+	ApprovalService_ClaimApproval_FullMethodName        = "/placet.v1.ApprovalService/ClaimApproval"
+	ApprovalService_ReleaseApproval_FullMethodName      = "/placet.v1.ApprovalService/ReleaseApproval"
 )
 
 // ApprovalServiceClient is the client API for ApprovalService service.
@@ -41,6 +46,16 @@ type ApprovalServiceClient interface {
 	DecideApproval(ctx context.Context, in *DecideApprovalRequest, opts ...grpc.CallOption) (*DecideApprovalResponse, error)
 	// Takes the caller's own yes back, until the action begins. Of what is granted it ends the action, DENIED. It may not be cast again.
 	RevokeDecision(ctx context.Context, in *RevokeDecisionRequest, opts ...grpc.CallOption) (*RevokeDecisionResponse, error)
+	// Answers a question, of kind INPUT. The first answer that fits counts. DecideApproval with DENY says that there will be none.
+	ProvideInput(ctx context.Context, in *ProvideInputRequest, opts ...grpc.CallOption) (*ProvideInputResponse, error)
+	// Up to 50 decisions, in their order, each by itself: one that is refused hinders none.
+	BatchDecideApprovals(ctx context.Context, in *BatchDecideApprovalsRequest, opts ...grpc.CallOption) (*BatchDecideApprovalsResponse, error)
+	// What happens to the tenant's approvals, in the order in which it was stored: first the past, then live. Each comes as it stands when it is told.
+	WatchApprovals(ctx context.Context, in *WatchApprovalsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchApprovalsResponse], error)
+	// Says that the caller is looking at a pending one, so that others look at other ones. It keeps nobody from deciding. A claim of one's own is prolonged.
+	ClaimApproval(ctx context.Context, in *ClaimApprovalRequest, opts ...grpc.CallOption) (*ClaimApprovalResponse, error)
+	// Takes that back.
+	ReleaseApproval(ctx context.Context, in *ReleaseApprovalRequest, opts ...grpc.CallOption) (*ReleaseApprovalResponse, error)
 }
 
 type approvalServiceClient struct {
@@ -91,6 +106,65 @@ func (c *approvalServiceClient) RevokeDecision(ctx context.Context, in *RevokeDe
 	return out, nil
 }
 
+func (c *approvalServiceClient) ProvideInput(ctx context.Context, in *ProvideInputRequest, opts ...grpc.CallOption) (*ProvideInputResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ProvideInputResponse)
+	err := c.cc.Invoke(ctx, ApprovalService_ProvideInput_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *approvalServiceClient) BatchDecideApprovals(ctx context.Context, in *BatchDecideApprovalsRequest, opts ...grpc.CallOption) (*BatchDecideApprovalsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchDecideApprovalsResponse)
+	err := c.cc.Invoke(ctx, ApprovalService_BatchDecideApprovals_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *approvalServiceClient) WatchApprovals(ctx context.Context, in *WatchApprovalsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchApprovalsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ApprovalService_ServiceDesc.Streams[0], ApprovalService_WatchApprovals_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchApprovalsRequest, WatchApprovalsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ApprovalService_WatchApprovalsClient = grpc.ServerStreamingClient[WatchApprovalsResponse]
+
+func (c *approvalServiceClient) ClaimApproval(ctx context.Context, in *ClaimApprovalRequest, opts ...grpc.CallOption) (*ClaimApprovalResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClaimApprovalResponse)
+	err := c.cc.Invoke(ctx, ApprovalService_ClaimApproval_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *approvalServiceClient) ReleaseApproval(ctx context.Context, in *ReleaseApprovalRequest, opts ...grpc.CallOption) (*ReleaseApprovalResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseApprovalResponse)
+	err := c.cc.Invoke(ctx, ApprovalService_ReleaseApproval_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ApprovalServiceServer is the server API for ApprovalService service.
 // All implementations must embed UnimplementedApprovalServiceServer
 // for forward compatibility.
@@ -105,6 +179,16 @@ type ApprovalServiceServer interface {
 	DecideApproval(context.Context, *DecideApprovalRequest) (*DecideApprovalResponse, error)
 	// Takes the caller's own yes back, until the action begins. Of what is granted it ends the action, DENIED. It may not be cast again.
 	RevokeDecision(context.Context, *RevokeDecisionRequest) (*RevokeDecisionResponse, error)
+	// Answers a question, of kind INPUT. The first answer that fits counts. DecideApproval with DENY says that there will be none.
+	ProvideInput(context.Context, *ProvideInputRequest) (*ProvideInputResponse, error)
+	// Up to 50 decisions, in their order, each by itself: one that is refused hinders none.
+	BatchDecideApprovals(context.Context, *BatchDecideApprovalsRequest) (*BatchDecideApprovalsResponse, error)
+	// What happens to the tenant's approvals, in the order in which it was stored: first the past, then live. Each comes as it stands when it is told.
+	WatchApprovals(*WatchApprovalsRequest, grpc.ServerStreamingServer[WatchApprovalsResponse]) error
+	// Says that the caller is looking at a pending one, so that others look at other ones. It keeps nobody from deciding. A claim of one's own is prolonged.
+	ClaimApproval(context.Context, *ClaimApprovalRequest) (*ClaimApprovalResponse, error)
+	// Takes that back.
+	ReleaseApproval(context.Context, *ReleaseApprovalRequest) (*ReleaseApprovalResponse, error)
 	mustEmbedUnimplementedApprovalServiceServer()
 }
 
@@ -126,6 +210,21 @@ func (UnimplementedApprovalServiceServer) DecideApproval(context.Context, *Decid
 }
 func (UnimplementedApprovalServiceServer) RevokeDecision(context.Context, *RevokeDecisionRequest) (*RevokeDecisionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RevokeDecision not implemented")
+}
+func (UnimplementedApprovalServiceServer) ProvideInput(context.Context, *ProvideInputRequest) (*ProvideInputResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ProvideInput not implemented")
+}
+func (UnimplementedApprovalServiceServer) BatchDecideApprovals(context.Context, *BatchDecideApprovalsRequest) (*BatchDecideApprovalsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BatchDecideApprovals not implemented")
+}
+func (UnimplementedApprovalServiceServer) WatchApprovals(*WatchApprovalsRequest, grpc.ServerStreamingServer[WatchApprovalsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchApprovals not implemented")
+}
+func (UnimplementedApprovalServiceServer) ClaimApproval(context.Context, *ClaimApprovalRequest) (*ClaimApprovalResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ClaimApproval not implemented")
+}
+func (UnimplementedApprovalServiceServer) ReleaseApproval(context.Context, *ReleaseApprovalRequest) (*ReleaseApprovalResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReleaseApproval not implemented")
 }
 func (UnimplementedApprovalServiceServer) mustEmbedUnimplementedApprovalServiceServer() {}
 func (UnimplementedApprovalServiceServer) testEmbeddedByValue()                         {}
@@ -220,6 +319,89 @@ func _ApprovalService_RevokeDecision_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ApprovalService_ProvideInput_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProvideInputRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApprovalServiceServer).ProvideInput(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ApprovalService_ProvideInput_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApprovalServiceServer).ProvideInput(ctx, req.(*ProvideInputRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ApprovalService_BatchDecideApprovals_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BatchDecideApprovalsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApprovalServiceServer).BatchDecideApprovals(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ApprovalService_BatchDecideApprovals_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApprovalServiceServer).BatchDecideApprovals(ctx, req.(*BatchDecideApprovalsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ApprovalService_WatchApprovals_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchApprovalsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ApprovalServiceServer).WatchApprovals(m, &grpc.GenericServerStream[WatchApprovalsRequest, WatchApprovalsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ApprovalService_WatchApprovalsServer = grpc.ServerStreamingServer[WatchApprovalsResponse]
+
+func _ApprovalService_ClaimApproval_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClaimApprovalRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApprovalServiceServer).ClaimApproval(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ApprovalService_ClaimApproval_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApprovalServiceServer).ClaimApproval(ctx, req.(*ClaimApprovalRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ApprovalService_ReleaseApproval_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseApprovalRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApprovalServiceServer).ReleaseApproval(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ApprovalService_ReleaseApproval_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApprovalServiceServer).ReleaseApproval(ctx, req.(*ReleaseApprovalRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ApprovalService_ServiceDesc is the grpc.ServiceDesc for ApprovalService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -243,7 +425,29 @@ var ApprovalService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "RevokeDecision",
 			Handler:    _ApprovalService_RevokeDecision_Handler,
 		},
+		{
+			MethodName: "ProvideInput",
+			Handler:    _ApprovalService_ProvideInput_Handler,
+		},
+		{
+			MethodName: "BatchDecideApprovals",
+			Handler:    _ApprovalService_BatchDecideApprovals_Handler,
+		},
+		{
+			MethodName: "ClaimApproval",
+			Handler:    _ApprovalService_ClaimApproval_Handler,
+		},
+		{
+			MethodName: "ReleaseApproval",
+			Handler:    _ApprovalService_ReleaseApproval_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchApprovals",
+			Handler:       _ApprovalService_WatchApprovals_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "placet/v1/approval_service.proto",
 }

@@ -32,6 +32,8 @@ const (
 	CapabilityKind_CAPABILITY_KIND_UNSPECIFIED CapabilityKind = 0
 	// One handler call.
 	CapabilityKind_CAPABILITY_KIND_TOOL CapabilityKind = 1
+	// A question to people. Only the server itself offers one: human.input.
+	CapabilityKind_CAPABILITY_KIND_HUMAN CapabilityKind = 2
 )
 
 // Enum value maps for CapabilityKind.
@@ -39,10 +41,12 @@ var (
 	CapabilityKind_name = map[int32]string{
 		0: "CAPABILITY_KIND_UNSPECIFIED",
 		1: "CAPABILITY_KIND_TOOL",
+		2: "CAPABILITY_KIND_HUMAN",
 	}
 	CapabilityKind_value = map[string]int32{
 		"CAPABILITY_KIND_UNSPECIFIED": 0,
 		"CAPABILITY_KIND_TOOL":        1,
+		"CAPABILITY_KIND_HUMAN":       2,
 	}
 )
 
@@ -1528,10 +1532,11 @@ const file_placet_v1_capability_proto_rawDesc = "" +
 	"\x0ftls_server_name\x18\x02 \x01(\tR\rtlsServerName\x12\x1c\n" +
 	"\tplaintext\x18\x03 \x01(\bR\tplaintext\"!\n" +
 	"\rLocalHandlers\x12\x10\n" +
-	"\x03app\x18\x01 \x01(\tR\x03app*K\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app*f\n" +
 	"\x0eCapabilityKind\x12\x1f\n" +
 	"\x1bCAPABILITY_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
-	"\x14CAPABILITY_KIND_TOOL\x10\x01*\x97\x01\n" +
+	"\x14CAPABILITY_KIND_TOOL\x10\x01\x12\x19\n" +
+	"\x15CAPABILITY_KIND_HUMAN\x10\x02*\x97\x01\n" +
 	"\vEffectClass\x12\x1c\n" +
 	"\x18EFFECT_CLASS_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11EFFECT_CLASS_READ\x10\x01\x12\x1b\n" +

@@ -103,6 +103,8 @@ const (
 	VoteVerdict_VOTE_VERDICT_APPROVE VoteVerdict = 1
 	// No: one is enough.
 	VoteVerdict_VOTE_VERDICT_DENY VoteVerdict = 2
+	// An answer to a question.
+	VoteVerdict_VOTE_VERDICT_ANSWER VoteVerdict = 3
 )
 
 // Enum value maps for VoteVerdict.
@@ -111,11 +113,13 @@ var (
 		0: "VOTE_VERDICT_UNSPECIFIED",
 		1: "VOTE_VERDICT_APPROVE",
 		2: "VOTE_VERDICT_DENY",
+		3: "VOTE_VERDICT_ANSWER",
 	}
 	VoteVerdict_value = map[string]int32{
 		"VOTE_VERDICT_UNSPECIFIED": 0,
 		"VOTE_VERDICT_APPROVE":     1,
 		"VOTE_VERDICT_DENY":        2,
+		"VOTE_VERDICT_ANSWER":      3,
 	}
 )
 
@@ -146,7 +150,7 @@ func (VoteVerdict) EnumDescriptor() ([]byte, []int) {
 	return file_placet_v1_decision_proto_rawDescGZIP(), []int{1}
 }
 
-// A request for a decision. Made by the server alone, and never changed but by votes, time, and its action's life.
+// A request for a decision, or for an answer. Made by the server alone, and never changed but by votes, time, and its action's life.
 type Approval struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// UUID, made by the server.
@@ -171,7 +175,7 @@ type Approval struct {
 	HiddenPaths []string `protobuf:"bytes,10,rep,name=hidden_paths,json=hiddenPaths,proto3" json:"hidden_paths,omitempty"`
 	// Hex SHA-256 of the whole canonical input.
 	InputDigest string `protobuf:"bytes,11,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
-	// Made by the server from the contract and the input.
+	// Made by the server from the contract and the input; of a question the words of who asks.
 	Title string `protobuf:"bytes,12,opt,name=title,proto3" json:"title,omitempty"`
 	// The same: the input members that the contract names first, one a line.
 	Summary string `protobuf:"bytes,13,opt,name=summary,proto3" json:"summary,omitempty"`
@@ -204,9 +208,13 @@ type Approval struct {
 	// When the action began under it: all its attempts are covered, and no vote is taken back any more.
 	ConsumeTime *timestamppb.Timestamp `protobuf:"bytes,27,opt,name=consume_time,json=consumeTime,proto3" json:"consume_time,omitempty"`
 	// When it was granted, or ended otherwise.
-	EndTime       *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	EndTime *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	// Who says that he is looking at it; empty: nobody. It keeps nobody from deciding.
+	ClaimedBy string `protobuf:"bytes,29,opt,name=claimed_by,json=claimedBy,proto3" json:"claimed_by,omitempty"`
+	// Until when.
+	ClaimExpireTime *timestamppb.Timestamp `protobuf:"bytes,30,opt,name=claim_expire_time,json=claimExpireTime,proto3" json:"claim_expire_time,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Approval) Reset() {
@@ -435,6 +443,20 @@ func (x *Approval) GetEndTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Approval) GetClaimedBy() string {
+	if x != nil {
+		return x.ClaimedBy
+	}
+	return ""
+}
+
+func (x *Approval) GetClaimExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ClaimExpireTime
+	}
+	return nil
+}
+
 // A vote, with the authority that it was cast under.
 type Decision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -453,7 +475,9 @@ type Decision struct {
 	// When.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// When it was taken back; unset: it holds.
-	RevokeTime    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=revoke_time,json=revokeTime,proto3" json:"revoke_time,omitempty"`
+	RevokeTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=revoke_time,json=revokeTime,proto3" json:"revoke_time,omitempty"`
+	// With ANSWER: the answer, canonical.
+	AnswerJson    string `protobuf:"bytes,9,opt,name=answer_json,json=answerJson,proto3" json:"answer_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -542,6 +566,13 @@ func (x *Decision) GetRevokeTime() *timestamppb.Timestamp {
 		return x.RevokeTime
 	}
 	return nil
+}
+
+func (x *Decision) GetAnswerJson() string {
+	if x != nil {
+		return x.AnswerJson
+	}
+	return ""
 }
 
 // What a decision points to.
@@ -732,7 +763,8 @@ var File_placet_v1_decision_proto protoreflect.FileDescriptor
 
 const file_placet_v1_decision_proto_rawDesc = "" +
 	"\n" +
-	"\x18placet/v1/decision.proto\x12\tplacet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x18placet/v1/approval.proto\x1a\x1aplacet/v1/capability.proto\x1a\x17placet/v1/outcome.proto\"\xd9\t\n" +
+	"\x18placet/v1/decision.proto\x12\tplacet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x18placet/v1/approval.proto\x1a\x1aplacet/v1/capability.proto\x1a\x17placet/v1/outcome.proto\"\xc0\n" +
+	"\n" +
 	"\bApproval\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x1b\n" +
@@ -770,10 +802,13 @@ const file_placet_v1_decision_proto_rawDesc = "" +
 	"\rescalate_time\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\fescalateTime\x12\x1c\n" +
 	"\tescalated\x18\x1a \x01(\bR\tescalated\x12=\n" +
 	"\fconsume_time\x18\x1b \x01(\v2\x1a.google.protobuf.TimestampR\vconsumeTime\x125\n" +
-	"\bend_time\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x1a9\n" +
+	"\bend_time\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x1d\n" +
+	"\n" +
+	"claimed_by\x18\x1d \x01(\tR\tclaimedBy\x12F\n" +
+	"\x11claim_expire_time\x18\x1e \x01(\v2\x1a.google.protobuf.TimestampR\x0fclaimExpireTime\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf0\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x91\x03\n" +
 	"\bDecision\x12\x1f\n" +
 	"\vdecision_id\x18\x01 \x01(\tR\n" +
 	"decisionId\x12\x14\n" +
@@ -785,7 +820,9 @@ const file_placet_v1_decision_proto_rawDesc = "" +
 	"\vcreate_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12;\n" +
 	"\vrevoke_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"revokeTime\"L\n" +
+	"revokeTime\x12\x1f\n" +
+	"\vanswer_json\x18\t \x01(\tR\n" +
+	"answerJson\"L\n" +
 	"\x10DecisionEvidence\x12\x16\n" +
 	"\x06ticket\x18\x01 \x01(\tR\x06ticket\x12 \n" +
 	"\vattachments\x18\x02 \x03(\tR\vattachments\"C\n" +
@@ -804,11 +841,12 @@ const file_placet_v1_decision_proto_rawDesc = "" +
 	"\x15APPROVAL_STATE_DENIED\x10\x03\x12\x1a\n" +
 	"\x16APPROVAL_STATE_REVOKED\x10\x04\x12\x1a\n" +
 	"\x16APPROVAL_STATE_EXPIRED\x10\x05\x12\x1c\n" +
-	"\x18APPROVAL_STATE_WITHDRAWN\x10\x06*\\\n" +
+	"\x18APPROVAL_STATE_WITHDRAWN\x10\x06*u\n" +
 	"\vVoteVerdict\x12\x1c\n" +
 	"\x18VOTE_VERDICT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14VOTE_VERDICT_APPROVE\x10\x01\x12\x15\n" +
-	"\x11VOTE_VERDICT_DENY\x10\x02B4\n" +
+	"\x11VOTE_VERDICT_DENY\x10\x02\x12\x17\n" +
+	"\x13VOTE_VERDICT_ANSWER\x10\x03B4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -856,18 +894,19 @@ var file_placet_v1_decision_proto_depIdxs = []int32{
 	11, // 10: placet.v1.Approval.escalate_time:type_name -> google.protobuf.Timestamp
 	11, // 11: placet.v1.Approval.consume_time:type_name -> google.protobuf.Timestamp
 	11, // 12: placet.v1.Approval.end_time:type_name -> google.protobuf.Timestamp
-	1,  // 13: placet.v1.Decision.verdict:type_name -> placet.v1.VoteVerdict
-	4,  // 14: placet.v1.Decision.evidence:type_name -> placet.v1.DecisionEvidence
-	11, // 15: placet.v1.Decision.create_time:type_name -> google.protobuf.Timestamp
-	11, // 16: placet.v1.Decision.revoke_time:type_name -> google.protobuf.Timestamp
-	12, // 17: placet.v1.ContractFacts.effect:type_name -> placet.v1.EffectClass
-	13, // 18: placet.v1.ContractFacts.hazards:type_name -> placet.v1.Hazard
-	14, // 19: placet.v1.ContractFacts.risk:type_name -> placet.v1.Risk
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	11, // 13: placet.v1.Approval.claim_expire_time:type_name -> google.protobuf.Timestamp
+	1,  // 14: placet.v1.Decision.verdict:type_name -> placet.v1.VoteVerdict
+	4,  // 15: placet.v1.Decision.evidence:type_name -> placet.v1.DecisionEvidence
+	11, // 16: placet.v1.Decision.create_time:type_name -> google.protobuf.Timestamp
+	11, // 17: placet.v1.Decision.revoke_time:type_name -> google.protobuf.Timestamp
+	12, // 18: placet.v1.ContractFacts.effect:type_name -> placet.v1.EffectClass
+	13, // 19: placet.v1.ContractFacts.hazards:type_name -> placet.v1.Hazard
+	14, // 20: placet.v1.ContractFacts.risk:type_name -> placet.v1.Risk
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_decision_proto_init() }

@@ -82,6 +82,8 @@ const (
 	ErrorReason_ERROR_REASON_MESSAGE_REPLAYED ErrorReason = 29
 	// FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}
 	ErrorReason_ERROR_REASON_APPROVAL_REQUIRED ErrorReason = 40
+	// FAILED_PRECONDITION. Somebody has to answer first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}
+	ErrorReason_ERROR_REASON_INPUT_REQUIRED ErrorReason = 41
 	// PERMISSION_DENIED. Somebody who may decide has said no. {"approval_id": "0199b0c0-…"}
 	ErrorReason_ERROR_REASON_APPROVAL_DENIED ErrorReason = 50
 	// PERMISSION_DENIED. A yes was taken back before it began. {"approval_id": "0199b0c0-…"}
@@ -166,6 +168,7 @@ var (
 		28:  "ERROR_REASON_IDEMPOTENCY_CONFLICT",
 		29:  "ERROR_REASON_MESSAGE_REPLAYED",
 		40:  "ERROR_REASON_APPROVAL_REQUIRED",
+		41:  "ERROR_REASON_INPUT_REQUIRED",
 		50:  "ERROR_REASON_APPROVAL_DENIED",
 		51:  "ERROR_REASON_APPROVAL_REVOKED",
 		52:  "ERROR_REASON_APPROVAL_EXPIRED",
@@ -217,6 +220,7 @@ var (
 		"ERROR_REASON_IDEMPOTENCY_CONFLICT":     28,
 		"ERROR_REASON_MESSAGE_REPLAYED":         29,
 		"ERROR_REASON_APPROVAL_REQUIRED":        40,
+		"ERROR_REASON_INPUT_REQUIRED":           41,
 		"ERROR_REASON_APPROVAL_DENIED":          50,
 		"ERROR_REASON_APPROVAL_REVOKED":         51,
 		"ERROR_REASON_APPROVAL_EXPIRED":         52,
@@ -276,7 +280,7 @@ var File_placet_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xae\r\n" +
+	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xcf\r\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1f\n" +
@@ -302,7 +306,8 @@ const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"#ERROR_REASON_DURABILITY_UNAVAILABLE\x10\x1b\x12%\n" +
 	"!ERROR_REASON_IDEMPOTENCY_CONFLICT\x10\x1c\x12!\n" +
 	"\x1dERROR_REASON_MESSAGE_REPLAYED\x10\x1d\x12\"\n" +
-	"\x1eERROR_REASON_APPROVAL_REQUIRED\x10(\x12 \n" +
+	"\x1eERROR_REASON_APPROVAL_REQUIRED\x10(\x12\x1f\n" +
+	"\x1bERROR_REASON_INPUT_REQUIRED\x10)\x12 \n" +
 	"\x1cERROR_REASON_APPROVAL_DENIED\x102\x12!\n" +
 	"\x1dERROR_REASON_APPROVAL_REVOKED\x103\x12!\n" +
 	"\x1dERROR_REASON_APPROVAL_EXPIRED\x104\x12\x1d\n" +

@@ -305,6 +305,8 @@ const (
 	WaitKind_WAIT_KIND_UNSPECIFIED WaitKind = 0
 	// That enough people say yes.
 	WaitKind_WAIT_KIND_APPROVAL WaitKind = 1
+	// That somebody answers.
+	WaitKind_WAIT_KIND_INPUT WaitKind = 2
 )
 
 // Enum value maps for WaitKind.
@@ -312,10 +314,12 @@ var (
 	WaitKind_name = map[int32]string{
 		0: "WAIT_KIND_UNSPECIFIED",
 		1: "WAIT_KIND_APPROVAL",
+		2: "WAIT_KIND_INPUT",
 	}
 	WaitKind_value = map[string]int32{
 		"WAIT_KIND_UNSPECIFIED": 0,
 		"WAIT_KIND_APPROVAL":    1,
+		"WAIT_KIND_INPUT":       2,
 	}
 )
 
@@ -621,10 +625,11 @@ const file_placet_v1_outcome_proto_rawDesc = "" +
 	"\x1aFAILURE_CATEGORY_FORBIDDEN\x10\x04\x12!\n" +
 	"\x1dFAILURE_CATEGORY_RATE_LIMITED\x10\x05\x12\x1e\n" +
 	"\x1aFAILURE_CATEGORY_TEMPORARY\x10\x06\x12\x1e\n" +
-	"\x1aFAILURE_CATEGORY_PERMANENT\x10\a*=\n" +
+	"\x1aFAILURE_CATEGORY_PERMANENT\x10\a*R\n" +
 	"\bWaitKind\x12\x19\n" +
 	"\x15WAIT_KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
-	"\x12WAIT_KIND_APPROVAL\x10\x01B4\n" +
+	"\x12WAIT_KIND_APPROVAL\x10\x01\x12\x13\n" +
+	"\x0fWAIT_KIND_INPUT\x10\x02B4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (

@@ -23,10 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from placet.v1 import decision_pb2 as placet_dot_v1_dot_decision__pb2
+from placet.v1 import event_pb2 as placet_dot_v1_dot_event__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n placet/v1/approval_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x18placet/v1/decision.proto\"?\n\x12GetApprovalRequest\x12)\n\x0b\x61pproval_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\napprovalId\"F\n\x13GetApprovalResponse\x12/\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.placet.v1.ApprovalR\x08\x61pproval\"\x9b\x01\n\x14ListApprovalsRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08pageSize\x12\'\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12\x31\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x19.placet.v1.ApprovalFilterR\x06\x66ilter\"\xab\x02\n\x0e\x41pprovalFilter\x12\x43\n\x06states\x18\x01 \x03(\x0e\x32\x18.placet.v1.ApprovalStateB\x11\xbaH\x0e\x92\x01\x0b\x10\x08\"\x07\x82\x01\x04\x10\x01 \x00R\x06states\x12R\n\taction_id\x18\x02 \x01(\tB5\xbaH2r02.^([0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12})?$R\x08\x61\x63tionId\x12\x33\n\x0c\x63\x61pabilities\x18\x03 \x03(\tB\x0f\xbaH\x0c\x92\x01\t\x10 \"\x05r\x03\x18\x80\x01R\x0c\x63\x61pabilities\x12&\n\trequester\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\trequester\x12#\n\religible_only\x18\x05 \x01(\x08R\x0c\x65ligibleOnly\"\x87\x01\n\x15ListApprovalsResponse\x12<\n\tapprovals\x18\x01 \x03(\x0b\x32\x13.placet.v1.ApprovalB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07R\tapprovals\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"\x94\x03\n\x15\x44\x65\x63ideApprovalRequest\x12)\n\x0b\x61pproval_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\napprovalId\x12-\n\x06\x64igest\x18\x02 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^[0-9a-f]{64}$R\x06\x64igest\x12<\n\x07verdict\x18\x03 \x01(\x0e\x32\x16.placet.v1.VoteVerdictB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00R\x07verdict\x12K\n\x0b\x64\x65\x63ision_id\x18\x04 \x01(\tB*\xbaH\'r%2#^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$R\ndecisionId\x12 \n\x06reason\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08R\x06reason\x12\x37\n\x08\x65vidence\x18\x06 \x01(\x0b\x32\x1b.placet.v1.DecisionEvidenceR\x08\x65vidence\x12;\n\x14suggested_input_json\x18\x07 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\x12suggestedInputJson\"I\n\x16\x44\x65\x63ideApprovalResponse\x12/\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.placet.v1.ApprovalR\x08\x61pproval\"\xb1\x01\n\x15RevokeDecisionRequest\x12)\n\x0b\x61pproval_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\napprovalId\x12K\n\x0b\x64\x65\x63ision_id\x18\x02 \x01(\tB*\xbaH\'r%2#^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$R\ndecisionId\x12 \n\x06reason\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08R\x06reason\"I\n\x16RevokeDecisionResponse\x12/\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.placet.v1.ApprovalR\x08\x61pproval2\xe1\x02\n\x0f\x41pprovalService\x12L\n\x0bGetApproval\x12\x1d.placet.v1.GetApprovalRequest\x1a\x1e.placet.v1.GetApprovalResponse\x12R\n\rListApprovals\x12\x1f.placet.v1.ListApprovalsRequest\x1a .placet.v1.ListApprovalsResponse\x12U\n\x0e\x44\x65\x63ideApproval\x12 .placet.v1.DecideApprovalRequest\x1a!.placet.v1.DecideApprovalResponse\x12U\n\x0eRevokeDecision\x12 .placet.v1.RevokeDecisionRequest\x1a!.placet.v1.RevokeDecisionResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n placet/v1/approval_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x17google/rpc/status.proto\x1a\x18placet/v1/decision.proto\x1a\x15placet/v1/event.proto\"?\n\x12GetApprovalRequest\x12)\n\x0b\x61pproval_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\napprovalId\"F\n\x13GetApprovalResponse\x12/\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.placet.v1.ApprovalR\x08\x61pproval\"\x9b\x01\n\x14ListApprovalsRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08pageSize\x12\'\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12\x31\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x19.placet.v1.ApprovalFilterR\x06\x66ilter\"\xab\x02\n\x0e\x41pprovalFilter\x12\x43\n\x06states\x18\x01 \x03(\x0e\x32\x18.placet.v1.ApprovalStateB\x11\xbaH\x0e\x92\x01\x0b\x10\x08\"\x07\x82\x01\x04\x10\x01 \x00R\x06states\x12R\n\taction_id\x18\x02 \x01(\tB5\xbaH2r02.^([0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12})?$R\x08\x61\x63tionId\x12\x33\n\x0c\x63\x61pabilities\x18\x03 \x03(\tB\x0f\xbaH\x0c\x92\x01\t\x10 \"\x05r\x03\x18\x80\x01R\x0c\x63\x61pabilities\x12&\n\trequester\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\trequester\x12#\n\religible_only\x18\x05 \x01(\x08R\x0c\x65ligibleOnly\"\x87\x01\n\x15ListApprovalsResponse\x12<\n\tapprovals\x18\x01 \x03(\x0b\x32\x13.placet.v1.ApprovalB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07R\tapprovals\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"\x94\x03\n\x15\x44\x65\x63ideApprovalRequest\x12)\n\x0b\x61pproval_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\napprovalId\x12-\n\x06\x64igest\x18\x02 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^[0-9a-f]{64}$R\x06\x64igest\x12<\n\x07verdict\x18\x03 \x01(\x0e\x32\x16.placet.v1.VoteVerdictB\n\xbaH\x07\x82\x01\x04\x18\x01\x18\x02R\x07verdict\x12K\n\x0b\x64\x65\x63ision_id\x18\x04 \x01(\tB*\xbaH\'r%2#^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$R\ndecisionId\x12 \n\x06reason\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08R\x06reason\x12\x37\n\x08\x65vidence\x18\x06 \x01(\x0b\x32\x1b.placet.v1.DecisionEvidenceR\x08\x65vidence\x12;\n\x14suggested_input_json\x18\x07 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\x12suggestedInputJson\"I\n\x16\x44\x65\x63ideApprovalResponse\x12/\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.placet.v1.ApprovalR\x08\x61pproval\"\xb1\x01\n\x15RevokeDecisionRequest\x12)\n\x0b\x61pproval_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\napprovalId\x12K\n\x0b\x64\x65\x63ision_id\x18\x02 \x01(\tB*\xbaH\'r%2#^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$R\ndecisionId\x12 \n\x06reason\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08R\x06reason\"I\n\x16RevokeDecisionResponse\x12/\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.placet.v1.ApprovalR\x08\x61pproval\"\x8c\x02\n\x13ProvideInputRequest\x12)\n\x0b\x61pproval_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\napprovalId\x12-\n\x06\x64igest\x18\x02 \x01(\tB\x15\xbaH\x12r\x10\x32\x0e^[0-9a-f]{64}$R\x06\x64igest\x12,\n\x0b\x61nswer_json\x18\x03 \x01(\tB\x0b\xbaH\x08r\x06\x10\x01(\x80\x80\x10R\nanswerJson\x12K\n\x0b\x64\x65\x63ision_id\x18\x04 \x01(\tB*\xbaH\'r%2#^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$R\ndecisionId\x12 \n\x06reason\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08R\x06reason\"G\n\x14ProvideInputResponse\x12/\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.placet.v1.ApprovalR\x08\x61pproval\"f\n\x1b\x42\x61tchDecideApprovalsRequest\x12G\n\x05items\x18\x01 \x03(\x0b\x32 .placet.v1.DecideApprovalRequestB\x0f\xbaH\x0c\x92\x01\t\x08\x01\x10\x32\"\x03\xd8\x01\x03R\x05items\"`\n\x1c\x42\x61tchDecideApprovalsResponse\x12@\n\x07results\x18\x01 \x03(\x0b\x32\x1c.placet.v1.BatchDecideResultB\x08\xbaH\x05\x92\x01\x02\x10\x32R\x07results\"|\n\x11\x42\x61tchDecideResult\x12\x31\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.placet.v1.ApprovalH\x00R\x08\x61pproval\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00R\x05\x65rrorB\x08\n\x06result\"\xb9\x01\n\x15WatchApprovalsRequest\x12+\n\x0c\x61\x66ter_cursor\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x0b\x61\x66terCursor\x12\x19\n\x08\x66rom_now\x18\x02 \x01(\x08R\x07\x66romNow\x12\x33\n\x0c\x63\x61pabilities\x18\x03 \x03(\tB\x0f\xbaH\x0c\x92\x01\t\x10 \"\x05r\x03\x18\x80\x01R\x0c\x63\x61pabilities\x12#\n\religible_only\x18\x04 \x01(\x08R\x0c\x65ligibleOnly\"w\n\x16WatchApprovalsResponse\x12,\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.placet.v1.ActionEventR\x05\x65vent\x12/\n\x08\x61pproval\x18\x02 \x01(\x0b\x32\x13.placet.v1.ApprovalR\x08\x61pproval\"\x7f\n\x14\x43laimApprovalRequest\x12)\n\x0b\x61pproval_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\napprovalId\x12<\n\x03ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0f\xbaH\x0c\xaa\x01\t\"\x03\x08\x90\x1c\x32\x02\x08\x01R\x03ttl\"H\n\x15\x43laimApprovalResponse\x12/\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.placet.v1.ApprovalR\x08\x61pproval\"C\n\x16ReleaseApprovalRequest\x12)\n\x0b\x61pproval_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\napprovalId\"J\n\x17ReleaseApprovalResponse\x12/\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x13.placet.v1.ApprovalR\x08\x61pproval2\xa2\x06\n\x0f\x41pprovalService\x12L\n\x0bGetApproval\x12\x1d.placet.v1.GetApprovalRequest\x1a\x1e.placet.v1.GetApprovalResponse\x12R\n\rListApprovals\x12\x1f.placet.v1.ListApprovalsRequest\x1a .placet.v1.ListApprovalsResponse\x12U\n\x0e\x44\x65\x63ideApproval\x12 .placet.v1.DecideApprovalRequest\x1a!.placet.v1.DecideApprovalResponse\x12U\n\x0eRevokeDecision\x12 .placet.v1.RevokeDecisionRequest\x1a!.placet.v1.RevokeDecisionResponse\x12O\n\x0cProvideInput\x12\x1e.placet.v1.ProvideInputRequest\x1a\x1f.placet.v1.ProvideInputResponse\x12g\n\x14\x42\x61tchDecideApprovals\x12&.placet.v1.BatchDecideApprovalsRequest\x1a\'.placet.v1.BatchDecideApprovalsResponse\x12W\n\x0eWatchApprovals\x12 .placet.v1.WatchApprovalsRequest\x1a!.placet.v1.WatchApprovalsResponse0\x01\x12R\n\rClaimApproval\x12\x1f.placet.v1.ClaimApprovalRequest\x1a .placet.v1.ClaimApprovalResponse\x12X\n\x0fReleaseApproval\x12!.placet.v1.ReleaseApprovalRequest\x1a\".placet.v1.ReleaseApprovalResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -57,7 +60,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DECIDEAPPROVALREQUEST'].fields_by_name['digest']._loaded_options = None
   _globals['_DECIDEAPPROVALREQUEST'].fields_by_name['digest']._serialized_options = b'\272H\022r\0202\016^[0-9a-f]{64}$'
   _globals['_DECIDEAPPROVALREQUEST'].fields_by_name['verdict']._loaded_options = None
-  _globals['_DECIDEAPPROVALREQUEST'].fields_by_name['verdict']._serialized_options = b'\272H\007\202\001\004\020\001 \000'
+  _globals['_DECIDEAPPROVALREQUEST'].fields_by_name['verdict']._serialized_options = b'\272H\007\202\001\004\030\001\030\002'
   _globals['_DECIDEAPPROVALREQUEST'].fields_by_name['decision_id']._loaded_options = None
   _globals['_DECIDEAPPROVALREQUEST'].fields_by_name['decision_id']._serialized_options = b'\272H\'r%2#^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$'
   _globals['_DECIDEAPPROVALREQUEST'].fields_by_name['reason']._loaded_options = None
@@ -70,24 +73,70 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REVOKEDECISIONREQUEST'].fields_by_name['decision_id']._serialized_options = b'\272H\'r%2#^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$'
   _globals['_REVOKEDECISIONREQUEST'].fields_by_name['reason']._loaded_options = None
   _globals['_REVOKEDECISIONREQUEST'].fields_by_name['reason']._serialized_options = b'\272H\005r\003\030\200\010'
-  _globals['_GETAPPROVALREQUEST']._serialized_start=102
-  _globals['_GETAPPROVALREQUEST']._serialized_end=165
-  _globals['_GETAPPROVALRESPONSE']._serialized_start=167
-  _globals['_GETAPPROVALRESPONSE']._serialized_end=237
-  _globals['_LISTAPPROVALSREQUEST']._serialized_start=240
-  _globals['_LISTAPPROVALSREQUEST']._serialized_end=395
-  _globals['_APPROVALFILTER']._serialized_start=398
-  _globals['_APPROVALFILTER']._serialized_end=697
-  _globals['_LISTAPPROVALSRESPONSE']._serialized_start=700
-  _globals['_LISTAPPROVALSRESPONSE']._serialized_end=835
-  _globals['_DECIDEAPPROVALREQUEST']._serialized_start=838
-  _globals['_DECIDEAPPROVALREQUEST']._serialized_end=1242
-  _globals['_DECIDEAPPROVALRESPONSE']._serialized_start=1244
-  _globals['_DECIDEAPPROVALRESPONSE']._serialized_end=1317
-  _globals['_REVOKEDECISIONREQUEST']._serialized_start=1320
-  _globals['_REVOKEDECISIONREQUEST']._serialized_end=1497
-  _globals['_REVOKEDECISIONRESPONSE']._serialized_start=1499
-  _globals['_REVOKEDECISIONRESPONSE']._serialized_end=1572
-  _globals['_APPROVALSERVICE']._serialized_start=1575
-  _globals['_APPROVALSERVICE']._serialized_end=1928
+  _globals['_PROVIDEINPUTREQUEST'].fields_by_name['approval_id']._loaded_options = None
+  _globals['_PROVIDEINPUTREQUEST'].fields_by_name['approval_id']._serialized_options = b'\272H\005r\003\260\001\001'
+  _globals['_PROVIDEINPUTREQUEST'].fields_by_name['digest']._loaded_options = None
+  _globals['_PROVIDEINPUTREQUEST'].fields_by_name['digest']._serialized_options = b'\272H\022r\0202\016^[0-9a-f]{64}$'
+  _globals['_PROVIDEINPUTREQUEST'].fields_by_name['answer_json']._loaded_options = None
+  _globals['_PROVIDEINPUTREQUEST'].fields_by_name['answer_json']._serialized_options = b'\272H\010r\006\020\001(\200\200\020'
+  _globals['_PROVIDEINPUTREQUEST'].fields_by_name['decision_id']._loaded_options = None
+  _globals['_PROVIDEINPUTREQUEST'].fields_by_name['decision_id']._serialized_options = b'\272H\'r%2#^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$'
+  _globals['_PROVIDEINPUTREQUEST'].fields_by_name['reason']._loaded_options = None
+  _globals['_PROVIDEINPUTREQUEST'].fields_by_name['reason']._serialized_options = b'\272H\005r\003\030\200\010'
+  _globals['_BATCHDECIDEAPPROVALSREQUEST'].fields_by_name['items']._loaded_options = None
+  _globals['_BATCHDECIDEAPPROVALSREQUEST'].fields_by_name['items']._serialized_options = b'\272H\014\222\001\t\010\001\0202\"\003\330\001\003'
+  _globals['_BATCHDECIDEAPPROVALSRESPONSE'].fields_by_name['results']._loaded_options = None
+  _globals['_BATCHDECIDEAPPROVALSRESPONSE'].fields_by_name['results']._serialized_options = b'\272H\005\222\001\002\0202'
+  _globals['_WATCHAPPROVALSREQUEST'].fields_by_name['after_cursor']._loaded_options = None
+  _globals['_WATCHAPPROVALSREQUEST'].fields_by_name['after_cursor']._serialized_options = b'\272H\005r\003\030\200\004'
+  _globals['_WATCHAPPROVALSREQUEST'].fields_by_name['capabilities']._loaded_options = None
+  _globals['_WATCHAPPROVALSREQUEST'].fields_by_name['capabilities']._serialized_options = b'\272H\014\222\001\t\020 \"\005r\003\030\200\001'
+  _globals['_CLAIMAPPROVALREQUEST'].fields_by_name['approval_id']._loaded_options = None
+  _globals['_CLAIMAPPROVALREQUEST'].fields_by_name['approval_id']._serialized_options = b'\272H\005r\003\260\001\001'
+  _globals['_CLAIMAPPROVALREQUEST'].fields_by_name['ttl']._loaded_options = None
+  _globals['_CLAIMAPPROVALREQUEST'].fields_by_name['ttl']._serialized_options = b'\272H\014\252\001\t\"\003\010\220\0342\002\010\001'
+  _globals['_RELEASEAPPROVALREQUEST'].fields_by_name['approval_id']._loaded_options = None
+  _globals['_RELEASEAPPROVALREQUEST'].fields_by_name['approval_id']._serialized_options = b'\272H\005r\003\260\001\001'
+  _globals['_GETAPPROVALREQUEST']._serialized_start=182
+  _globals['_GETAPPROVALREQUEST']._serialized_end=245
+  _globals['_GETAPPROVALRESPONSE']._serialized_start=247
+  _globals['_GETAPPROVALRESPONSE']._serialized_end=317
+  _globals['_LISTAPPROVALSREQUEST']._serialized_start=320
+  _globals['_LISTAPPROVALSREQUEST']._serialized_end=475
+  _globals['_APPROVALFILTER']._serialized_start=478
+  _globals['_APPROVALFILTER']._serialized_end=777
+  _globals['_LISTAPPROVALSRESPONSE']._serialized_start=780
+  _globals['_LISTAPPROVALSRESPONSE']._serialized_end=915
+  _globals['_DECIDEAPPROVALREQUEST']._serialized_start=918
+  _globals['_DECIDEAPPROVALREQUEST']._serialized_end=1322
+  _globals['_DECIDEAPPROVALRESPONSE']._serialized_start=1324
+  _globals['_DECIDEAPPROVALRESPONSE']._serialized_end=1397
+  _globals['_REVOKEDECISIONREQUEST']._serialized_start=1400
+  _globals['_REVOKEDECISIONREQUEST']._serialized_end=1577
+  _globals['_REVOKEDECISIONRESPONSE']._serialized_start=1579
+  _globals['_REVOKEDECISIONRESPONSE']._serialized_end=1652
+  _globals['_PROVIDEINPUTREQUEST']._serialized_start=1655
+  _globals['_PROVIDEINPUTREQUEST']._serialized_end=1923
+  _globals['_PROVIDEINPUTRESPONSE']._serialized_start=1925
+  _globals['_PROVIDEINPUTRESPONSE']._serialized_end=1996
+  _globals['_BATCHDECIDEAPPROVALSREQUEST']._serialized_start=1998
+  _globals['_BATCHDECIDEAPPROVALSREQUEST']._serialized_end=2100
+  _globals['_BATCHDECIDEAPPROVALSRESPONSE']._serialized_start=2102
+  _globals['_BATCHDECIDEAPPROVALSRESPONSE']._serialized_end=2198
+  _globals['_BATCHDECIDERESULT']._serialized_start=2200
+  _globals['_BATCHDECIDERESULT']._serialized_end=2324
+  _globals['_WATCHAPPROVALSREQUEST']._serialized_start=2327
+  _globals['_WATCHAPPROVALSREQUEST']._serialized_end=2512
+  _globals['_WATCHAPPROVALSRESPONSE']._serialized_start=2514
+  _globals['_WATCHAPPROVALSRESPONSE']._serialized_end=2633
+  _globals['_CLAIMAPPROVALREQUEST']._serialized_start=2635
+  _globals['_CLAIMAPPROVALREQUEST']._serialized_end=2762
+  _globals['_CLAIMAPPROVALRESPONSE']._serialized_start=2764
+  _globals['_CLAIMAPPROVALRESPONSE']._serialized_end=2836
+  _globals['_RELEASEAPPROVALREQUEST']._serialized_start=2838
+  _globals['_RELEASEAPPROVALREQUEST']._serialized_end=2905
+  _globals['_RELEASEAPPROVALRESPONSE']._serialized_start=2907
+  _globals['_RELEASEAPPROVALRESPONSE']._serialized_end=2981
+  _globals['_APPROVALSERVICE']._serialized_start=2984
+  _globals['_APPROVALSERVICE']._serialized_end=3786
 # @@protoc_insertion_point(module_scope)

@@ -5,9 +5,12 @@ Looking at what waits for people, and deciding it."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.rpc import status_pb2 as _status_pb2
 from placet.v1 import decision_pb2 as _decision_pb2
+from placet.v1 import event_pb2 as _event_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -185,7 +188,7 @@ class DecideApprovalRequest(_message.Message):
     digest: _builtins.str
     """As GetApproval gave it: if anything has moved since, STALE_DIGEST."""
     verdict: _decision_pb2.VoteVerdict.ValueType
-    """Yes or no."""
+    """Yes or no. Of a question no alone: ProvideInput is the other."""
     decision_id: _builtins.str
     """Made by the client, once for each decision: a resend counts once."""
     reason: _builtins.str
@@ -292,3 +295,309 @@ class RevokeDecisionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RevokeDecisionResponse: _TypeAlias = RevokeDecisionResponse  # noqa: Y015
+
+@_typing.final
+class ProvideInputRequest(_message.Message):
+    """Request of ProvideInput."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    ANSWER_JSON_FIELD_NUMBER: _builtins.int
+    DECISION_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    approval_id: _builtins.str
+    """Which."""
+    digest: _builtins.str
+    """As GetApproval gave it: if anything has moved since, STALE_DIGEST."""
+    answer_json: _builtins.str
+    """The answer. It must fit the question's answer_schema, and be one of its choices."""
+    decision_id: _builtins.str
+    """Made by the client, once for each answer: a resend counts once."""
+    reason: _builtins.str
+    """Why, for the record."""
+    def __init__(
+        self,
+        *,
+        approval_id: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        answer_json: _builtins.str = ...,
+        decision_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_json", b"answer_json", "approval_id", b"approval_id", "decision_id", b"decision_id", "digest", b"digest", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProvideInputRequest: _TypeAlias = ProvideInputRequest  # noqa: Y015
+
+@_typing.final
+class ProvideInputResponse(_message.Message):
+    """Response of ProvideInput."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def approval(self) -> _decision_pb2.Approval:
+        """As it stands now."""
+
+    def __init__(
+        self,
+        *,
+        approval: _decision_pb2.Approval | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProvideInputResponse: _TypeAlias = ProvideInputResponse  # noqa: Y015
+
+@_typing.final
+class BatchDecideApprovalsRequest(_message.Message):
+    """Request of BatchDecideApprovals."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___DecideApprovalRequest]:
+        """Each with the digest of what its voter has seen, and held to the bounds of DecideApprovalRequest by itself."""
+
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[Global___DecideApprovalRequest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchDecideApprovalsRequest: _TypeAlias = BatchDecideApprovalsRequest  # noqa: Y015
+
+@_typing.final
+class BatchDecideApprovalsResponse(_message.Message):
+    """Response of BatchDecideApprovals."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchDecideResult]:
+        """One for each item, in their order."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___BatchDecideResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchDecideApprovalsResponse: _TypeAlias = BatchDecideApprovalsResponse  # noqa: Y015
+
+@_typing.final
+class BatchDecideResult(_message.Message):
+    """What became of one decision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def approval(self) -> _decision_pb2.Approval:
+        """As it stands then, without its input and votes."""
+
+    @_builtins.property
+    def error(self) -> _status_pb2.Status:
+        """Why the decision does not count: what DecideApproval would have ended with."""
+
+    def __init__(
+        self,
+        *,
+        approval: _decision_pb2.Approval | None = ...,
+        error: _status_pb2.Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "error", b"error", "result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "error", b"error", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["approval", "error"]  # noqa: Y015
+    _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
+
+Global___BatchDecideResult: _TypeAlias = BatchDecideResult  # noqa: Y015
+
+@_typing.final
+class WatchApprovalsRequest(_message.Message):
+    """Request of WatchApprovals."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_CURSOR_FIELD_NUMBER: _builtins.int
+    FROM_NOW_FIELD_NUMBER: _builtins.int
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
+    ELIGIBLE_ONLY_FIELD_NUMBER: _builtins.int
+    after_cursor: _builtins.str
+    """The newest cursor that was received, with the same capabilities."""
+    from_now: _builtins.bool
+    """Without a cursor: not the past, but what happens from here on. The first message is a checkpoint."""
+    eligible_only: _builtins.bool
+    """Only those that name the caller, or a role or group of the caller's."""
+    @_builtins.property
+    def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only of these; none: all."""
+
+    def __init__(
+        self,
+        *,
+        after_cursor: _builtins.str = ...,
+        from_now: _builtins.bool = ...,
+        capabilities: _abc.Iterable[_builtins.str] | None = ...,
+        eligible_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_cursor", b"after_cursor", "capabilities", b"capabilities", "eligible_only", b"eligible_only", "from_now", b"from_now"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchApprovalsRequest: _TypeAlias = WatchApprovalsRequest  # noqa: Y015
+
+@_typing.final
+class WatchApprovalsResponse(_message.Message):
+    """Response of WatchApprovals."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event(self) -> _event_pb2.ActionEvent:
+        """What happened, of type waiting, approval_decided or approval_ended; without a type: a checkpoint, of which the cursor counts."""
+
+    @_builtins.property
+    def approval(self) -> _decision_pb2.Approval:
+        """The approval as it stands now, which may be further than the event; without its input and votes. Unset in a checkpoint."""
+
+    def __init__(
+        self,
+        *,
+        event: _event_pb2.ActionEvent | None = ...,
+        approval: _decision_pb2.Approval | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "event", b"event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchApprovalsResponse: _TypeAlias = WatchApprovalsResponse  # noqa: Y015
+
+@_typing.final
+class ClaimApprovalRequest(_message.Message):
+    """Request of ClaimApproval."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
+    approval_id: _builtins.str
+    """Which."""
+    @_builtins.property
+    def ttl(self) -> _duration_pb2.Duration:
+        """How long. Default 10 min."""
+
+    def __init__(
+        self,
+        *,
+        approval_id: _builtins.str = ...,
+        ttl: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "ttl", b"ttl"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimApprovalRequest: _TypeAlias = ClaimApprovalRequest  # noqa: Y015
+
+@_typing.final
+class ClaimApprovalResponse(_message.Message):
+    """Response of ClaimApproval."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def approval(self) -> _decision_pb2.Approval:
+        """As it stands now."""
+
+    def __init__(
+        self,
+        *,
+        approval: _decision_pb2.Approval | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimApprovalResponse: _TypeAlias = ClaimApprovalResponse  # noqa: Y015
+
+@_typing.final
+class ReleaseApprovalRequest(_message.Message):
+    """Request of ReleaseApproval."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    approval_id: _builtins.str
+    """Which."""
+    def __init__(
+        self,
+        *,
+        approval_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseApprovalRequest: _TypeAlias = ReleaseApprovalRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseApprovalResponse(_message.Message):
+    """Response of ReleaseApproval."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def approval(self) -> _decision_pb2.Approval:
+        """As it stands now."""
+
+    def __init__(
+        self,
+        *,
+        approval: _decision_pb2.Approval | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseApprovalResponse: _TypeAlias = ReleaseApprovalResponse  # noqa: Y015

@@ -55,6 +55,31 @@ class ApprovalServiceStub:
                 request_serializer=placet_dot_v1_dot_approval__service__pb2.RevokeDecisionRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_approval__service__pb2.RevokeDecisionResponse.FromString,
                 _registered_method=True)
+        self.ProvideInput = channel.unary_unary(
+                '/placet.v1.ApprovalService/ProvideInput',
+                request_serializer=placet_dot_v1_dot_approval__service__pb2.ProvideInputRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_approval__service__pb2.ProvideInputResponse.FromString,
+                _registered_method=True)
+        self.BatchDecideApprovals = channel.unary_unary(
+                '/placet.v1.ApprovalService/BatchDecideApprovals',
+                request_serializer=placet_dot_v1_dot_approval__service__pb2.BatchDecideApprovalsRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_approval__service__pb2.BatchDecideApprovalsResponse.FromString,
+                _registered_method=True)
+        self.WatchApprovals = channel.unary_stream(
+                '/placet.v1.ApprovalService/WatchApprovals',
+                request_serializer=placet_dot_v1_dot_approval__service__pb2.WatchApprovalsRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_approval__service__pb2.WatchApprovalsResponse.FromString,
+                _registered_method=True)
+        self.ClaimApproval = channel.unary_unary(
+                '/placet.v1.ApprovalService/ClaimApproval',
+                request_serializer=placet_dot_v1_dot_approval__service__pb2.ClaimApprovalRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_approval__service__pb2.ClaimApprovalResponse.FromString,
+                _registered_method=True)
+        self.ReleaseApproval = channel.unary_unary(
+                '/placet.v1.ApprovalService/ReleaseApproval',
+                request_serializer=placet_dot_v1_dot_approval__service__pb2.ReleaseApprovalRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_approval__service__pb2.ReleaseApprovalResponse.FromString,
+                _registered_method=True)
 
 
 class ApprovalServiceServicer:
@@ -89,6 +114,41 @@ class ApprovalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ProvideInput(self, request, context):
+        """Answers a question, of kind INPUT. The first answer that fits counts. DecideApproval with DENY says that there will be none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BatchDecideApprovals(self, request, context):
+        """Up to 50 decisions, in their order, each by itself: one that is refused hinders none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchApprovals(self, request, context):
+        """What happens to the tenant's approvals, in the order in which it was stored: first the past, then live. Each comes as it stands when it is told.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClaimApproval(self, request, context):
+        """Says that the caller is looking at a pending one, so that others look at other ones. It keeps nobody from deciding. A claim of one's own is prolonged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseApproval(self, request, context):
+        """Takes that back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ApprovalServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +171,31 @@ def add_ApprovalServiceServicer_to_server(servicer, server):
                     servicer.RevokeDecision,
                     request_deserializer=placet_dot_v1_dot_approval__service__pb2.RevokeDecisionRequest.FromString,
                     response_serializer=placet_dot_v1_dot_approval__service__pb2.RevokeDecisionResponse.SerializeToString,
+            ),
+            'ProvideInput': grpc.unary_unary_rpc_method_handler(
+                    servicer.ProvideInput,
+                    request_deserializer=placet_dot_v1_dot_approval__service__pb2.ProvideInputRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_approval__service__pb2.ProvideInputResponse.SerializeToString,
+            ),
+            'BatchDecideApprovals': grpc.unary_unary_rpc_method_handler(
+                    servicer.BatchDecideApprovals,
+                    request_deserializer=placet_dot_v1_dot_approval__service__pb2.BatchDecideApprovalsRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_approval__service__pb2.BatchDecideApprovalsResponse.SerializeToString,
+            ),
+            'WatchApprovals': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchApprovals,
+                    request_deserializer=placet_dot_v1_dot_approval__service__pb2.WatchApprovalsRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_approval__service__pb2.WatchApprovalsResponse.SerializeToString,
+            ),
+            'ClaimApproval': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimApproval,
+                    request_deserializer=placet_dot_v1_dot_approval__service__pb2.ClaimApprovalRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_approval__service__pb2.ClaimApprovalResponse.SerializeToString,
+            ),
+            'ReleaseApproval': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseApproval,
+                    request_deserializer=placet_dot_v1_dot_approval__service__pb2.ReleaseApprovalRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_approval__service__pb2.ReleaseApprovalResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +307,141 @@ class ApprovalService:
             '/placet.v1.ApprovalService/RevokeDecision',
             placet_dot_v1_dot_approval__service__pb2.RevokeDecisionRequest.SerializeToString,
             placet_dot_v1_dot_approval__service__pb2.RevokeDecisionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ProvideInput(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.ApprovalService/ProvideInput',
+            placet_dot_v1_dot_approval__service__pb2.ProvideInputRequest.SerializeToString,
+            placet_dot_v1_dot_approval__service__pb2.ProvideInputResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BatchDecideApprovals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.ApprovalService/BatchDecideApprovals',
+            placet_dot_v1_dot_approval__service__pb2.BatchDecideApprovalsRequest.SerializeToString,
+            placet_dot_v1_dot_approval__service__pb2.BatchDecideApprovalsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchApprovals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/placet.v1.ApprovalService/WatchApprovals',
+            placet_dot_v1_dot_approval__service__pb2.WatchApprovalsRequest.SerializeToString,
+            placet_dot_v1_dot_approval__service__pb2.WatchApprovalsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClaimApproval(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.ApprovalService/ClaimApproval',
+            placet_dot_v1_dot_approval__service__pb2.ClaimApprovalRequest.SerializeToString,
+            placet_dot_v1_dot_approval__service__pb2.ClaimApprovalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseApproval(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.ApprovalService/ReleaseApproval',
+            placet_dot_v1_dot_approval__service__pb2.ReleaseApprovalRequest.SerializeToString,
+            placet_dot_v1_dot_approval__service__pb2.ReleaseApprovalResponse.FromString,
             options,
             channel_credentials,
             insecure,

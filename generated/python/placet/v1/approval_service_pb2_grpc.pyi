@@ -41,6 +41,16 @@ class ApprovalServiceStub:
     """Says yes or no to exactly what the digest binds. The same decision id with the same content is told again, and counts once."""
     RevokeDecision: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.RevokeDecisionRequest, _approval_service_pb2.RevokeDecisionResponse]
     """Takes the caller's own yes back, until the action begins. Of what is granted it ends the action, DENIED. It may not be cast again."""
+    ProvideInput: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.ProvideInputRequest, _approval_service_pb2.ProvideInputResponse]
+    """Answers a question, of kind INPUT. The first answer that fits counts. DecideApproval with DENY says that there will be none."""
+    BatchDecideApprovals: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.BatchDecideApprovalsRequest, _approval_service_pb2.BatchDecideApprovalsResponse]
+    """Up to 50 decisions, in their order, each by itself: one that is refused hinders none."""
+    WatchApprovals: _grpc.UnaryStreamMultiCallable[_approval_service_pb2.WatchApprovalsRequest, _approval_service_pb2.WatchApprovalsResponse]
+    """What happens to the tenant's approvals, in the order in which it was stored: first the past, then live. Each comes as it stands when it is told."""
+    ClaimApproval: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.ClaimApprovalRequest, _approval_service_pb2.ClaimApprovalResponse]
+    """Says that the caller is looking at a pending one, so that others look at other ones. It keeps nobody from deciding. A claim of one's own is prolonged."""
+    ReleaseApproval: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.ReleaseApprovalRequest, _approval_service_pb2.ReleaseApprovalResponse]
+    """Takes that back."""
 
 @_typing.type_check_only
 class ApprovalServiceAsyncStub(ApprovalServiceStub):
@@ -55,6 +65,16 @@ class ApprovalServiceAsyncStub(ApprovalServiceStub):
     """Says yes or no to exactly what the digest binds. The same decision id with the same content is told again, and counts once."""
     RevokeDecision: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.RevokeDecisionRequest, _approval_service_pb2.RevokeDecisionResponse]  # type: ignore[assignment]
     """Takes the caller's own yes back, until the action begins. Of what is granted it ends the action, DENIED. It may not be cast again."""
+    ProvideInput: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.ProvideInputRequest, _approval_service_pb2.ProvideInputResponse]  # type: ignore[assignment]
+    """Answers a question, of kind INPUT. The first answer that fits counts. DecideApproval with DENY says that there will be none."""
+    BatchDecideApprovals: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.BatchDecideApprovalsRequest, _approval_service_pb2.BatchDecideApprovalsResponse]  # type: ignore[assignment]
+    """Up to 50 decisions, in their order, each by itself: one that is refused hinders none."""
+    WatchApprovals: _aio.UnaryStreamMultiCallable[_approval_service_pb2.WatchApprovalsRequest, _approval_service_pb2.WatchApprovalsResponse]  # type: ignore[assignment]
+    """What happens to the tenant's approvals, in the order in which it was stored: first the past, then live. Each comes as it stands when it is told."""
+    ClaimApproval: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.ClaimApprovalRequest, _approval_service_pb2.ClaimApprovalResponse]  # type: ignore[assignment]
+    """Says that the caller is looking at a pending one, so that others look at other ones. It keeps nobody from deciding. A claim of one's own is prolonged."""
+    ReleaseApproval: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.ReleaseApprovalRequest, _approval_service_pb2.ReleaseApprovalResponse]  # type: ignore[assignment]
+    """Takes that back."""
 
 class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
     """Within the caller's tenant. A decision never runs anything: the vote that completes a rule makes the action ready, and any server runs it."""
@@ -90,5 +110,45 @@ class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_approval_service_pb2.RevokeDecisionResponse, _abc.Awaitable[_approval_service_pb2.RevokeDecisionResponse]]:
         """Takes the caller's own yes back, until the action begins. Of what is granted it ends the action, DENIED. It may not be cast again."""
+
+    @_abc_1.abstractmethod
+    def ProvideInput(
+        self,
+        request: _approval_service_pb2.ProvideInputRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_approval_service_pb2.ProvideInputResponse, _abc.Awaitable[_approval_service_pb2.ProvideInputResponse]]:
+        """Answers a question, of kind INPUT. The first answer that fits counts. DecideApproval with DENY says that there will be none."""
+
+    @_abc_1.abstractmethod
+    def BatchDecideApprovals(
+        self,
+        request: _approval_service_pb2.BatchDecideApprovalsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_approval_service_pb2.BatchDecideApprovalsResponse, _abc.Awaitable[_approval_service_pb2.BatchDecideApprovalsResponse]]:
+        """Up to 50 decisions, in their order, each by itself: one that is refused hinders none."""
+
+    @_abc_1.abstractmethod
+    def WatchApprovals(
+        self,
+        request: _approval_service_pb2.WatchApprovalsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_approval_service_pb2.WatchApprovalsResponse], _abc.AsyncIterator[_approval_service_pb2.WatchApprovalsResponse]]:
+        """What happens to the tenant's approvals, in the order in which it was stored: first the past, then live. Each comes as it stands when it is told."""
+
+    @_abc_1.abstractmethod
+    def ClaimApproval(
+        self,
+        request: _approval_service_pb2.ClaimApprovalRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_approval_service_pb2.ClaimApprovalResponse, _abc.Awaitable[_approval_service_pb2.ClaimApprovalResponse]]:
+        """Says that the caller is looking at a pending one, so that others look at other ones. It keeps nobody from deciding. A claim of one's own is prolonged."""
+
+    @_abc_1.abstractmethod
+    def ReleaseApproval(
+        self,
+        request: _approval_service_pb2.ReleaseApprovalRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_approval_service_pb2.ReleaseApprovalResponse, _abc.Awaitable[_approval_service_pb2.ReleaseApprovalResponse]]:
+        """Takes that back."""
 
 def add_ApprovalServiceServicer_to_server(servicer: ApprovalServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -31,6 +31,8 @@ class _CapabilityKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Capabi
     """TOOL."""
     CAPABILITY_KIND_TOOL: _CapabilityKind.ValueType  # 1
     """One handler call."""
+    CAPABILITY_KIND_HUMAN: _CapabilityKind.ValueType  # 2
+    """A question to people. Only the server itself offers one: human.input."""
 
 class CapabilityKind(_CapabilityKind, metaclass=_CapabilityKindEnumTypeWrapper):
     """What kind of thing a capability is."""
@@ -39,6 +41,8 @@ CAPABILITY_KIND_UNSPECIFIED: CapabilityKind.ValueType  # 0
 """TOOL."""
 CAPABILITY_KIND_TOOL: CapabilityKind.ValueType  # 1
 """One handler call."""
+CAPABILITY_KIND_HUMAN: CapabilityKind.ValueType  # 2
+"""A question to people. Only the server itself offers one: human.input."""
 Global___CapabilityKind: _TypeAlias = CapabilityKind  # noqa: Y015
 
 class _EffectClass:

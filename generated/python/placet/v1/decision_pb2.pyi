@@ -76,6 +76,8 @@ class _VoteVerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VoteVerdi
     """Yes, to exactly this."""
     VOTE_VERDICT_DENY: _VoteVerdict.ValueType  # 2
     """No: one is enough."""
+    VOTE_VERDICT_ANSWER: _VoteVerdict.ValueType  # 3
+    """An answer to a question."""
 
 class VoteVerdict(_VoteVerdict, metaclass=_VoteVerdictEnumTypeWrapper):
     """Yes or no."""
@@ -86,11 +88,13 @@ VOTE_VERDICT_APPROVE: VoteVerdict.ValueType  # 1
 """Yes, to exactly this."""
 VOTE_VERDICT_DENY: VoteVerdict.ValueType  # 2
 """No: one is enough."""
+VOTE_VERDICT_ANSWER: VoteVerdict.ValueType  # 3
+"""An answer to a question."""
 Global___VoteVerdict: _TypeAlias = VoteVerdict  # noqa: Y015
 
 @_typing.final
 class Approval(_message.Message):
-    """A request for a decision. Made by the server alone, and never changed but by votes, time, and its action's life."""
+    """A request for a decision, or for an answer. Made by the server alone, and never changed but by votes, time, and its action's life."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -142,6 +146,8 @@ class Approval(_message.Message):
     ESCALATED_FIELD_NUMBER: _builtins.int
     CONSUME_TIME_FIELD_NUMBER: _builtins.int
     END_TIME_FIELD_NUMBER: _builtins.int
+    CLAIMED_BY_FIELD_NUMBER: _builtins.int
+    CLAIM_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     """UUID, made by the server."""
     action_id: _builtins.str
@@ -163,7 +169,7 @@ class Approval(_message.Message):
     input_digest: _builtins.str
     """Hex SHA-256 of the whole canonical input."""
     title: _builtins.str
-    """Made by the server from the contract and the input."""
+    """Made by the server from the contract and the input; of a question the words of who asks."""
     summary: _builtins.str
     """The same: the input members that the contract names first, one a line."""
     missing: _builtins.str
@@ -174,6 +180,8 @@ class Approval(_message.Message):
     """What has changed since."""
     escalated: _builtins.bool
     """They have been told."""
+    claimed_by: _builtins.str
+    """Who says that he is looking at it; empty: nobody. It keeps nobody from deciding."""
     @_builtins.property
     def hidden_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """JSON Pointers of what is left out of input_json and of the summary."""
@@ -222,6 +230,10 @@ class Approval(_message.Message):
     def end_time(self) -> _timestamp_pb2.Timestamp:
         """When it was granted, or ended otherwise."""
 
+    @_builtins.property
+    def claim_expire_time(self) -> _timestamp_pb2.Timestamp:
+        """Until when."""
+
     def __init__(
         self,
         *,
@@ -253,10 +265,12 @@ class Approval(_message.Message):
         escalated: _builtins.bool = ...,
         consume_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
+        claimed_by: _builtins.str = ...,
+        claim_expire_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["consume_time", b"consume_time", "contract", b"contract", "create_time", b"create_time", "eligibility", b"eligibility", "end_time", b"end_time", "escalate_time", b"escalate_time", "expire_time", b"expire_time", "requester", b"requester", "terms", b"terms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim_expire_time", b"claim_expire_time", "consume_time", b"consume_time", "contract", b"contract", "create_time", b"create_time", "eligibility", b"eligibility", "end_time", b"end_time", "escalate_time", b"escalate_time", "expire_time", b"expire_time", "requester", b"requester", "terms", b"terms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "approval_id", b"approval_id", "capability", b"capability", "consume_time", b"consume_time", "contract", b"contract", "contract_digest", b"contract_digest", "create_time", b"create_time", "decisions", b"decisions", "difference", b"difference", "digest", b"digest", "eligibility", b"eligibility", "end_time", b"end_time", "escalate_time", b"escalate_time", "escalated", b"escalated", "expire_time", b"expire_time", "hidden_paths", b"hidden_paths", "input_digest", b"input_digest", "input_json", b"input_json", "kind", b"kind", "labels", b"labels", "missing", b"missing", "predecessor_id", b"predecessor_id", "requester", b"requester", "state", b"state", "summary", b"summary", "terms", b"terms", "title", b"title", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "approval_id", b"approval_id", "capability", b"capability", "claim_expire_time", b"claim_expire_time", "claimed_by", b"claimed_by", "consume_time", b"consume_time", "contract", b"contract", "contract_digest", b"contract_digest", "create_time", b"create_time", "decisions", b"decisions", "difference", b"difference", "digest", b"digest", "eligibility", b"eligibility", "end_time", b"end_time", "escalate_time", b"escalate_time", "escalated", b"escalated", "expire_time", b"expire_time", "hidden_paths", b"hidden_paths", "input_digest", b"input_digest", "input_json", b"input_json", "kind", b"kind", "labels", b"labels", "missing", b"missing", "predecessor_id", b"predecessor_id", "requester", b"requester", "state", b"state", "summary", b"summary", "terms", b"terms", "title", b"title", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -276,6 +290,7 @@ class Decision(_message.Message):
     SUGGESTED_INPUT_JSON_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     REVOKE_TIME_FIELD_NUMBER: _builtins.int
+    ANSWER_JSON_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     """As the voter's client named it."""
     voter: _builtins.str
@@ -286,6 +301,8 @@ class Decision(_message.Message):
     """In the voter's words."""
     suggested_input_json: _builtins.str
     """With DENY: an input that the voter would rather see, canonical."""
+    answer_json: _builtins.str
+    """With ANSWER: the answer, canonical."""
     @_builtins.property
     def evidence(self) -> Global___DecisionEvidence:
         """What the voter points to."""
@@ -309,10 +326,11 @@ class Decision(_message.Message):
         suggested_input_json: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         revoke_time: _timestamp_pb2.Timestamp | None = ...,
+        answer_json: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "evidence", b"evidence", "revoke_time", b"revoke_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "decision_id", b"decision_id", "evidence", b"evidence", "reason", b"reason", "revoke_time", b"revoke_time", "suggested_input_json", b"suggested_input_json", "verdict", b"verdict", "voter", b"voter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_json", b"answer_json", "create_time", b"create_time", "decision_id", b"decision_id", "evidence", b"evidence", "reason", b"reason", "revoke_time", b"revoke_time", "suggested_input_json", b"suggested_input_json", "verdict", b"verdict", "voter", b"voter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -82,6 +82,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_APPROVAL_REQUIRED: _ErrorReason.ValueType  # 40
     """FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}"""
+    ERROR_REASON_INPUT_REQUIRED: _ErrorReason.ValueType  # 41
+    """FAILED_PRECONDITION. Somebody has to answer first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}"""
     ERROR_REASON_APPROVAL_DENIED: _ErrorReason.ValueType  # 50
     """PERMISSION_DENIED. Somebody who may decide has said no. {"approval_id": "0199b0c0-…"}"""
     ERROR_REASON_APPROVAL_REVOKED: _ErrorReason.ValueType  # 51
@@ -203,6 +205,8 @@ ERROR_REASON_MESSAGE_REPLAYED: ErrorReason.ValueType  # 29
 """
 ERROR_REASON_APPROVAL_REQUIRED: ErrorReason.ValueType  # 40
 """FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}"""
+ERROR_REASON_INPUT_REQUIRED: ErrorReason.ValueType  # 41
+"""FAILED_PRECONDITION. Somebody has to answer first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}"""
 ERROR_REASON_APPROVAL_DENIED: ErrorReason.ValueType  # 50
 """PERMISSION_DENIED. Somebody who may decide has said no. {"approval_id": "0199b0c0-…"}"""
 ERROR_REASON_APPROVAL_REVOKED: ErrorReason.ValueType  # 51

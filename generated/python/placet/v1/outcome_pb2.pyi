@@ -188,6 +188,8 @@ class _WaitKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitKind.Val
     """Never sent."""
     WAIT_KIND_APPROVAL: _WaitKind.ValueType  # 1
     """That enough people say yes."""
+    WAIT_KIND_INPUT: _WaitKind.ValueType  # 2
+    """That somebody answers."""
 
 class WaitKind(_WaitKind, metaclass=_WaitKindEnumTypeWrapper):
     """What kind of answer is waited for."""
@@ -196,6 +198,8 @@ WAIT_KIND_UNSPECIFIED: WaitKind.ValueType  # 0
 """Never sent."""
 WAIT_KIND_APPROVAL: WaitKind.ValueType  # 1
 """That enough people say yes."""
+WAIT_KIND_INPUT: WaitKind.ValueType  # 2
+"""That somebody answers."""
 Global___WaitKind: _TypeAlias = WaitKind  # noqa: Y015
 
 @_typing.final

@@ -7,6 +7,9 @@
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Approval, ApprovalState, DecisionEvidence, VoteVerdict } from "./decision_pb.js";
+import type { Status } from "../../google/rpc/status_pb.js";
+import type { ActionEvent } from "./event_pb.js";
+import type { Duration } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file placet/v1/approval_service.proto.
@@ -183,7 +186,7 @@ export declare type DecideApprovalRequest = Message<"placet.v1.DecideApprovalReq
   digest: string;
 
   /**
-   * Yes or no.
+   * Yes or no. Of a question no alone: ProvideInput is the other.
    *
    * @generated from field: placet.v1.VoteVerdict verdict = 3;
    */
@@ -299,6 +302,305 @@ export declare type RevokeDecisionResponse = Message<"placet.v1.RevokeDecisionRe
 export declare const RevokeDecisionResponseSchema: GenMessage<RevokeDecisionResponse>;
 
 /**
+ * Request of ProvideInput.
+ *
+ * @generated from message placet.v1.ProvideInputRequest
+ */
+export declare type ProvideInputRequest = Message<"placet.v1.ProvideInputRequest"> & {
+  /**
+   * Which.
+   *
+   * @generated from field: string approval_id = 1;
+   */
+  approvalId: string;
+
+  /**
+   * As GetApproval gave it: if anything has moved since, STALE_DIGEST.
+   *
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+
+  /**
+   * The answer. It must fit the question's answer_schema, and be one of its choices.
+   *
+   * @generated from field: string answer_json = 3;
+   */
+  answerJson: string;
+
+  /**
+   * Made by the client, once for each answer: a resend counts once.
+   *
+   * @generated from field: string decision_id = 4;
+   */
+  decisionId: string;
+
+  /**
+   * Why, for the record.
+   *
+   * @generated from field: string reason = 5;
+   */
+  reason: string;
+};
+
+/**
+ * Describes the message placet.v1.ProvideInputRequest.
+ * Use `create(ProvideInputRequestSchema)` to create a new message.
+ */
+export declare const ProvideInputRequestSchema: GenMessage<ProvideInputRequest>;
+
+/**
+ * Response of ProvideInput.
+ *
+ * @generated from message placet.v1.ProvideInputResponse
+ */
+export declare type ProvideInputResponse = Message<"placet.v1.ProvideInputResponse"> & {
+  /**
+   * As it stands now.
+   *
+   * @generated from field: placet.v1.Approval approval = 1;
+   */
+  approval?: Approval | undefined;
+};
+
+/**
+ * Describes the message placet.v1.ProvideInputResponse.
+ * Use `create(ProvideInputResponseSchema)` to create a new message.
+ */
+export declare const ProvideInputResponseSchema: GenMessage<ProvideInputResponse>;
+
+/**
+ * Request of BatchDecideApprovals.
+ *
+ * @generated from message placet.v1.BatchDecideApprovalsRequest
+ */
+export declare type BatchDecideApprovalsRequest = Message<"placet.v1.BatchDecideApprovalsRequest"> & {
+  /**
+   * Each with the digest of what its voter has seen, and held to the bounds of DecideApprovalRequest by itself.
+   *
+   * @generated from field: repeated placet.v1.DecideApprovalRequest items = 1;
+   */
+  items: DecideApprovalRequest[];
+};
+
+/**
+ * Describes the message placet.v1.BatchDecideApprovalsRequest.
+ * Use `create(BatchDecideApprovalsRequestSchema)` to create a new message.
+ */
+export declare const BatchDecideApprovalsRequestSchema: GenMessage<BatchDecideApprovalsRequest>;
+
+/**
+ * Response of BatchDecideApprovals.
+ *
+ * @generated from message placet.v1.BatchDecideApprovalsResponse
+ */
+export declare type BatchDecideApprovalsResponse = Message<"placet.v1.BatchDecideApprovalsResponse"> & {
+  /**
+   * One for each item, in their order.
+   *
+   * @generated from field: repeated placet.v1.BatchDecideResult results = 1;
+   */
+  results: BatchDecideResult[];
+};
+
+/**
+ * Describes the message placet.v1.BatchDecideApprovalsResponse.
+ * Use `create(BatchDecideApprovalsResponseSchema)` to create a new message.
+ */
+export declare const BatchDecideApprovalsResponseSchema: GenMessage<BatchDecideApprovalsResponse>;
+
+/**
+ * What became of one decision.
+ *
+ * @generated from message placet.v1.BatchDecideResult
+ */
+export declare type BatchDecideResult = Message<"placet.v1.BatchDecideResult"> & {
+  /**
+   * One is set.
+   *
+   * @generated from oneof placet.v1.BatchDecideResult.result
+   */
+  result: {
+    /**
+     * As it stands then, without its input and votes.
+     *
+     * @generated from field: placet.v1.Approval approval = 1;
+     */
+    value: Approval;
+    case: "approval";
+  } | {
+    /**
+     * Why the decision does not count: what DecideApproval would have ended with.
+     *
+     * @generated from field: google.rpc.Status error = 2;
+     */
+    value: Status;
+    case: "error";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message placet.v1.BatchDecideResult.
+ * Use `create(BatchDecideResultSchema)` to create a new message.
+ */
+export declare const BatchDecideResultSchema: GenMessage<BatchDecideResult>;
+
+/**
+ * Request of WatchApprovals.
+ *
+ * @generated from message placet.v1.WatchApprovalsRequest
+ */
+export declare type WatchApprovalsRequest = Message<"placet.v1.WatchApprovalsRequest"> & {
+  /**
+   * The newest cursor that was received, with the same capabilities.
+   *
+   * @generated from field: string after_cursor = 1;
+   */
+  afterCursor: string;
+
+  /**
+   * Without a cursor: not the past, but what happens from here on. The first message is a checkpoint.
+   *
+   * @generated from field: bool from_now = 2;
+   */
+  fromNow: boolean;
+
+  /**
+   * Only of these; none: all.
+   *
+   * @generated from field: repeated string capabilities = 3;
+   */
+  capabilities: string[];
+
+  /**
+   * Only those that name the caller, or a role or group of the caller's.
+   *
+   * @generated from field: bool eligible_only = 4;
+   */
+  eligibleOnly: boolean;
+};
+
+/**
+ * Describes the message placet.v1.WatchApprovalsRequest.
+ * Use `create(WatchApprovalsRequestSchema)` to create a new message.
+ */
+export declare const WatchApprovalsRequestSchema: GenMessage<WatchApprovalsRequest>;
+
+/**
+ * Response of WatchApprovals.
+ *
+ * @generated from message placet.v1.WatchApprovalsResponse
+ */
+export declare type WatchApprovalsResponse = Message<"placet.v1.WatchApprovalsResponse"> & {
+  /**
+   * What happened, of type waiting, approval_decided or approval_ended; without a type: a checkpoint, of which the cursor counts.
+   *
+   * @generated from field: placet.v1.ActionEvent event = 1;
+   */
+  event?: ActionEvent | undefined;
+
+  /**
+   * The approval as it stands now, which may be further than the event; without its input and votes. Unset in a checkpoint.
+   *
+   * @generated from field: placet.v1.Approval approval = 2;
+   */
+  approval?: Approval | undefined;
+};
+
+/**
+ * Describes the message placet.v1.WatchApprovalsResponse.
+ * Use `create(WatchApprovalsResponseSchema)` to create a new message.
+ */
+export declare const WatchApprovalsResponseSchema: GenMessage<WatchApprovalsResponse>;
+
+/**
+ * Request of ClaimApproval.
+ *
+ * @generated from message placet.v1.ClaimApprovalRequest
+ */
+export declare type ClaimApprovalRequest = Message<"placet.v1.ClaimApprovalRequest"> & {
+  /**
+   * Which.
+   *
+   * @generated from field: string approval_id = 1;
+   */
+  approvalId: string;
+
+  /**
+   * How long. Default 10 min.
+   *
+   * @generated from field: google.protobuf.Duration ttl = 2;
+   */
+  ttl?: Duration | undefined;
+};
+
+/**
+ * Describes the message placet.v1.ClaimApprovalRequest.
+ * Use `create(ClaimApprovalRequestSchema)` to create a new message.
+ */
+export declare const ClaimApprovalRequestSchema: GenMessage<ClaimApprovalRequest>;
+
+/**
+ * Response of ClaimApproval.
+ *
+ * @generated from message placet.v1.ClaimApprovalResponse
+ */
+export declare type ClaimApprovalResponse = Message<"placet.v1.ClaimApprovalResponse"> & {
+  /**
+   * As it stands now.
+   *
+   * @generated from field: placet.v1.Approval approval = 1;
+   */
+  approval?: Approval | undefined;
+};
+
+/**
+ * Describes the message placet.v1.ClaimApprovalResponse.
+ * Use `create(ClaimApprovalResponseSchema)` to create a new message.
+ */
+export declare const ClaimApprovalResponseSchema: GenMessage<ClaimApprovalResponse>;
+
+/**
+ * Request of ReleaseApproval.
+ *
+ * @generated from message placet.v1.ReleaseApprovalRequest
+ */
+export declare type ReleaseApprovalRequest = Message<"placet.v1.ReleaseApprovalRequest"> & {
+  /**
+   * Which.
+   *
+   * @generated from field: string approval_id = 1;
+   */
+  approvalId: string;
+};
+
+/**
+ * Describes the message placet.v1.ReleaseApprovalRequest.
+ * Use `create(ReleaseApprovalRequestSchema)` to create a new message.
+ */
+export declare const ReleaseApprovalRequestSchema: GenMessage<ReleaseApprovalRequest>;
+
+/**
+ * Response of ReleaseApproval.
+ *
+ * @generated from message placet.v1.ReleaseApprovalResponse
+ */
+export declare type ReleaseApprovalResponse = Message<"placet.v1.ReleaseApprovalResponse"> & {
+  /**
+   * As it stands now.
+   *
+   * @generated from field: placet.v1.Approval approval = 1;
+   */
+  approval?: Approval | undefined;
+};
+
+/**
+ * Describes the message placet.v1.ReleaseApprovalResponse.
+ * Use `create(ReleaseApprovalResponseSchema)` to create a new message.
+ */
+export declare const ReleaseApprovalResponseSchema: GenMessage<ReleaseApprovalResponse>;
+
+/**
  * Within the caller's tenant. A decision never runs anything: the vote that completes a rule makes the action ready, and any server runs it.
  *
  * @generated from service placet.v1.ApprovalService
@@ -343,6 +645,56 @@ export declare const ApprovalService: GenService<{
     methodKind: "unary";
     input: typeof RevokeDecisionRequestSchema;
     output: typeof RevokeDecisionResponseSchema;
+  },
+  /**
+   * Answers a question, of kind INPUT. The first answer that fits counts. DecideApproval with DENY says that there will be none.
+   *
+   * @generated from rpc placet.v1.ApprovalService.ProvideInput
+   */
+  provideInput: {
+    methodKind: "unary";
+    input: typeof ProvideInputRequestSchema;
+    output: typeof ProvideInputResponseSchema;
+  },
+  /**
+   * Up to 50 decisions, in their order, each by itself: one that is refused hinders none.
+   *
+   * @generated from rpc placet.v1.ApprovalService.BatchDecideApprovals
+   */
+  batchDecideApprovals: {
+    methodKind: "unary";
+    input: typeof BatchDecideApprovalsRequestSchema;
+    output: typeof BatchDecideApprovalsResponseSchema;
+  },
+  /**
+   * What happens to the tenant's approvals, in the order in which it was stored: first the past, then live. Each comes as it stands when it is told.
+   *
+   * @generated from rpc placet.v1.ApprovalService.WatchApprovals
+   */
+  watchApprovals: {
+    methodKind: "server_streaming";
+    input: typeof WatchApprovalsRequestSchema;
+    output: typeof WatchApprovalsResponseSchema;
+  },
+  /**
+   * Says that the caller is looking at a pending one, so that others look at other ones. It keeps nobody from deciding. A claim of one's own is prolonged.
+   *
+   * @generated from rpc placet.v1.ApprovalService.ClaimApproval
+   */
+  claimApproval: {
+    methodKind: "unary";
+    input: typeof ClaimApprovalRequestSchema;
+    output: typeof ClaimApprovalResponseSchema;
+  },
+  /**
+   * Takes that back.
+   *
+   * @generated from rpc placet.v1.ApprovalService.ReleaseApproval
+   */
+  releaseApproval: {
+    methodKind: "unary";
+    input: typeof ReleaseApprovalRequestSchema;
+    output: typeof ReleaseApprovalResponseSchema;
   },
 }>;
 

@@ -5,13 +5,16 @@
 // Looking at what waits for people, and deciding it.
 
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_google_protobuf_duration } from "@bufbuild/protobuf/wkt";
+import { file_google_rpc_status } from "../../google/rpc/status_pb.js";
 import { file_placet_v1_decision } from "./decision_pb.js";
+import { file_placet_v1_event } from "./event_pb.js";
 
 /**
  * Describes the file placet/v1/approval_service.proto.
  */
 export const file_placet_v1_approval_service = /*@__PURE__*/
-  fileDesc("CiBwbGFjZXQvdjEvYXBwcm92YWxfc2VydmljZS5wcm90bxIJcGxhY2V0LnYxIikKEkdldEFwcHJvdmFsUmVxdWVzdBITCgthcHByb3ZhbF9pZBgBIAEoCSI8ChNHZXRBcHByb3ZhbFJlc3BvbnNlEiUKCGFwcHJvdmFsGAEgASgLMhMucGxhY2V0LnYxLkFwcHJvdmFsImgKFExpc3RBcHByb3ZhbHNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJEikKBmZpbHRlchgDIAEoCzIZLnBsYWNldC52MS5BcHByb3ZhbEZpbHRlciKNAQoOQXBwcm92YWxGaWx0ZXISKAoGc3RhdGVzGAEgAygOMhgucGxhY2V0LnYxLkFwcHJvdmFsU3RhdGUSEQoJYWN0aW9uX2lkGAIgASgJEhQKDGNhcGFiaWxpdGllcxgDIAMoCRIRCglyZXF1ZXN0ZXIYBCABKAkSFQoNZWxpZ2libGVfb25seRgFIAEoCCJYChVMaXN0QXBwcm92YWxzUmVzcG9uc2USJgoJYXBwcm92YWxzGAEgAygLMhMucGxhY2V0LnYxLkFwcHJvdmFsEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLXAQoVRGVjaWRlQXBwcm92YWxSZXF1ZXN0EhMKC2FwcHJvdmFsX2lkGAEgASgJEg4KBmRpZ2VzdBgCIAEoCRInCgd2ZXJkaWN0GAMgASgOMhYucGxhY2V0LnYxLlZvdGVWZXJkaWN0EhMKC2RlY2lzaW9uX2lkGAQgASgJEg4KBnJlYXNvbhgFIAEoCRItCghldmlkZW5jZRgGIAEoCzIbLnBsYWNldC52MS5EZWNpc2lvbkV2aWRlbmNlEhwKFHN1Z2dlc3RlZF9pbnB1dF9qc29uGAcgASgJIj8KFkRlY2lkZUFwcHJvdmFsUmVzcG9uc2USJQoIYXBwcm92YWwYASABKAsyEy5wbGFjZXQudjEuQXBwcm92YWwiUQoVUmV2b2tlRGVjaXNpb25SZXF1ZXN0EhMKC2FwcHJvdmFsX2lkGAEgASgJEhMKC2RlY2lzaW9uX2lkGAIgASgJEg4KBnJlYXNvbhgDIAEoCSI/ChZSZXZva2VEZWNpc2lvblJlc3BvbnNlEiUKCGFwcHJvdmFsGAEgASgLMhMucGxhY2V0LnYxLkFwcHJvdmFsMuECCg9BcHByb3ZhbFNlcnZpY2USTAoLR2V0QXBwcm92YWwSHS5wbGFjZXQudjEuR2V0QXBwcm92YWxSZXF1ZXN0Gh4ucGxhY2V0LnYxLkdldEFwcHJvdmFsUmVzcG9uc2USUgoNTGlzdEFwcHJvdmFscxIfLnBsYWNldC52MS5MaXN0QXBwcm92YWxzUmVxdWVzdBogLnBsYWNldC52MS5MaXN0QXBwcm92YWxzUmVzcG9uc2USVQoORGVjaWRlQXBwcm92YWwSIC5wbGFjZXQudjEuRGVjaWRlQXBwcm92YWxSZXF1ZXN0GiEucGxhY2V0LnYxLkRlY2lkZUFwcHJvdmFsUmVzcG9uc2USVQoOUmV2b2tlRGVjaXNpb24SIC5wbGFjZXQudjEuUmV2b2tlRGVjaXNpb25SZXF1ZXN0GiEucGxhY2V0LnYxLlJldm9rZURlY2lzaW9uUmVzcG9uc2VCNAoNZGV2LnBsYWNldC52MVABWiFwbGFjZXQuZGV2L2FwaS9wbGFjZXQvdjE7cGxhY2V0djFiBnByb3RvMw", [file_placet_v1_decision]);
+  fileDesc("CiBwbGFjZXQvdjEvYXBwcm92YWxfc2VydmljZS5wcm90bxIJcGxhY2V0LnYxIikKEkdldEFwcHJvdmFsUmVxdWVzdBITCgthcHByb3ZhbF9pZBgBIAEoCSI8ChNHZXRBcHByb3ZhbFJlc3BvbnNlEiUKCGFwcHJvdmFsGAEgASgLMhMucGxhY2V0LnYxLkFwcHJvdmFsImgKFExpc3RBcHByb3ZhbHNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJEikKBmZpbHRlchgDIAEoCzIZLnBsYWNldC52MS5BcHByb3ZhbEZpbHRlciKNAQoOQXBwcm92YWxGaWx0ZXISKAoGc3RhdGVzGAEgAygOMhgucGxhY2V0LnYxLkFwcHJvdmFsU3RhdGUSEQoJYWN0aW9uX2lkGAIgASgJEhQKDGNhcGFiaWxpdGllcxgDIAMoCRIRCglyZXF1ZXN0ZXIYBCABKAkSFQoNZWxpZ2libGVfb25seRgFIAEoCCJYChVMaXN0QXBwcm92YWxzUmVzcG9uc2USJgoJYXBwcm92YWxzGAEgAygLMhMucGxhY2V0LnYxLkFwcHJvdmFsEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLXAQoVRGVjaWRlQXBwcm92YWxSZXF1ZXN0EhMKC2FwcHJvdmFsX2lkGAEgASgJEg4KBmRpZ2VzdBgCIAEoCRInCgd2ZXJkaWN0GAMgASgOMhYucGxhY2V0LnYxLlZvdGVWZXJkaWN0EhMKC2RlY2lzaW9uX2lkGAQgASgJEg4KBnJlYXNvbhgFIAEoCRItCghldmlkZW5jZRgGIAEoCzIbLnBsYWNldC52MS5EZWNpc2lvbkV2aWRlbmNlEhwKFHN1Z2dlc3RlZF9pbnB1dF9qc29uGAcgASgJIj8KFkRlY2lkZUFwcHJvdmFsUmVzcG9uc2USJQoIYXBwcm92YWwYASABKAsyEy5wbGFjZXQudjEuQXBwcm92YWwiUQoVUmV2b2tlRGVjaXNpb25SZXF1ZXN0EhMKC2FwcHJvdmFsX2lkGAEgASgJEhMKC2RlY2lzaW9uX2lkGAIgASgJEg4KBnJlYXNvbhgDIAEoCSI/ChZSZXZva2VEZWNpc2lvblJlc3BvbnNlEiUKCGFwcHJvdmFsGAEgASgLMhMucGxhY2V0LnYxLkFwcHJvdmFsInQKE1Byb3ZpZGVJbnB1dFJlcXVlc3QSEwoLYXBwcm92YWxfaWQYASABKAkSDgoGZGlnZXN0GAIgASgJEhMKC2Fuc3dlcl9qc29uGAMgASgJEhMKC2RlY2lzaW9uX2lkGAQgASgJEg4KBnJlYXNvbhgFIAEoCSI9ChRQcm92aWRlSW5wdXRSZXNwb25zZRIlCghhcHByb3ZhbBgBIAEoCzITLnBsYWNldC52MS5BcHByb3ZhbCJOChtCYXRjaERlY2lkZUFwcHJvdmFsc1JlcXVlc3QSLwoFaXRlbXMYASADKAsyIC5wbGFjZXQudjEuRGVjaWRlQXBwcm92YWxSZXF1ZXN0Ik0KHEJhdGNoRGVjaWRlQXBwcm92YWxzUmVzcG9uc2USLQoHcmVzdWx0cxgBIAMoCzIcLnBsYWNldC52MS5CYXRjaERlY2lkZVJlc3VsdCJrChFCYXRjaERlY2lkZVJlc3VsdBInCghhcHByb3ZhbBgBIAEoCzITLnBsYWNldC52MS5BcHByb3ZhbEgAEiMKBWVycm9yGAIgASgLMhIuZ29vZ2xlLnJwYy5TdGF0dXNIAEIICgZyZXN1bHQibAoVV2F0Y2hBcHByb3ZhbHNSZXF1ZXN0EhQKDGFmdGVyX2N1cnNvchgBIAEoCRIQCghmcm9tX25vdxgCIAEoCBIUCgxjYXBhYmlsaXRpZXMYAyADKAkSFQoNZWxpZ2libGVfb25seRgEIAEoCCJmChZXYXRjaEFwcHJvdmFsc1Jlc3BvbnNlEiUKBWV2ZW50GAEgASgLMhYucGxhY2V0LnYxLkFjdGlvbkV2ZW50EiUKCGFwcHJvdmFsGAIgASgLMhMucGxhY2V0LnYxLkFwcHJvdmFsIlMKFENsYWltQXBwcm92YWxSZXF1ZXN0EhMKC2FwcHJvdmFsX2lkGAEgASgJEiYKA3R0bBgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiI+ChVDbGFpbUFwcHJvdmFsUmVzcG9uc2USJQoIYXBwcm92YWwYASABKAsyEy5wbGFjZXQudjEuQXBwcm92YWwiLQoWUmVsZWFzZUFwcHJvdmFsUmVxdWVzdBITCgthcHByb3ZhbF9pZBgBIAEoCSJAChdSZWxlYXNlQXBwcm92YWxSZXNwb25zZRIlCghhcHByb3ZhbBgBIAEoCzITLnBsYWNldC52MS5BcHByb3ZhbDKiBgoPQXBwcm92YWxTZXJ2aWNlEkwKC0dldEFwcHJvdmFsEh0ucGxhY2V0LnYxLkdldEFwcHJvdmFsUmVxdWVzdBoeLnBsYWNldC52MS5HZXRBcHByb3ZhbFJlc3BvbnNlElIKDUxpc3RBcHByb3ZhbHMSHy5wbGFjZXQudjEuTGlzdEFwcHJvdmFsc1JlcXVlc3QaIC5wbGFjZXQudjEuTGlzdEFwcHJvdmFsc1Jlc3BvbnNlElUKDkRlY2lkZUFwcHJvdmFsEiAucGxhY2V0LnYxLkRlY2lkZUFwcHJvdmFsUmVxdWVzdBohLnBsYWNldC52MS5EZWNpZGVBcHByb3ZhbFJlc3BvbnNlElUKDlJldm9rZURlY2lzaW9uEiAucGxhY2V0LnYxLlJldm9rZURlY2lzaW9uUmVxdWVzdBohLnBsYWNldC52MS5SZXZva2VEZWNpc2lvblJlc3BvbnNlEk8KDFByb3ZpZGVJbnB1dBIeLnBsYWNldC52MS5Qcm92aWRlSW5wdXRSZXF1ZXN0Gh8ucGxhY2V0LnYxLlByb3ZpZGVJbnB1dFJlc3BvbnNlEmcKFEJhdGNoRGVjaWRlQXBwcm92YWxzEiYucGxhY2V0LnYxLkJhdGNoRGVjaWRlQXBwcm92YWxzUmVxdWVzdBonLnBsYWNldC52MS5CYXRjaERlY2lkZUFwcHJvdmFsc1Jlc3BvbnNlElcKDldhdGNoQXBwcm92YWxzEiAucGxhY2V0LnYxLldhdGNoQXBwcm92YWxzUmVxdWVzdBohLnBsYWNldC52MS5XYXRjaEFwcHJvdmFsc1Jlc3BvbnNlMAESUgoNQ2xhaW1BcHByb3ZhbBIfLnBsYWNldC52MS5DbGFpbUFwcHJvdmFsUmVxdWVzdBogLnBsYWNldC52MS5DbGFpbUFwcHJvdmFsUmVzcG9uc2USWAoPUmVsZWFzZUFwcHJvdmFsEiEucGxhY2V0LnYxLlJlbGVhc2VBcHByb3ZhbFJlcXVlc3QaIi5wbGFjZXQudjEuUmVsZWFzZUFwcHJvdmFsUmVzcG9uc2VCNAoNZGV2LnBsYWNldC52MVABWiFwbGFjZXQuZGV2L2FwaS9wbGFjZXQvdjE7cGxhY2V0djFiBnByb3RvMw", [file_google_protobuf_duration, file_google_rpc_status, file_placet_v1_decision, file_placet_v1_event]);
 
 /**
  * Describes the message placet.v1.GetApprovalRequest.
@@ -75,6 +78,83 @@ export const RevokeDecisionRequestSchema = /*@__PURE__*/
  */
 export const RevokeDecisionResponseSchema = /*@__PURE__*/
   messageDesc(file_placet_v1_approval_service, 8);
+
+/**
+ * Describes the message placet.v1.ProvideInputRequest.
+ * Use `create(ProvideInputRequestSchema)` to create a new message.
+ */
+export const ProvideInputRequestSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_approval_service, 9);
+
+/**
+ * Describes the message placet.v1.ProvideInputResponse.
+ * Use `create(ProvideInputResponseSchema)` to create a new message.
+ */
+export const ProvideInputResponseSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_approval_service, 10);
+
+/**
+ * Describes the message placet.v1.BatchDecideApprovalsRequest.
+ * Use `create(BatchDecideApprovalsRequestSchema)` to create a new message.
+ */
+export const BatchDecideApprovalsRequestSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_approval_service, 11);
+
+/**
+ * Describes the message placet.v1.BatchDecideApprovalsResponse.
+ * Use `create(BatchDecideApprovalsResponseSchema)` to create a new message.
+ */
+export const BatchDecideApprovalsResponseSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_approval_service, 12);
+
+/**
+ * Describes the message placet.v1.BatchDecideResult.
+ * Use `create(BatchDecideResultSchema)` to create a new message.
+ */
+export const BatchDecideResultSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_approval_service, 13);
+
+/**
+ * Describes the message placet.v1.WatchApprovalsRequest.
+ * Use `create(WatchApprovalsRequestSchema)` to create a new message.
+ */
+export const WatchApprovalsRequestSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_approval_service, 14);
+
+/**
+ * Describes the message placet.v1.WatchApprovalsResponse.
+ * Use `create(WatchApprovalsResponseSchema)` to create a new message.
+ */
+export const WatchApprovalsResponseSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_approval_service, 15);
+
+/**
+ * Describes the message placet.v1.ClaimApprovalRequest.
+ * Use `create(ClaimApprovalRequestSchema)` to create a new message.
+ */
+export const ClaimApprovalRequestSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_approval_service, 16);
+
+/**
+ * Describes the message placet.v1.ClaimApprovalResponse.
+ * Use `create(ClaimApprovalResponseSchema)` to create a new message.
+ */
+export const ClaimApprovalResponseSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_approval_service, 17);
+
+/**
+ * Describes the message placet.v1.ReleaseApprovalRequest.
+ * Use `create(ReleaseApprovalRequestSchema)` to create a new message.
+ */
+export const ReleaseApprovalRequestSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_approval_service, 18);
+
+/**
+ * Describes the message placet.v1.ReleaseApprovalResponse.
+ * Use `create(ReleaseApprovalResponseSchema)` to create a new message.
+ */
+export const ReleaseApprovalResponseSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_approval_service, 19);
 
 /**
  * Within the caller's tenant. A decision never runs anything: the vote that completes a rule makes the action ready, and any server runs it.

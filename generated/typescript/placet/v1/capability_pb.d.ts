@@ -645,6 +645,13 @@ export enum CapabilityKind {
    * @generated from enum value: CAPABILITY_KIND_TOOL = 1;
    */
   TOOL = 1,
+
+  /**
+   * A question to people. Only the server itself offers one: human.input.
+   *
+   * @generated from enum value: CAPABILITY_KIND_HUMAN = 2;
+   */
+  HUMAN = 2,
 }
 
 /**

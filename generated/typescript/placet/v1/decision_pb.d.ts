@@ -18,7 +18,7 @@ import type { EffectClass, Hazard, Risk } from "./capability_pb.js";
 export declare const file_placet_v1_decision: GenFile;
 
 /**
- * A request for a decision. Made by the server alone, and never changed but by votes, time, and its action's life.
+ * A request for a decision, or for an answer. Made by the server alone, and never changed but by votes, time, and its action's life.
  *
  * @generated from message placet.v1.Approval
  */
@@ -101,7 +101,7 @@ export declare type Approval = Message<"placet.v1.Approval"> & {
   inputDigest: string;
 
   /**
-   * Made by the server from the contract and the input.
+   * Made by the server from the contract and the input; of a question the words of who asks.
    *
    * @generated from field: string title = 12;
    */
@@ -218,6 +218,20 @@ export declare type Approval = Message<"placet.v1.Approval"> & {
    * @generated from field: google.protobuf.Timestamp end_time = 28;
    */
   endTime?: Timestamp | undefined;
+
+  /**
+   * Who says that he is looking at it; empty: nobody. It keeps nobody from deciding.
+   *
+   * @generated from field: string claimed_by = 29;
+   */
+  claimedBy: string;
+
+  /**
+   * Until when.
+   *
+   * @generated from field: google.protobuf.Timestamp claim_expire_time = 30;
+   */
+  claimExpireTime?: Timestamp | undefined;
 };
 
 /**
@@ -287,6 +301,13 @@ export declare type Decision = Message<"placet.v1.Decision"> & {
    * @generated from field: google.protobuf.Timestamp revoke_time = 8;
    */
   revokeTime?: Timestamp | undefined;
+
+  /**
+   * With ANSWER: the answer, canonical.
+   *
+   * @generated from field: string answer_json = 9;
+   */
+  answerJson: string;
 };
 
 /**
@@ -478,6 +499,13 @@ export enum VoteVerdict {
    * @generated from enum value: VOTE_VERDICT_DENY = 2;
    */
   DENY = 2,
+
+  /**
+   * An answer to a question.
+   *
+   * @generated from enum value: VOTE_VERDICT_ANSWER = 3;
+   */
+  ANSWER = 3,
 }
 
 /**

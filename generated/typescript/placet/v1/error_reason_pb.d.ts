@@ -193,6 +193,13 @@ export enum ErrorReason {
   APPROVAL_REQUIRED = 40,
 
   /**
+   * FAILED_PRECONDITION. Somebody has to answer first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}
+   *
+   * @generated from enum value: ERROR_REASON_INPUT_REQUIRED = 41;
+   */
+  INPUT_REQUIRED = 41,
+
+  /**
    * PERMISSION_DENIED. Somebody who may decide has said no. {"approval_id": "0199b0c0-…"}
    *
    * @generated from enum value: ERROR_REASON_APPROVAL_DENIED = 50;

@@ -408,6 +408,13 @@ export enum WaitKind {
    * @generated from enum value: WAIT_KIND_APPROVAL = 1;
    */
   APPROVAL = 1,
+
+  /**
+   * That somebody answers.
+   *
+   * @generated from enum value: WAIT_KIND_INPUT = 2;
+   */
+  INPUT = 2,
 }
 
 /**

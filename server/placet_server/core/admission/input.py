@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from placet_server.model.capability import Capability
+from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.errors import FieldViolation, InputSchemaViolation
 from placet_server.model.json_text import CanonicalJson, canonicalize
+from placet_server.model.question import QuestionRefused, question_of
 
 
 def check_input(capability: Capability, input_json: str) -> CanonicalJson:
@@ -12,11 +13,15 @@ def check_input(capability: Capability, input_json: str) -> CanonicalJson:
     canonical = canonicalize(input_json, bytes_max=capability.contract.limits.input_bytes_max)
     violations = capability.compiled_input.violations(canonical.value)
     if violations:
-        raise InputSchemaViolation(
-            capability=capability.name,
-            version=capability.version,
-            violations=tuple(
-                FieldViolation(field=v.path, rule=v.rule, description=v.message) for v in violations
-            ),
-        )
+        found = tuple(FieldViolation(field=v.path, rule=v.rule, description=v.message) for v in violations)
+        raise _violated(capability, found)
+    if capability.kind is CapabilityKind.HUMAN:
+        try:
+            question_of(canonical.value)
+        except QuestionRefused as refused:
+            raise _violated(capability, refused.violations) from None
     return canonical
+
+
+def _violated(capability: Capability, violations: tuple[FieldViolation, ...]) -> InputSchemaViolation:
+    return InputSchemaViolation(capability=capability.name, version=capability.version, violations=violations)

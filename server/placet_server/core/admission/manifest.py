@@ -7,9 +7,10 @@ from re import compile as pattern
 from placet_server.core.admission.manifest_weakening import weakenings
 from placet_server.model import capability as capability_model
 from placet_server.model import manifest as manifest_model
+from placet_server.model import question
 from placet_server.model.approval import Terms
 from placet_server.model.approval_bounds import terms_problems
-from placet_server.model.capability import Capability
+from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.contract import (
     DAY_SECONDS,
     PAYLOAD_BYTES_HARD_MAX,
@@ -114,6 +115,9 @@ def _capability_problems(capability: Capability, path: str) -> Iterator[Problem]
                 f"{path}.{member}_schema_json", f"{member}_schema_refused", f"{refused.problem}{place}."
             )
     yield from _presentation_problems(capability, f"{path}.presentation")
+    if capability.kind is not CapabilityKind.TOOL and capability.name != question.CAPABILITY:
+        text = f"{capability.kind} is the server's own; say TOOL."
+        yield _error(f"{path}.kind", "kind_reserved", text)
     contract, path = capability.contract, f"{path}.contract"
     yield from _effect_problems(contract, path)
     yield from _key_problems(contract, path)

@@ -23,13 +23,14 @@ from placet_server.core.kernel import Kernel
 from placet_server.model.action import Invocation, Message
 from placet_server.model.approval import Terms, join
 from placet_server.model.caller import Caller
-from placet_server.model.capability import Capability
+from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.errors import Draining, DurabilityUnavailable, HandlerNotFound, PlacetError
 from placet_server.model.json_text import CanonicalJson
 from placet_server.model.outcome import Outcome, OutcomeKind
 from placet_server.model.policy import PolicyVerdict
 from placet_server.model.policy_schema import Offered
+from placet_server.model.question import question_of
 
 
 class Call(NamedTuple):
@@ -59,7 +60,9 @@ class Checked(NamedTuple):
     @property
     def terms(self) -> Terms | None:
         """Who has to say yes first; None: nobody."""
-        own, asked = self.capability.contract.approval, self.verdict.terms
+        is_question = self.capability.kind is CapabilityKind.HUMAN
+        own = question_of(self.input.value).terms if is_question else self.capability.contract.approval
+        asked = self.verdict.terms
         if own is None or asked is None:
             return own or asked
         return join(own, asked)

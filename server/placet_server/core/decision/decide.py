@@ -7,7 +7,9 @@ makes the action ready in that tx, and any server runs it; the voter's call neve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import orjson
 
 from placet_server.core.decision.consume import denied
 from placet_server.core.decision.view import ApprovalView, CapabilityOf, Onlooker, find_approval, view_of
@@ -37,6 +39,8 @@ from placet_server.model.errors import (
 from placet_server.model.event import EventType
 from placet_server.model.json_text import canonicalize
 from placet_server.model.lifecycle import ActionState
+from placet_server.model.question import ANSWER_BYTES_MAX, question_of
+from placet_server.model.wait import WaitKind
 from placet_server.store import approval as approvals
 from placet_server.store.approval import Fact
 from placet_server.store.session import Connection
@@ -46,7 +50,9 @@ SUGGESTION_BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecideCommand:
-    """`digest`: what the voter has looked at. `decision_id` ties resends of one decision together."""
+    """`digest`: what the voter has looked at. `decision_id` ties resends of one decision together. `answer_json` goes
+    with ANSWER.
+    """
 
     approval_id: str
     digest: str
@@ -56,6 +62,7 @@ class DecideCommand:
     ticket: str = ""
     attachments: tuple[str, ...] = ()
     suggested_input_json: str = ""
+    answer_json: str = ""
 
 
 async def decide(
@@ -67,7 +74,8 @@ async def decide(
     """
     approval, action = await find_approval(journal, who.tenant, command.approval_id)
     capability = await capability_of(action)
-    mine = _decision(who, command, capability)
+    _check_kind(approval, command)
+    mine = replace(_decision(who, command, capability), answer_json=_answer(command, action))
     ready: tuple[Action, int] | None = None
     async with journal.pool.tx() as connection:
         gated = await lock_gated(connection, journal, approval)
@@ -99,6 +107,28 @@ def _decision(who: Onlooker, command: DecideCommand, capability: Capability | No
         roles=tuple(sorted(who.voter.roles)),
         groups=tuple(sorted(who.voter.groups)),
     )
+
+
+def _check_kind(approval: Approval, command: DecideCommand) -> None:
+    """Raises MalformedRequest."""
+    is_question = approval.kind is WaitKind.INPUT
+    if is_question and command.verdict is VoteVerdict.APPROVE:
+        raise _malformed("verdict", "question", "a question is answered: ProvideInput")
+    if not is_question and command.verdict is VoteVerdict.ANSWER:
+        raise _malformed("approval_id", "no_question", "it is no question: DecideApproval")
+
+
+def _answer(command: DecideCommand, action: Action) -> str | None:
+    """Raises MalformedJson, JsonNotInteroperable, PayloadTooLarge, InputSchemaViolation."""
+    if command.verdict is not VoteVerdict.ANSWER:
+        return None
+    canonical = canonicalize(command.answer_json, bytes_max=ANSWER_BYTES_MAX, field="answer_json")
+    question = question_of(orjson.loads(action.input_json or "null"))
+    if violations := tuple(question.violations(canonical.value)):
+        raise InputSchemaViolation(
+            capability=action.capability, version=action.version, violations=violations
+        )
+    return canonical.text
 
 
 def _suggestion(command: DecideCommand, capability: Capability | None) -> str | None:
@@ -145,7 +175,7 @@ def _is_known(approval: Approval, known: Sequence[Decision], mine: Decision) -> 
         if decision.voter == mine.voter:
             if decision.revoke_time_us is not None:
                 raise DecisionConflict(approval_id=approval.approval_id, rule="taken_back")
-            if decision.verdict is not mine.verdict:
+            if (decision.verdict, decision.answer_json) != (mine.verdict, mine.answer_json):
                 raise DecisionConflict(approval_id=approval.approval_id, rule="voted_otherwise")
             return True
     return False
@@ -161,7 +191,7 @@ def _check(gated: Gated, who: Onlooker, command: DecideCommand, capability: Capa
     problem = who.problem(approval, action, capability, gated.now_us)
     if problem is not None:
         raise NotEligible(approval_id=approval.approval_id, problem=problem.value)
-    if command.verdict is VoteVerdict.APPROVE:
+    if command.verdict is not VoteVerdict.DENY:
         _check_evidence(approval, command)
 
 

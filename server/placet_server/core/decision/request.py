@@ -13,8 +13,9 @@ import orjson
 from placet_server.core.publication.lease import new_action_id
 from placet_server.model.approval import Terms, binding_digest, selected
 from placet_server.model.approval_text import format_terms
-from placet_server.model.capability import Capability
+from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.json_text import CanonicalJson
+from placet_server.model.question import question_of
 from placet_server.model.redaction import is_hidden
 from placet_server.model.wait import WaitKind
 from placet_server.store.batch_item import ApprovalPart
@@ -29,12 +30,11 @@ def request_of(
     row: dict[str, Any], capability: Capability, input_: CanonicalJson, terms: Terms, verdict_digest: str
 ) -> ApprovalPart:
     """Of the action that `row` is about to be. `verdict_digest`: over what the policies made of it."""
-    shown = _fields(capability, input_.value)
+    kind, title, summary = _told(capability, input_.value)
     who = selected(terms)
-    title = _title(capability, shown)
     part = ApprovalPart(
         approval_id=new_action_id(),
-        kind=WaitKind.APPROVAL.value,
+        kind=kind.value,
         digest=binding_digest(
             tenant=row["tenant"],
             capability=row["capability"],
@@ -46,7 +46,7 @@ def request_of(
         ),
         terms=format_terms(terms),
         title=title,
-        summary=_cut("\n".join(f"{name}: {value}" for name, value in shown), SUMMARY_LENGTH_MAX),
+        summary=summary,
         subjects=sorted(who.subjects),
         roles=sorted(who.roles),
         groups=sorted(who.groups),
@@ -56,6 +56,16 @@ def request_of(
     )
     part["waiting_body"] = _body(part)
     return part
+
+
+def _told(capability: Capability, value: Any) -> tuple[WaitKind, str, str]:
+    """Title and summary. Of a question they are its own: it is all that is asked."""
+    if capability.kind is CapabilityKind.HUMAN:
+        question = question_of(value)
+        return WaitKind.INPUT, question.title, question.prompt
+    shown = _fields(capability, value)
+    summary = "\n".join(f"{name}: {value}" for name, value in shown)
+    return WaitKind.APPROVAL, _title(capability, shown), _cut(summary, SUMMARY_LENGTH_MAX)
 
 
 def _body(part: ApprovalPart) -> str:

@@ -11,13 +11,14 @@ import orjson
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.read import check_text, now_us
 from placet_server.model.action import Action
-from placet_server.model.approval import Problem, Voter, eligible
+from placet_server.model.approval import Problem, Vote, Voter, eligible, satisfied
 from placet_server.model.approval_text import missing
 from placet_server.model.capability import Capability
 from placet_server.model.decision import Approval, ApprovalQuery, ApprovalState, Decision, votes_of
 from placet_server.model.errors import NotFound
 from placet_server.model.query import PAGE_SIZE_MAX
 from placet_server.model.redaction import hidden_text
+from placet_server.model.wait import WaitKind
 from placet_server.store import action as actions
 from placet_server.store import approval as approvals
 
@@ -43,7 +44,7 @@ class Onlooker:
     ) -> Problem | None:
         """Why this vote would not count; None if it would."""
         requester = action.requester
-        return eligible(
+        problem = eligible(
             approval.terms,
             self.voter,
             requesters={requester.subject, *(each.subject for each in requester.delegation)},
@@ -51,6 +52,14 @@ class Onlooker:
             sees_sensitive=self.sees_sensitive,
             sensitive_paths=_sensitive(capability),
         )
+        if problem is None and approval.kind is WaitKind.INPUT and not self._suffices(approval):
+            return Problem.NOT_SELECTED
+        return problem
+
+    def _suffices(self, approval: Approval) -> bool:
+        """One answers, so that one has to be all whom the terms ask for."""
+        mine = Vote(self.voter.subject, self.voter.roles, self.voter.groups)
+        return satisfied(approval.terms.rule, [mine])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,18 +126,27 @@ async def list_approvals(
             roles=list(who.voter.roles),
             groups=list(who.voter.groups),
         )
-        ids = [approval.approval_id for approval in scan.approvals]
+    views = await views_of(journal, who, scan.approvals, capability_of)
+    return ApprovalPage(views=views, next_after=scan.last_scanned)
+
+
+async def views_of(
+    journal: Journal, who: Onlooker, found: Sequence[Approval], capability_of: CapabilityOf
+) -> tuple[ApprovalView, ...]:
+    """Of each whose action is there, without inputs."""
+    async with journal.pool.connection() as connection:
+        ids = [approval.approval_id for approval in found]
         decided = await approvals.map_decisions(connection, who.tenant, ids)
-        waiting = await actions.map_by_ids(connection, who.tenant, [a.action_id for a in scan.approvals])
+        waiting = await actions.map_by_ids(connection, who.tenant, [a.action_id for a in found])
     now = await now_us(journal)
     views = []
-    for approval in scan.approvals:
+    for approval in found:
         action = waiting.get(approval.action_id)
         if action is not None:
             capability = await capability_of(action)
             decisions = decided.get(approval.approval_id, ())
             views.append(_view(who, approval, action, capability, decisions, now))
-    return ApprovalPage(views=tuple(views), next_after=scan.last_scanned)
+    return tuple(views)
 
 
 def _view(
@@ -140,7 +158,7 @@ def _view(
     now: int,
 ) -> ApprovalView:
     return ApprovalView(
-        approval=approval,
+        approval=approval.unclaimed(now),
         action=action,
         capability=capability,
         decisions=tuple(decisions),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 
 from placet_server.core.publication.feed_cursor import FeedCursors
 from placet_server.core.publication.journal import Journal
@@ -41,6 +42,24 @@ async def watch_events(
 
     Raises MalformedRequest, CursorExpired.
     """
+    pages = watch_pages(journal, caller, after_cursor, wanted, from_now=from_now, start=start, ends=ends)
+    async with aclosing(pages) as told:
+        async for page in told:
+            for item in page:
+                yield item
+
+
+async def watch_pages(
+    journal: Journal,
+    caller: Caller,
+    after_cursor: str,
+    wanted: FeedFilter,
+    *,
+    from_now: bool = False,
+    start: FeedPosition | None = None,
+    ends: Callable[[FeedPosition], Awaitable[bool]] | None = None,
+) -> AsyncGenerator[list[Event | IdleCheckpoint], None]:
+    """The same, as many at a time as are read at once."""
     check_text(*wanted.capabilities, *wanted.types, *wanted.labels, *wanted.labels.values())
     cursors = FeedCursors(caller.tenant, wanted)
     begin = await _standing(journal)
@@ -55,9 +74,12 @@ async def watch_events(
         if position.xid < page.floor_xid and not (wanted.root_id and page.last_xid is None):
             raise CursorExpired(oldest_cursor=cursors.encode(_oldest(await _standing(journal))))
         is_newest = page.last_xid is None and page.below < position.xid + txs_max
+        told: list[Event | IdleCheckpoint] = []
         for event in page.events:
             position = FeedPosition(position.epoch, event.xid, event.action_id, event.sequence)
-            yield _event(event, cursors.encode(position), (position.epoch, event.xid) < past)
+            told.append(_event(event, cursors.encode(position), (position.epoch, event.xid) < past))
+        if told:
+            yield told
             spoke = loop.time()
         if len(page.events) == PAGE_MAX:
             txs_max = max(txs_max // 4, 1)
@@ -67,7 +89,7 @@ async def watch_events(
             txs_max = min(txs_max * 2, TXS_MAX)
         idle = loop.time() - spoke >= journal.idle_checkpoint_seconds
         if idle or (is_newest and not is_told):
-            yield IdleCheckpoint(action_id="", cursor=cursors.encode(position))
+            yield [IdleCheckpoint(action_id="", cursor=cursors.encode(position))]
             spoke = loop.time()
             is_told = is_told or is_newest
         if is_newest and ends is not None and await ends(position):

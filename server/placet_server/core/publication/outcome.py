@@ -11,6 +11,7 @@ from placet_server.model.decision_errors import (
     ApprovalExpired,
     ApprovalRequired,
     ApprovalRevoked,
+    InputRequired,
 )
 from placet_server.model.ending_errors import (
     CancelledByCaller,
@@ -26,6 +27,7 @@ from placet_server.model.errors import Code, PlacetError, WaitExpired
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, FailureCategory, Outcome, OutcomeKind, RetryAdvice
 from placet_server.model.policy_errors import PolicyRefused
+from placet_server.model.wait import WaitKind
 
 _KINDS = {
     ActionState.QUEUED: OutcomeKind.PENDING,
@@ -39,8 +41,6 @@ _KINDS = {
     ActionState.DENIED: OutcomeKind.DENIED,
     ActionState.REFUSED: OutcomeKind.REFUSED,
 }
-# What is said of a state that is no end.
-_STANDING = {OutcomeKind.PENDING: "WAIT_EXPIRED", OutcomeKind.WAITING: "APPROVAL_REQUIRED"}
 
 
 def outcome_of(action: Action) -> Outcome:
@@ -48,7 +48,7 @@ def outcome_of(action: Action) -> Outcome:
     kind = _KINDS[action.state]
     return Outcome(
         kind=kind,
-        reason=_STANDING.get(kind, action.reason),
+        reason=_reason(action, kind),
         action_id=action.action_id,
         attempt=action.attempt,
         retry_advice=_advice(action, kind),
@@ -58,6 +58,17 @@ def outcome_of(action: Action) -> Outcome:
         effect=_effect(action),
         waits=action.waits,
     )
+
+
+def _reason(action: Action, kind: OutcomeKind) -> str | None:
+    """Also of a state that is no end."""
+    match kind:
+        case OutcomeKind.PENDING:
+            return "WAIT_EXPIRED"
+        case OutcomeKind.WAITING:
+            return "INPUT_REQUIRED" if action.cause == WaitKind.INPUT else "APPROVAL_REQUIRED"
+        case _:
+            return action.reason
 
 
 def error_of(action: Action) -> PlacetError | None:
@@ -103,7 +114,8 @@ def _error(action: Action) -> PlacetError | None:
         case ActionState.QUEUED | ActionState.RUNNING:
             return WaitExpired(state=action.state.value)
         case ActionState.WAITING:
-            return ApprovalRequired(approval_id=action.approval_id or "")
+            required = InputRequired if action.cause == WaitKind.INPUT else ApprovalRequired
+            return required(approval_id=action.approval_id or "")
         case ActionState.DENIED:
             return _denied(action)
         case ActionState.REFUSED:

@@ -30,6 +30,7 @@ from placet_server.rpc.convert.enumeration import members, numbers
 from placet_server.rpc.convert.time import duration, seconds
 
 KIND = numbers(pb.CapabilityKind, "CAPABILITY_KIND_", CapabilityKind)
+KIND_MEMBER = members(pb.CapabilityKind, "CAPABILITY_KIND_", CapabilityKind)
 EFFECT = numbers(pb.EffectClass, "EFFECT_CLASS_", EffectClass)
 EFFECT_MEMBER = members(pb.EffectClass, "EFFECT_CLASS_", EffectClass)
 HAZARD = numbers(pb.Hazard, "HAZARD_", Hazard)
@@ -135,7 +136,7 @@ def _capability_of(message: pb.Capability) -> Capability:
     return Capability(
         name=message.name,
         version=message.version,
-        kind=CapabilityKind.TOOL,
+        kind=KIND_MEMBER.get(message.kind, CapabilityKind.TOOL),
         input_schema=message.input_schema_json,
         output_schema=message.output_schema_json,
         contract=_contract_of(message.contract),

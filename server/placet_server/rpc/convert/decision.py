@@ -44,6 +44,7 @@ def approval_message(view: ApprovalView) -> decision_pb2.Approval:
         predecessor_id=approval.predecessor_id or "",
         difference=approval.difference,
         escalated=approval.escalated,
+        claimed_by=approval.claimed_by,
     )
     if view.input_json is not None:
         message.input_json = view.input_json
@@ -82,6 +83,18 @@ def decide_of(request: pb.DecideApprovalRequest) -> DecideCommand:
     )
 
 
+def answer_of(request: pb.ProvideInputRequest) -> DecideCommand:
+    """The message has passed validation."""
+    return DecideCommand(
+        approval_id=request.approval_id,
+        digest=request.digest,
+        verdict=VoteVerdict.ANSWER,
+        decision_id=request.decision_id,
+        reason=request.reason,
+        answer_json=request.answer_json,
+    )
+
+
 def _set_times(message: decision_pb2.Approval, view: ApprovalView) -> None:
     approval = view.approval
     set_timestamp(message.create_time, approval.create_time_us)
@@ -90,6 +103,8 @@ def _set_times(message: decision_pb2.Approval, view: ApprovalView) -> None:
         set_timestamp(message.escalate_time, approval.escalate_time_us)
     if approval.consume_time_us is not None:
         set_timestamp(message.consume_time, approval.consume_time_us)
+    if approval.claim_expire_time_us is not None:
+        set_timestamp(message.claim_expire_time, approval.claim_expire_time_us)
     if approval.end_time_us is not None:
         set_timestamp(message.end_time, approval.end_time_us)
 
@@ -101,6 +116,7 @@ def _decision_message(decision: Decision) -> decision_pb2.Decision:
         verdict=VOTE_VERDICT[decision.verdict],
         reason=decision.reason,
         suggested_input_json=decision.suggested_input_json or "",
+        answer_json=decision.answer_json or "",
     )
     if decision.ticket or decision.attachments:
         message.evidence.ticket = decision.ticket

@@ -7,7 +7,8 @@
 tenant, approval_id, action_id, kind, state, encode(digest, 'hex') as digest, terms, capability, title, summary, predecessor_id, difference,
 (extract(epoch from create_time) * 1000000)::bigint as create_time_us, (extract(epoch from expire_time) * 1000000)::bigint as expire_time_us,
 (extract(epoch from escalate_time) * 1000000)::bigint as escalate_time_us, escalated,
-(extract(epoch from consume_time) * 1000000)::bigint as consume_time_us, (extract(epoch from end_time) * 1000000)::bigint as end_time_us, revision
+(extract(epoch from consume_time) * 1000000)::bigint as consume_time_us, (extract(epoch from end_time) * 1000000)::bigint as end_time_us, revision,
+claimed_by, (extract(epoch from claim_expire_time) * 1000000)::bigint as claim_expire_time_us
 
 -- name: get
 -- One approval.
@@ -20,7 +21,7 @@ select {record} from approvals where tenant = :tenant and approval_id = any (:ap
 -- name: list_decisions
 -- The votes on some of a tenant's approvals, oldest first.
 select
-    approval_id, decision_id, voter, verdict, reason, ticket, attachments, suggested_input, roles, groups,
+    approval_id, decision_id, voter, verdict, reason, ticket, attachments, suggested_input, answer, roles, groups,
     (extract(epoch from create_time) * 1000000)::bigint as create_time_us, (extract(epoch from revoke_time) * 1000000)::bigint as revoke_time_us
 from approval_decisions
 where tenant = :tenant and approval_id = any (:approval_ids::uuid[])
@@ -45,7 +46,8 @@ left join (
         tenant, approval_id, action_id, kind, state, encode(digest, 'hex') as digest, terms, capability, title, summary, predecessor_id, difference,
         (extract(epoch from create_time) * 1000000)::bigint as create_time_us, (extract(epoch from expire_time) * 1000000)::bigint as expire_time_us,
         (extract(epoch from escalate_time) * 1000000)::bigint as escalate_time_us, escalated,
-        (extract(epoch from consume_time) * 1000000)::bigint as consume_time_us, (extract(epoch from end_time) * 1000000)::bigint as end_time_us, revision
+        (extract(epoch from consume_time) * 1000000)::bigint as consume_time_us, (extract(epoch from end_time) * 1000000)::bigint as end_time_us, revision,
+        claimed_by, (extract(epoch from claim_expire_time) * 1000000)::bigint as claim_expire_time_us
     from scanned
     where (cardinality(:states::text[]) = 0 or state = any (:states::text[]))
       and (cardinality(:capabilities::text[]) = 0 or capability = any (:capabilities::text[]))
@@ -106,10 +108,10 @@ select coalesce(:now::timestamptz, statement_timestamp())
 -- name: insert_decision
 -- Keep a vote.
 insert into approval_decisions (
-    tenant, approval_id, decision_id, voter, verdict, reason, ticket, attachments, suggested_input, roles, groups, create_time
+    tenant, approval_id, decision_id, voter, verdict, reason, ticket, attachments, suggested_input, answer, roles, groups, create_time
 )
 values (
-    :tenant, :approval_id, :decision_id, :voter, :verdict, :reason, :ticket, :attachments, :suggested_input, :roles, :groups, :now
+    :tenant, :approval_id, :decision_id, :voter, :verdict, :reason, :ticket, :attachments, :suggested_input, :answer, :roles, :groups, :now
 )
 
 -- name: revoke_decision
@@ -260,3 +262,31 @@ join approvals as p on p.tenant = a.tenant and p.approval_id = a.approval_id
 where num_nonnulls(b.tenant, b.action_id) = 2 and (a.state || '') = 'WAITING' and p.state || '' = 'PENDING'
 order by p.expire_time, p.approval_id
 limit :count_max
+
+-- name: find_answer
+-- What somebody answered to the question that an action is, and may be used.
+select d.answer
+from approvals as p
+join approval_decisions as d on d.tenant = p.tenant and d.approval_id = p.approval_id
+where p.action_id = :action_id
+  and p.tenant || '' = :tenant
+  and p.kind = 'INPUT'
+  and p.state || '' = 'GRANTED'
+  and d.verdict = 'ANSWER'
+  and d.revoke_time is null
+
+-- name: claim
+-- Say who is looking at a pending approval, unless somebody else does.
+update approvals as p
+set claimed_by = :subject, claim_expire_time = least(p.expire_time, c.at + make_interval(secs => :seconds))
+from (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
+where p.tenant = :tenant
+  and p.approval_id = :approval_id
+  and p.state || '' = 'PENDING'
+  and p.expire_time > c.at
+  and (p.claimed_by is null or p.claimed_by = :subject or p.claim_expire_time <= c.at)
+
+-- name: release
+-- Take back that somebody is looking at it.
+update approvals set claimed_by = null, claim_expire_time = null
+where tenant = :tenant and approval_id = :approval_id and claimed_by = :subject
