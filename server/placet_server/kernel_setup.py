@@ -30,6 +30,7 @@ from placet_server.core.admission.quota import Quotas, quotas_of
 from placet_server.core.decision.authority import AuthoritySource, FileAuthority, TokenAuthority, people_of
 from placet_server.core.decision.authority_http import HttpAuthority
 from placet_server.core.decision.policy import Policies
+from placet_server.core.decision.recheck import Recheck
 from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.core.execution.threads import HandlerThreads
@@ -280,8 +281,9 @@ def _kernel(
     )
     relay.is_here = lambda action_id: engine.runs.get(action_id) is not None
     policies = Policies(pool)
+    catalog = Catalog(pool, handlers=handlers, clock=options.clock)
     kernel = Kernel(
-        catalog=Catalog(pool, handlers=handlers, clock=options.clock),
+        catalog=catalog,
         policies=policies,
         policy_gate=PolicyGate(policies, journal),
         engine=engine,
@@ -289,6 +291,7 @@ def _kernel(
         lease_seconds=config.lease_seconds,
     )
     engine.children = Children(kernel)
+    engine.recheck = Recheck(policies, journal, catalog.offered)
     return kernel
 
 

@@ -21,6 +21,7 @@ from placet_server.core.admission.pipeline import Call
 from placet_server.core.admission.policy import PolicyGate
 from placet_server.core.admission.submit import Submitted, submit
 from placet_server.core.decision.policy import Policies
+from placet_server.core.decision.recheck import Recheck
 from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.core.execution.threads import HandlerThreads
@@ -110,6 +111,7 @@ async def open_kernel(
     writing = [engine.supervisor.start(each.run()) for each in (writer, journal.lanes)]
     kernel = _kernel_of(engine, catalog, lease_seconds)
     engine.children = Children(kernel)
+    engine.recheck = Recheck(kernel.policies, journal, catalog.offered)
     claims = _claims(dsn)
     await claims.open()
     if queue is not None:

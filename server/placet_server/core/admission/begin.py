@@ -1,5 +1,5 @@
-"""What is looked at again between a claim and the handler, under the lease: whether people still say so, and whether
-whoever called it is still there."""
+"""What is looked at again between a claim and the handler, under the lease: whether policies still say so, and people,
+and whether whoever called it is still there."""
 
 from __future__ import annotations
 
@@ -19,15 +19,24 @@ async def begin(engine: Engine, action: Action) -> Action | None:
     """The running action, as it may begin; None if it has ended instead. Raises StoreUnavailable, and leaves the row
     to its ownership check.
     """
-    if action.approval_id is None:
-        return action
-    verdict = await _late(engine.journal, action) or await consume(engine.journal, action)
+    assert engine.recheck is not None, "set when the kernel is made"
+    looked = await engine.recheck.look(action)
+    verdict = looked.verdict
+    if looked.may_begin:
+        verdict = await _allowed(engine.journal, action)
     if verdict is None:
-        return action
+        return action if looked.may_begin else None
     settled = await settle(engine.journal, action, verdict)
     if settled is not None:
         engine.observer.settled(settled, 0.0)
     return None
+
+
+async def _allowed(journal: Journal, action: Action) -> Verdict | None:
+    """None: by people, too."""
+    if action.approval_id is None:
+        return None
+    return await _late(journal, action) or await consume(journal, action)
 
 
 async def _late(journal: Journal, action: Action) -> Verdict | None:

@@ -16,6 +16,7 @@ from time import monotonic
 from placet_server.core.admission.elsewhere import Elsewhere
 from placet_server.core.admission.manifest import Known, check_manifest, is_refused
 from placet_server.core.execution.handlers import HandlerTable
+from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.errors import (
     CapabilityNotFound,
@@ -26,6 +27,7 @@ from placet_server.model.errors import (
     StaleDigest,
 )
 from placet_server.model.manifest import LOCAL_TENANT, Handlers, Manifest, Problem
+from placet_server.model.policy_schema import Offered
 from placet_server.store import catalog as rows
 from placet_server.store.catalog import ManifestRow, StoredCapability, StoredManifest
 from placet_server.store.clock import Clock, DatabaseClock
@@ -127,6 +129,11 @@ class Catalog:
         if found is None:
             raise CapabilityNotFound(capability=name, version=version or "")
         return found
+
+    async def offered(self, action: Action) -> Offered:
+        """What an action is pinned to, as policies see it. Raises CapabilityNotFound, StoreUnavailable."""
+        found = await self.find(action.requester.tenant, action.capability, action.version)
+        return Offered(capability=found.capability, manifest=found.manifest)
 
     async def _route(self, found: StoredCapability) -> None:
         """Raises HandlerNotFound unless a connector is known for it, as surely as the catalogue is."""

@@ -1,6 +1,8 @@
 """Whether it may happen: what policies say, and people.
 
-policy       what the policies of a tenant say about a call; policy_rules: how they are asked
+policy       what the policies of a tenant say about a call; policy_rules, policy_slice: how they are asked
+policy_explain what they said
+recheck      policies asked again before a stored action begins
 authority    whose roles and groups count for a decision, by token, file or service (authority_http)
 request      what people are shown of an action, and what their decision is bound to
 view         looking at it, and at whether one may decide it

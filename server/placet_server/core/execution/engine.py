@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from placet.supervisor import Supervisor
+from placet_server.core.execution.begin import Rechecker
 from placet_server.core.execution.child import ChildAdmitter
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.core.execution.lookups import Lookups
@@ -64,7 +65,7 @@ class ExecutionSettings:
 
 @dataclass(slots=True, kw_only=True)
 class Engine:
-    """Belongs to one event loop. `children`: set once the kernel is whole, as admission needs it."""
+    """Belongs to one event loop. `children`, `recheck`: set once the kernel is whole, as they need it."""
 
     journal: Journal
     handlers: HandlerTable
@@ -77,6 +78,7 @@ class Engine:
     slots: Slots = field(default_factory=Slots)
     observer: Observer = field(default_factory=Unobserved)
     children: ChildAdmitter | None = None
+    recheck: Rechecker | None = None
 
     def new_run(self, work: Work, action_id: str, on_caller_gone: OnCallerGone) -> Run:
         return Run(

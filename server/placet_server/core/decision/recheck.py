@@ -1,0 +1,187 @@
+"""Policies looked at again when a stored action is about to begin: after its claim, before its handler.
+
+The verdict that the action was admitted with names what decided, and nothing else, so as long as that says the same the
+action goes on, whatever else has changed. What is forbidden by now is REFUSED. What people would have to say yes to by
+another verdict is asked anew, and they are told what it follows and what is different; but not once an approval was
+consumed, which covers all attempts. What may have done something already goes on: to stop it would make nothing undone,
+and hide what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import orjson
+
+from placet_server.core.decision.policy import Policies
+from placet_server.core.decision.policy_slice import Question
+from placet_server.core.decision.request import request_of
+from placet_server.core.execution.begin import Looked
+from placet_server.core.execution.judgement import StopCause, Stopped, judge
+from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.settle import Verdict
+from placet_server.model.action import Action
+from placet_server.model.approval import Terms, join
+from placet_server.model.caller import caller_of
+from placet_server.model.capability import Capability
+from placet_server.model.decision import Approval, ApprovalState
+from placet_server.model.errors import StoreUnavailable
+from placet_server.model.json_text import canonicalize
+from placet_server.model.lifecycle import ActionState, check_transition
+from placet_server.model.outcome import EffectState
+from placet_server.model.policy import PolicyVerdict
+from placet_server.model.policy_schema import Offered
+from placet_server.store import action as actions
+from placet_server.store import approval as approvals
+from placet_server.store import policy as rows
+from placet_server.store import recheck as moves
+from placet_server.store.action_record import requester_document
+from placet_server.store.batch_item import ApprovalPart
+
+OfferedOf = Callable[[Action], Awaitable[Offered]]
+
+GO = Looked(may_begin=True)
+DIFFERENCE_LENGTH_MAX = 2048
+_INPUT_BYTES_MAX = 4 * 2**20
+
+
+class Recheck:
+    """One per process; belongs to its event loop."""
+
+    def __init__(self, policies: Policies, journal: Journal, offered_of: OfferedOf) -> None:
+        self._policies = policies
+        self._journal = journal
+        self._offered_of = offered_of
+
+    async def look(self, action: Action) -> Looked:
+        """See `execution.begin.Rechecker`."""
+        offered = await self._offered_of(action)
+        verdict = self._policies.known(offered.capability, caller_of(action.requester))
+        if verdict is None:
+            verdict = await self._policies.decide(await self._question(action, offered))
+        if verdict.digest == action.verdict_digest or action.effect_unknown:
+            return GO
+        if not verdict.allowed:
+            return Looked(may_begin=False, verdict=_refused(action, verdict))
+        terms = _terms(offered.capability, verdict)
+        if terms is None:
+            return GO
+        return await self._ask_anew(action, offered.capability, verdict, terms)
+
+    async def _question(self, action: Action, offered: Offered) -> Question:
+        """As it was asked when the action was admitted."""
+        input_json, parent = action.input_json, ""
+        if input_json is None or action.parent_id is not None:
+            async with self._journal.pool.connection() as connection:
+                asked = await rows.list_asked(connection, action.requester.tenant, [action.action_id])
+            input_json, parent = asked[action.action_id]
+        value = orjson.loads(input_json)
+        return Question(caller_of(action.requester), offered, value, action.labels, parent)
+
+    async def _ask_anew(
+        self, action: Action, capability: Capability, verdict: PolicyVerdict, terms: Terms
+    ) -> Looked:
+        """One tx, which locks the action, then its approval."""
+        check_transition(action.state, ActionState.WAITING)
+        journal, tenant = self._journal, action.requester.tenant
+        part = await self._part(action, capability, verdict, terms)
+        async with journal.pool.tx() as connection:
+            if not await approvals.lock_action(connection, tenant, action.action_id):
+                return Looked(may_begin=False)
+            before = None
+            if action.approval_id is not None:
+                before = await approvals.lock(connection, tenant, action.approval_id)
+            if before is not None and not _is_superseded(before):
+                # Consumed, it covers this attempt, too; ended, it is what ends the action.
+                return GO
+            now = await approvals.time_of(connection, journal.clock.now())
+            moved = await moves.move_to_waiting(connection, action, part, verdict.digest, now)
+            if moved:
+                if before is not None:
+                    await approvals.end(connection, before, ApprovalState.WITHDRAWN, now)
+                old = await rows.get_verdicts(connection, tenant, [action.verdict_digest or ""])
+                await moves.put_approval(
+                    connection,
+                    action,
+                    part,
+                    predecessor_id=action.approval_id,
+                    difference=_difference(old.get(action.verdict_digest or ""), verdict),
+                    now=now,
+                )
+        if not moved:
+            return await self._not_moved(action)
+        journal.hub.publish(action.action_id)
+        return Looked(may_begin=False)
+
+    async def _part(
+        self, action: Action, capability: Capability, verdict: PolicyVerdict, terms: Terms
+    ) -> ApprovalPart:
+        question = action.input_json
+        if question is None:
+            async with self._journal.pool.connection() as connection:
+                asked = await rows.list_asked(connection, action.requester.tenant, [action.action_id])
+            question = asked[action.action_id].input_json
+        row = {
+            "tenant": action.requester.tenant,
+            "subject": action.requester.subject,
+            "caller": orjson.dumps(requester_document(action.requester)).decode(),
+            "capability": action.capability,
+            "version": action.version,
+            "contract_digest": action.contract_digest,
+            "input_digest": action.input_digest,
+        }
+        canonical = canonicalize(question, bytes_max=_INPUT_BYTES_MAX)
+        part = request_of(row, capability, canonical, terms, verdict.digest)
+        if action.approval_id is not None:
+            body = orjson.loads(part["waiting_body"]) | {"predecessor_id": action.approval_id}
+            part["waiting_body"] = orjson.dumps(body, option=orjson.OPT_SORT_KEYS).decode()
+        return part
+
+    async def _not_moved(self, action: Action) -> Looked:
+        """Its lease is gone, or somebody has asked to cancel it meanwhile."""
+        async with self._journal.pool.connection() as connection:
+            stored = await actions.get(connection, action.requester.tenant, action.action_id, full=True)
+        if stored is None or stored.lease_id != action.lease_id:
+            return Looked(may_begin=False)
+        if stored.cancel_requested_time_us is None:
+            raise StoreUnavailable(detail="an action can neither begin nor wait")
+        ending = Stopped(cause=StopCause.CANCELLED_BY_CALLER, entered=False)
+        at = stored.start_time_us or 0
+        return Looked(may_begin=False, verdict=judge(stored.changed(effect_begun=False), ending, now_us=at))
+
+
+def _terms(capability: Capability, verdict: PolicyVerdict) -> Terms | None:
+    own, asked = capability.contract.approval, verdict.terms
+    if own is None or asked is None:
+        return own or asked
+    return join(own, asked)
+
+
+def _refused(action: Action, verdict: PolicyVerdict) -> Verdict:
+    """Nothing of it has begun. `cause`: who decided, as the error of a refusal names them."""
+    effect = None if action.effect_class == "READ" else EffectState.NOT_DONE
+    return Verdict(
+        state=ActionState.REFUSED,
+        effect=effect,
+        reason="POLICY_REFUSED",
+        cause=verdict.names or None,
+        message=f"The policies in force when it was to begin do not let it happen ({verdict.problem}).",
+    )
+
+
+def _is_superseded(before: Approval) -> bool:
+    return before.state is ApprovalState.GRANTED and before.consume_time_us is None
+
+
+def _difference(before: PolicyVerdict | None, after: PolicyVerdict) -> str:
+    """For people: what decides now and did not, and the other way round."""
+    was = {} if before is None else {each.policy: each.digest for each in before.policies}
+    is_ = {each.policy: each.digest for each in after.policies}
+    lines = [f"policy {name} has changed" for name in was if name in is_ and was[name] != is_[name]]
+    lines += [f"policy {name} does not decide any more" for name in was if name not in is_]
+    lines += [f"policy {name} decides now" for name in is_ if name not in was]
+    asked = "" if before is None else before.approval
+    if asked != after.approval:
+        lines.append(f"policies ask for {after.approval or 'nothing'}, before for {asked or 'nothing'}")
+    text = "\n".join(lines)
+    return text if len(text) <= DIFFERENCE_LENGTH_MAX else text[: DIFFERENCE_LENGTH_MAX - 1] + "…"
