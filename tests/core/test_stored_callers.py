@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from placet.context import Context
 from placet_server.model.caller import Caller, CallerKind, Credential, Delegate, Login, caller_of
-from tests.core.kernels import ALICE, BOB, only_action, open_kernel, run
+from tests.core.kernels import ALICE, BOB, only_action, open_kernel, put, run
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 
@@ -27,6 +29,7 @@ AGENT = Caller(
         expire_time_us=4_000_000_000_000_000,
     ),
 )
+NEWER = Credential(handle="vault:8")
 
 
 @pytest.mark.parametrize(
@@ -52,3 +55,24 @@ async def test_a_caller_stored_before_there_were_groups_is_read(database: Databa
             await connection.execute("update actions set caller = $1", document)
         stored = await only_action(kernel)
     assert replace(BOB, roles=("packer",), identity_source="stored") == caller_of(stored.requester)
+
+
+async def test_who_attends_with_a_key_of_the_tenant_runs_it_in_its_requesters_name(
+    database: Database,
+) -> None:
+    seen: list[Any] = []
+
+    async def script(context: Context) -> Any:
+        seen.append((context.caller.subject, context.caller.scopes, context.credential_handle))
+        return {"order": "1"}
+
+    shop = Workshop(key_scope="tenant")
+    shop.script = script
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        for number, who in enumerate((BOB, replace(AGENT, scopes=frozenset({"*"}), credential=NEWER))):
+            await put(kernel, "work.unsafe", {}, f"k{number}", caller=AGENT)
+            done = await run(kernel, "work.unsafe", {}, f"k{number}", caller=who)
+            assert ("clerk", True) == (done.action.requester.subject, done.attached)
+    scopes = ("actions.execute", "actions.read")
+    # Its requester may bring a newer credential, and no more scopes.
+    assert [("clerk", scopes, "vault:7"), ("clerk", scopes, "vault:8")] == seen

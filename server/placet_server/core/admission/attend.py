@@ -7,6 +7,7 @@ with the request in hand, or resumes it by its id, may claim it; the claim decid
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -24,7 +25,7 @@ from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_lease_id
 from placet_server.core.publication.read import now_us
 from placet_server.model.action import Action, Invocation, OnWait
-from placet_server.model.caller import Caller
+from placet_server.model.caller import Caller, caller_of
 from placet_server.model.capability import Capability
 from placet_server.model.ending_errors import DeadlineExceeded
 from placet_server.model.errors import Draining, HandlerNotFound, Overloaded
@@ -124,14 +125,15 @@ async def _claim_run(kernel: Kernel, wish: Wish, action: Action, patience: Patie
     tool = engine.handlers.find(action.capability, action.version, action.requester.tenant)
     if tool is None:
         raise HandlerNotFound(capability=action.capability, version=action.version)
-    check_credential(resolved.capability, wish.caller)
+    caller = _in_whose_name(wish, action)
+    check_credential(resolved.capability, caller)
     # From here to the start nothing is awaited: a process never runs an action twice at a time.
     faster = engine.runs.get(action.action_id)
     if faster is not None:
         return faster
     clocks = _clocks_left(wish, resolved.capability, action, patience)
     work = Work(
-        wish.caller,
+        caller,
         resolved.capability,
         tool,
         wish.input_json,
@@ -144,6 +146,16 @@ async def _claim_run(kernel: Kernel, wish: Wish, action: Action, patience: Patie
     acquire = _claim_in_slot if resolved.capability.is_limited else _claim
     start_run(engine, run, partial(acquire, engine, resolved.capability, action, clocks.attempt_seconds))
     return run
+
+
+def _in_whose_name(wish: Wish, action: Action) -> Caller:
+    """Its requester's, as it was admitted and shown to people, whoever attends to it with the same key; with a newer
+    credential if that is the requester.
+    """
+    requester, asks = caller_of(action.requester), wish.caller
+    if (asks.subject, asks.delegation) != (requester.subject, requester.delegation):
+        return requester
+    return replace(requester, credential=asks.credential)
 
 
 def _clocks_left(wish: Wish, capability: Capability, action: Action, patience: Patience) -> Clocks:
