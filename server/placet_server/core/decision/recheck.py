@@ -23,7 +23,7 @@ from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action
 from placet_server.model.approval import Terms, join
 from placet_server.model.caller import caller_of
-from placet_server.model.capability import Capability
+from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.decision import Approval, ApprovalState
 from placet_server.model.errors import StoreUnavailable
 from placet_server.model.json_text import canonicalize
@@ -64,7 +64,8 @@ class Recheck:
         if not verdict.allowed:
             return Looked(may_begin=False, verdict=_refused(action, verdict))
         terms = _terms(offered.capability, verdict)
-        if terms is None:
+        # A question that people have answered hands their answer on, and does nothing else.
+        if terms is None or offered.capability.kind is CapabilityKind.HUMAN:
             return GO
         return await self._ask_anew(action, offered.capability, verdict, terms)
 
