@@ -118,6 +118,8 @@ def test_strengths_that_have_nothing_in_common_leave_no_login() -> None:
         (replace(ANNA, subject="agent"), Problem.REQUESTER),
         (replace(ANNA, roles=("Finance",), groups=("finance",)), Problem.NOT_SELECTED),
         (replace(ANNA, login_strength=""), Problem.LOGIN_TOO_WEAK),
+        (replace(ANNA, login_strength="1", login_methods=("pwd",)), Problem.LOGIN_TOO_WEAK),
+        (replace(ANNA, login_strength="1", login_methods=("mfa", "pwd")), None),
         (replace(ANNA, login_time_us=None), Problem.LOGIN_TOO_OLD),
         (replace(ANNA, login_time_us=-1), Problem.LOGIN_TOO_OLD),
         (replace(ANNA, login_time_us=HOUR_US + 61_000_000), Problem.LOGIN_TOO_OLD),

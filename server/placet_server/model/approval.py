@@ -161,6 +161,7 @@ class Voter:
     groups: Collection[str] = ()
     delegated: bool = False
     login_strength: str = ""
+    login_methods: Collection[str] = ()
     login_time_us: int | None = None
 
 
@@ -260,13 +261,18 @@ def eligible(
         return Problem.REQUESTER
     if not any(quorum.who.selects(voter) for quorum in quorums(terms.rule)):
         return Problem.NOT_SELECTED
-    if terms.login_strengths is not None and voter.login_strength not in terms.login_strengths:
+    if terms.login_strengths is not None and not _is_strong(voter, terms.login_strengths):
         return Problem.LOGIN_TOO_WEAK
     if terms.login_age_seconds_max is not None and not _is_fresh(voter, terms.login_age_seconds_max, now_us):
         return Problem.LOGIN_TOO_OLD
     if not sees_sensitive and _is_hidden(terms.material_paths, tuple(sensitive_paths)):
         return Problem.MATERIAL_PATH_HIDDEN
     return None
+
+
+def _is_strong(voter: Voter, strengths: frozenset[str]) -> bool:
+    """By the class of its login or by one of the methods: issuers say it in the one or in the other."""
+    return voter.login_strength in strengths or not strengths.isdisjoint(voter.login_methods)
 
 
 def _is_fresh(voter: Voter, age_seconds_max: int, now_us: int) -> bool:

@@ -414,7 +414,7 @@ type ApprovalTerms struct {
 	RequesterMayApprove bool `protobuf:"varint,2,opt,name=requester_may_approve,json=requesterMayApprove,proto3" json:"requester_may_approve,omitempty"`
 	// What each decision must come with.
 	Evidence []EvidenceKind `protobuf:"varint,3,rep,packed,name=evidence,proto3,enum=placet.v1.EvidenceKind" json:"evidence,omitempty"`
-	// How a voter has logged in (`acr`): one of these. None named: anyhow.
+	// How a voter has logged in, by its class (`acr`) or a method (`amr`): one of these. None named: anyhow.
 	LoginStrengths []string `protobuf:"bytes,4,rep,name=login_strengths,json=loginStrengths,proto3" json:"login_strengths,omitempty"`
 	// How long ago a voter has logged in (`auth_time`), at most. Unset: does not count.
 	LoginAgeMax *durationpb.Duration `protobuf:"bytes,5,opt,name=login_age_max,json=loginAgeMax,proto3" json:"login_age_max,omitempty"`

@@ -235,7 +235,7 @@ class ApprovalTerms(_message.Message):
 
     @_builtins.property
     def login_strengths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """How a voter has logged in (`acr`): one of these. None named: anyhow."""
+        """How a voter has logged in, by its class (`acr`) or a method (`amr`): one of these. None named: anyhow."""
 
     @_builtins.property
     def login_age_max(self) -> _duration_pb2.Duration:

@@ -193,7 +193,7 @@ export declare type ApprovalTerms = Message<"placet.v1.ApprovalTerms"> & {
   evidence: EvidenceKind[];
 
   /**
-   * How a voter has logged in (`acr`): one of these. None named: anyhow.
+   * How a voter has logged in, by its class (`acr`) or a method (`amr`): one of these. None named: anyhow.
    *
    * @generated from field: repeated string login_strengths = 4;
    */

@@ -17,5 +17,6 @@ async def voter_of(caller: Caller, source: AuthoritySource) -> Voter:
         groups=authority.groups,
         delegated=bool(caller.delegation),
         login_strength="" if login is None else login.strength,
+        login_methods=() if login is None else login.methods,
         login_time_us=None if login is None else login.time_us,
     )
