@@ -156,6 +156,7 @@ class PlacetServer:
         self._opened = await open_kernel(self._stack, self._config, self._options, release)
         self._count_queue_slots()
         self._count_connectors()
+        self._count_callbacks()
         logins = dev_logins(self._config)
         parts = Parts(
             telemetry=Observation(self._metrics, tracing).layer,
@@ -228,6 +229,19 @@ class PlacetServer:
         gauges, connectors = self._metrics.add_gauge, self._opened.connectors
         gauges("placet_connectors", "Addresses of connectors.", connectors.count)
         gauges("placet_connectors_up", "Those that answer and take work.", connectors.count_up)
+
+    def _count_callbacks(self) -> None:
+        gauges, callbacks = self._metrics.add_gauge, self._opened.callbacks
+        targets = self.kernel.journal.callbacks
+        gauges("placet_callback_targets", "Targets of callbacks.", lambda: len(targets.targets))
+        if (reader := callbacks.reader) is not None:
+            gauges(
+                "placet_callback_file_refused",
+                "1: the file of targets has changed to what is refused, and the targets are those before.",
+                lambda: int(reader.is_refused),
+            )
+        if (deliverer := callbacks.deliverer) is not None:
+            gauges("placet_callbacks_in_flight", "Callbacks being sent.", lambda: deliverer.in_flight)
 
     def _open_port(self, parts: Parts, announcer: Announcer, release: str) -> RpcServer:
         facts = ServerFacts(

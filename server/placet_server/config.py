@@ -99,6 +99,10 @@ class Config(BaseSettings):
         description="How long reports of recovery are kept, the newest 1000 of a tenant; 0: for ever.",
     )
 
+    retention_delivery_days: float = Field(
+        30.0, ge=0, le=36_500, description="How long callbacks are kept after their end; 0: for ever."
+    )
+
     # Handlers.
     app: Words = Field((), description="Apps to load, each module:object or the name of an entry point.")
     admit_apps: bool = Field(
@@ -134,6 +138,30 @@ class Config(BaseSettings):
     signing_key_file: Path | None = Field(
         None,
         description="Ed25519 private key, PEM, that signs connectors' tokens; unset: one that the store keeps.",
+    )
+
+    # Callbacks.
+    callback_file: Path | None = Field(
+        None, description="Who is told of what, TOML; read again when it changes. Unset: nobody."
+    )
+    callback_hosts: Words = Field(
+        ("public",),
+        description="Hosts that targets may be at: names, *.domains, networks, loopback, private, public, *.",
+    )
+    callback_insecure: bool = Field(
+        False, description="Allow http to targets that are not on this machine: a mesh."
+    )
+    callback_tls_ca_file: Path | None = Field(
+        None, description="Authorities of targets' certificates, PEM; unset: those that everybody trusts."
+    )
+    callback_slots: int = Field(
+        64, ge=0, le=1024, description="Callbacks being sent at once; 0: this process sends none."
+    )
+    callback_seconds: float = Field(
+        10.0, ge=0.5, le=60, description="What a target has to be found, to be reached and to answer."
+    )
+    callback_attempts: int = Field(
+        12, ge=1, le=100, description="Attempts at a callback, over about a day; then it is dead."
     )
 
     # Identity: at least one of dev, JWT, mTLS.

@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from placet.app import App, load_app
 from placet.failure import DeclarationError
 from placet.supervisor import Supervisor
+from placet_server.callback_setup import CallbackParts, OpenCallbacks, read_callbacks, start_callbacks
 from placet_server.config import Config, ConfigRefused
 from placet_server.connector.routes import ConnectorRoutes
 from placet_server.connector.setup import open_routes, open_signer
@@ -99,6 +100,7 @@ class OpenKernel:
     lost: asyncio.Future[str]
     connectors: ConnectorRoutes
     key_set: str
+    callbacks: OpenCallbacks = field(default_factory=OpenCallbacks)
     hand_over: bool = False
 
     def lose(self, why: str) -> None:
@@ -120,6 +122,7 @@ async def open_kernel(
 ) -> OpenKernel:
     """Raises ConfigRefused, StoreUnavailable."""
     patience = Patience(config.store_wait_seconds)
+    callbacks = await read_callbacks(config)
     try:
         store = await _open_store(stack, config)
         prepare = partial(migrate if config.auto_migrate else validate, store.dsn)
@@ -132,7 +135,7 @@ async def open_kernel(
     boot = instance.this_boot(release, config.lease_seconds)
     signer = await open_signer(config, pool, options.clock)
     routes = open_routes(config, pool, signer, options.observer.connector_ended)
-    kernel = _kernel(config, options, store.dsn, pool, boot.boot_id, durability, routes)
+    kernel = _kernel(config, options, store.dsn, pool, boot.boot_id, durability, routes, callbacks)
     routes.engine = kernel.engine
     kernel.authority = _open_authority(stack, config)
     kernel.message_skew_seconds = config.message_skew_seconds
@@ -156,6 +159,7 @@ async def open_kernel(
     if config.admit_apps:
         await patience.until_answered(partial(_admit_apps, kernel.catalog, options.apps))
     deliverer = _start_loops(stack, kernel, heartbeat, config, options.observer)
+    opened.callbacks = start_callbacks(stack, kernel, callbacks, config, options.observer)
     if config.notify:
         _start_wake_listener(stack, kernel, deliverer, options, store.dsn)
     if config.queue_slots:
@@ -246,6 +250,7 @@ def _kernel(
     boot_id: str,
     durability: Durability,
     connectors: ConnectorRoutes,
+    callbacks: CallbackParts,
 ) -> Kernel:
     settings = options.settings or ExecutionSettings(handler_threads_max=config.threads_max)
     writer = BatchWriter(
@@ -269,6 +274,7 @@ def _kernel(
         boundary=Boundary(options.boundary_hook or kill_hook(os.environ)),
         reattach_grace_seconds=settings.reattach_grace_seconds,
         note_dead=options.observer.dead,
+        callbacks=callbacks.callbacks,
     )
     apps = (*options.apps, human_app(journal))
     handlers = HandlerTable((tool for app in apps for tool in app.tools), connectors)
@@ -360,6 +366,7 @@ def _start_loops(
         ended=_days(config.retention_days),
         dead_letter=_days(config.retention_dead_letter_days),
         report=_days(config.retention_report_days),
+        delivery=_days(config.retention_delivery_days),
     )
     supervisor.start(RetentionCleaner(kernel.journal, kept, observe=observer.deleted).run())
     if kernel.quotas is not None:

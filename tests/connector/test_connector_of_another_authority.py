@@ -9,10 +9,10 @@ import grpc
 import pytest
 from cryptography.x509.oid import NameOID
 
-from placet_server.connector.address import HostRules
 from placet_server.connector.link import Link
 from placet_server.connector.settings import ConnectorSettings
 from placet_server.model.manifest import ConnectorAddress
+from placet_server.outbound.address import HostRules
 from tests.connector.rogue import PATIENT, Rogue
 from tests.rpc.keys import Authority
 
@@ -56,7 +56,7 @@ async def test_only_ours_is_described(
     rogue: Rogue, settings: ConnectorSettings, name: str, is_plaintext: bool, is_told: bool
 ) -> None:
     address = ConnectorAddress(target=f"127.0.0.1:{rogue.port}", tls_server_name=name, plaintext=is_plaintext)
-    link = Link(address, HostRules(settings), settings)
+    link = Link(address, HostRules(settings.hosts), settings)
     try:
         described = await link.describe()
     finally:

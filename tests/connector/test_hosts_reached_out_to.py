@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from placet_server.connector import address as addresses
-from placet_server.connector.address import HostRefused, HostRules
-from placet_server.connector.settings import ConnectorSettings
 from placet_server.core.kernel import Kernel
 from placet_server.model.errors import ManifestRefused
-from placet_server.model.manifest import ConnectorAddress
+from placet_server.outbound import lookup
+from placet_server.outbound.address import HostRefused, HostRules
 from tests.connector.rogue import Rogue, admit
 
 NAMES = {
@@ -26,15 +24,12 @@ NAMES = {
 
 
 def rules(*hosts: str, is_insecure: bool = False) -> HostRules:
-    return HostRules(ConnectorSettings(hosts=hosts, is_insecure=is_insecure))
+    return HostRules(hosts, is_insecure=is_insecure)
 
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def found(place: addresses.Place) -> tuple[addresses.Address, ...]:
-        return (ip_address(NAMES.get(place.host, place.host)),)
-
-    monkeypatch.setattr(addresses, "_addresses", found)
+    monkeypatch.setattr(lookup, "_addresses", lambda name: (ip_address(NAMES[name]),))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +51,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 async def test_what_is_listed_is_dialled(hosts: tuple[str, ...], target: str) -> None:
-    assert await rules(*hosts).resolve(ConnectorAddress(target=target))
+    assert await rules(*hosts).resolve(target, plaintext=False)
 
 
 @pytest.mark.parametrize(
@@ -96,15 +91,14 @@ async def test_what_is_listed_is_dialled(hosts: tuple[str, ...], target: str) ->
 )
 async def test_what_is_not_listed_or_is_no_host_is_refused(hosts: tuple[str, ...], target: str) -> None:
     with pytest.raises(HostRefused):
-        await rules(*hosts).resolve(ConnectorAddress(target=target))
+        await rules(*hosts).resolve(target, plaintext=False)
 
 
 async def test_plaintext_does_not_leave_this_machine_unless_allowed() -> None:
-    plain = ConnectorAddress(target="pay.svc:7435", plaintext=True)
     with pytest.raises(HostRefused):
-        await rules("private").resolve(plain)
-    assert await rules("private", is_insecure=True).resolve(plain)
-    assert await rules("loopback").resolve(ConnectorAddress(target="here:1", plaintext=True))
+        await rules("private").resolve("pay.svc:7435", plaintext=True)
+    assert await rules("private", is_insecure=True).resolve("pay.svc:7435", plaintext=True)
+    assert await rules("loopback").resolve("here:1", plaintext=True)
 
 
 @pytest.mark.parametrize("word", ["http://here", "10.0.0.0/33", "a b", "*.*"])

@@ -24,6 +24,7 @@ from placet_server.model.errors import CursorExpired
 from placet_server.model.event import Event, IdleCheckpoint
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.query import FeedFilter
+from placet_server.store import callback as deliveries
 from placet_server.store import event, instance
 from placet_server.store.clock import FixedClock
 from placet_server.store.retention import SQL, lock_walk
@@ -42,6 +43,7 @@ from tests.core.kernels import (
     until,
     work_off,
 )
+from tests.core.receiver import callback
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 
@@ -55,6 +57,7 @@ WALK = (
     "trim_lanes",
     "delete_boots",
     "delete_reports",
+    "delete_deliveries",
 )
 MONTH = Retention(ended=30 * DAY, dead_letter=90 * DAY)
 
@@ -415,3 +418,24 @@ async def test_old_reports_go_of_every_tenant_however_many(
         ]
         again = await recover(recovery, ALICE, RecoverCommand(tenant="evil", key="k"))
         assert new.create_time_us < again.create_time_us
+
+
+async def test_deliveries_go_when_they_have_ended_for_long_and_never_before(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "DELIVERIES_MAX", 2)
+    kept, clock = replace(MONTH, delivery=7 * DAY), FixedClock(START)
+    async with open_kernel(database.dsn, Workshop().app, clock=clock) as kernel:
+        told = [callback(number, tenant=tenant) for tenant in ("acme", "evil") for number in range(3)]
+        async with kernel.journal.pool.connection() as connection:
+            for each in told:
+                await deliveries.insert(connection, each, ["desk"], attempts_max=1, now=clock.now())
+            ended = "update deliveries set state = 'DEAD', end_time = $1 where event_id <> $2"
+            await connection.execute(ended, START, told[0].event_id)
+        clock.advance(7 * DAY - timedelta(seconds=1))
+        await clean_all(kernel, kept)
+        clock.advance(timedelta(days=1))
+        await clean_all(kernel, MONTH)
+        assert 6 == len(await rows(kernel, "deliveries"))
+        await clean_all(kernel, kept)
+        assert [told[0].event_id] == [str(row["event_id"]) for row in await rows(kernel, "deliveries")]

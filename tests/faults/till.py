@@ -177,6 +177,12 @@ async def brief(context: placet.Context, order: str) -> Any:
     return await ask("POST", "/refunds", {"order": order, "amount": "1.00"}, context.effect_key)
 
 
+@app.tool("till.grave", "unsafe", hazards=["financial"], approval="1 of role:finance")
+async def grave(order: str) -> str:
+    """Somebody has to say yes to it first."""
+    return order
+
+
 @app.tool("till.clock", "read", key="optional")
 async def clock() -> float:
     """The wall clock of the server."""

@@ -51,6 +51,11 @@ NO_UTF8 = {
     "queue to resume": (OPERATIONS + "ResumeQueue", field(2, BAD)),
     "queue of dead letters": (RECOVERY + "ListDeadLetters", field(4, field(2, BAD))),
     "page of servers": (OPERATIONS + "ListServers", field(2, BAD)),
+    "target of deliveries": (OPERATIONS + "ListDeliveries", field(2, field(2, BAD))),
+    "key of a redelivery": (
+        OPERATIONS + "RedeliverCallback",
+        field(1, ACTION_ID.encode()) + field(2, BAD),
+    ),
     "id to redrive": (RECOVERY + "Redrive", field(1, field(1, BAD))),
     "reason to redrive": (RECOVERY + "Redrive", field(1, field(1, ACTION_ID.encode())) + field(3, BAD)),
     "capability of what is ambiguous": (RECOVERY + "ListAmbiguous", field(4, BAD)),
@@ -160,6 +165,13 @@ def dead_letters(**members: Any) -> recovery.ListDeadLettersRequest:
     return recovery.ListDeadLettersRequest(filter=recovery.DeadLetterFilter(**members))
 
 
+def deliveries(
+    tenant: str = "", page_token: str = "", **members: Any
+) -> operations_service_pb2.ListDeliveriesRequest:
+    filter_ = operations_service_pb2.DeliveryFilter(**members)
+    return operations_service_pb2.ListDeliveriesRequest(tenant=tenant, page_token=page_token, filter=filter_)
+
+
 NUL = "a\x00b"
 REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
 WITH_NUL: dict[str, tuple[str, Any]] = {
@@ -198,6 +210,23 @@ WITH_NUL: dict[str, tuple[str, Any]] = {
     "reason to pause": ("PauseQueue", operations_service_pb2.PauseQueueRequest(queue="q", reason=NUL)),
     "queue to resume": ("ResumeQueue", operations_service_pb2.ResumeQueueRequest(queue=NUL)),
     "page of servers": ("ListServers", operations_service_pb2.ListServersRequest(page_token=NUL)),
+    "page of deliveries": ("ListDeliveries", deliveries(page_token=NUL)),
+    "tenant of deliveries": ("ListDeliveries", deliveries(tenant=NUL)),
+    "target of deliveries": ("ListDeliveries", deliveries(target=NUL)),
+    "action of deliveries": ("ListDeliveries", deliveries(action_id=NUL)),
+    "delivery": ("GetDelivery", operations_service_pb2.GetDeliveryRequest(delivery_id=NUL)),
+    "tenant of a delivery": (
+        "GetDelivery",
+        operations_service_pb2.GetDeliveryRequest(delivery_id=ACTION_ID, tenant=NUL),
+    ),
+    "delivery to send again": (
+        "RedeliverCallback",
+        operations_service_pb2.RedeliverCallbackRequest(delivery_id=NUL),
+    ),
+    "key of a redelivery": (
+        "RedeliverCallback",
+        operations_service_pb2.RedeliverCallbackRequest(delivery_id=ACTION_ID, idempotency_key=NUL),
+    ),
     "tenant of dead letters": ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant=NUL)),
     "capability of dead letters": ("ListDeadLetters", dead_letters(capabilities=[NUL])),
     "queue of dead letters": ("ListDeadLetters", dead_letters(queue=NUL)),
@@ -428,6 +457,7 @@ async def test_a_page_of_no_size_is_malformed(server: Served, client: Client, si
             ("ListAmbiguous", recovery.ListAmbiguousRequest(page_size=size)),
             ("ListReports", recovery.ListReportsRequest(page_size=size)),
             ("ListApprovals", approvals.ListApprovalsRequest(page_size=size)),
+            ("ListDeliveries", operations_service_pb2.ListDeliveriesRequest(page_size=size)),
             ("Reconcile", recovery.ReconcileRequest(count_max=size)),
             ("ListPolicySets", policy.ListPolicySetsRequest(page_size=size)),
             (

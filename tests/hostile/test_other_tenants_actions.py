@@ -191,6 +191,7 @@ async def test_a_page_token_serves_its_own_request_and_tenant_alone(
             (client, "ListPolicySets", policy.ListPolicySetsRequest(page_token=token)),
             (client, "DryRunPolicySet", policy.DryRunPolicySetRequest(policy_set=SET, page_token=token)),
             (client, "ListApprovals", approvals.ListApprovalsRequest(page_token=token)),
+            (client, "ListDeliveries", operations_service_pb2.ListDeliveriesRequest(page_token=token)),
             (client, "ListActions", pb.ListActionsRequest(page_token=token[:-2])),
             (client, "ListActions", pb.ListActionsRequest(page_token=token + "A")),
             (client, "ListActions", pb.ListActionsRequest(page_token="A" * 512)),
@@ -220,6 +221,7 @@ async def test_a_page_token_made_by_hand_gets_no_further_than_its_check(
             ("ListApprovals", approvals.ListApprovalsRequest(), "1:nonsense"),
             ("ListApprovals", approvals.ListApprovalsRequest(), f"-1:{uuid.uuid4()}"),
             ("ListApprovals", approvals.ListApprovalsRequest(), f"{10**30}:{uuid.uuid4()}"),
+            ("ListDeliveries", operations_service_pb2.ListDeliveriesRequest(), "nonsense"),
             ("ListManifests", catalog.ListManifestsRequest(), "a\x00"),
             ("ListCapabilities", catalog.ListCapabilitiesRequest(), "a\n\x00"),
         ):
@@ -364,6 +366,10 @@ async def test_a_pause_is_of_the_own_tenant_alone(server: Served, client: Client
         await stranger.call("ResumeQueue", operations_service_pb2.ResumeQueueRequest(queue="acme_secret"))
 
 
+def delivery_of(tenant: str) -> operations_service_pb2.GetDeliveryRequest:
+    return operations_service_pb2.GetDeliveryRequest(tenant=tenant, delivery_id=str(uuid.uuid4()))
+
+
 @pytest.mark.parametrize("tenant", ["-", "acme", "nobody"])
 async def test_another_tenant_is_named_by_operators_alone(
     server: Served, stranger: Client, tenant: str
@@ -377,6 +383,8 @@ async def test_another_tenant_is_named_by_operators_alone(
             ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant=tenant, page_token="AAAA")),
             ("ListAmbiguous", recovery.ListAmbiguousRequest(tenant=tenant)),
             ("ListServers", operations_service_pb2.ListServersRequest()),
+            ("ListDeliveries", operations_service_pb2.ListDeliveriesRequest(tenant=tenant)),
+            ("GetDelivery", delivery_of(tenant)),
             ("Recover", recovery.RecoverRequest(tenant=tenant)),
             ("GetReport", recovery.GetReportRequest(tenant=tenant, report_id=str(uuid.uuid4()))),
             ("ListReports", recovery.ListReportsRequest(tenant=tenant)),

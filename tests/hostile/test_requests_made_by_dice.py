@@ -79,6 +79,13 @@ GOOD: dict[str, Message] = {
     "PauseQueue": operations_service_pb2.PauseQueueRequest(queue="dice_paused", reason="r"),
     "ResumeQueue": operations_service_pb2.ResumeQueueRequest(queue="dice_paused"),
     "ListServers": operations_service_pb2.ListServersRequest(page_size=5),
+    "ListDeliveries": operations_service_pb2.ListDeliveriesRequest(
+        page_size=5, filter=operations_service_pb2.DeliveryFilter(target="desk", action_id=ACTION_ID)
+    ),
+    "GetDelivery": operations_service_pb2.GetDeliveryRequest(delivery_id=ACTION_ID),
+    "RedeliverCallback": operations_service_pb2.RedeliverCallbackRequest(
+        delivery_id=ACTION_ID, idempotency_key="k"
+    ),
     "ListDeadLetters": recovery.ListDeadLettersRequest(
         page_size=5, filter=recovery.DeadLetterFilter(queue="dice")
     ),

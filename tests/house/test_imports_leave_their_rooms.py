@@ -16,6 +16,7 @@ ROOMS = {
     "buf.validate": WIRE_ROOMS,
     "protovalidate": WIRE_ROOMS,
     "asyncpg": ("store/", "embedded/"),
+    "httpcore": ("outbound/",),
 }
 
 

@@ -28,6 +28,7 @@ class Names:
     doubted: str
     report: str
     approval: str
+    delivery: str
     digest: str
     manifest: str
     capability: str
@@ -47,6 +48,7 @@ NOBODYS = Names(
     doubted="0199b0c0-0000-7000-8000-000000000003",
     report="0199b0c0-0000-7000-8000-000000000004",
     approval="0199b0c0-0000-7000-8000-000000000005",
+    delivery="0199b0c0-0000-7000-8000-000000000006",
     digest="cd" * 32,
     manifest="nobody",
     capability="nobody.note",
@@ -181,6 +183,15 @@ ROWS: dict[str, Row] = {
         ask=lambda n: operations.PauseQueueRequest(queue=n.queue), alike=False
     ),
     "OperationsService/ResumeQueue": Row(ask=lambda n: operations.ResumeQueueRequest(queue=n.queue)),
+    "OperationsService/ListDeliveries": Row(
+        ask=lambda n: operations.ListDeliveriesRequest(
+            filter=operations.DeliveryFilter(target="desk", action_id=n.waiting)
+        )
+    ),
+    "OperationsService/GetDelivery": Row(ask=lambda n: operations.GetDeliveryRequest(delivery_id=n.delivery)),
+    "OperationsService/RedeliverCallback": Row(
+        ask=lambda n: operations.RedeliverCallbackRequest(delivery_id=n.delivery)
+    ),
     "OperationsService/ListServers": Row(ask=lambda _: operations.ListServersRequest(), operator=True),
     "RecoveryService/ListDeadLetters": Row(ask=lambda _: recovery.ListDeadLettersRequest()),
     "RecoveryService/Redrive": Row(

@@ -6,6 +6,7 @@ that do not exist, byte for byte, and nothing of that tenant is in any answer, n
 
 from __future__ import annotations
 
+import base64
 import json
 import pkgutil
 import time
@@ -45,6 +46,14 @@ SECONDS = 20.0
 
 # What acme has, and what nobody has; of the same length, so that answers differ in nothing else.
 PAYLOAD = "zebra-payload"
+TARGETS = """
+[[targets]]
+tenant = "acme"
+name = "desk"
+url = "https://desk.example"
+types = ["*"]
+secrets = [{ file = "secret" }]
+"""
 
 
 def rpcs() -> dict[str, MethodDescriptor]:
@@ -161,7 +170,11 @@ async def matrix(database: Database, folder: Path) -> AsyncIterator[Matrix]:
     jwks.write_text(issuer.document())
     jwt = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_file": jwks, "jwt_leeway_seconds": 0}
     # Nobody has the app but who admits it.
-    config = config_of(database.dsn, folder, admit_apps=False, **jwt)
+    (folder / "secret").write_text("whsec_" + base64.b64encode(b"k" * 32).decode())
+    (folder / "callbacks.toml").write_text(TARGETS)
+    # What is told waits, and is not sent from here.
+    callbacks = {"callback_file": folder / "callbacks.toml", "callback_slots": 0}
+    config = config_of(database.dsn, folder, admit_apps=False, **jwt, **callbacks)
     server = PlacetServer(config, apps=[app])
     await server.start()
     try:
@@ -225,6 +238,9 @@ async def furnish(made: Matrix) -> None:
     gated = runtime.ExecuteRequest(invocation=wanted("zebras.pay", "zebras-pay"))
     assert b"APPROVAL_REQUIRED" in await made.told("RuntimeService/Execute", gated, token)
     (pending,) = (await ask("ApprovalService/ListApprovals", approval.ListApprovalsRequest())).approvals
+    (delivery,) = (
+        await ask("OperationsService/ListDeliveries", operations.ListDeliveriesRequest())
+    ).deliveries
     cedar = '@id("zebra-policy") permit(principal, action, resource);'
     await ask(
         "PolicyService/AdmitPolicySet",
@@ -241,6 +257,7 @@ async def furnish(made: Matrix) -> None:
         doubted=doubted[0].action.action_id,
         report=report.report.report_id,
         approval=pending.approval_id,
+        delivery=delivery.delivery_id,
         digest=pending.digest,
         manifest="zebras",
         capability="zebras.note",

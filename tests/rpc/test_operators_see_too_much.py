@@ -14,6 +14,9 @@ from placet.v1 import action_pb2, error_reason_pb2, operations_service_pb2, reco
 from placet_server.model.caller import Caller
 from placet_server.model.errors import ScopeMissing
 from placet_server.rpc.permission import tenant_of
+from placet_server.store import callback as deliveries
+from placet_server.store.session import connect
+from tests.core.receiver import callback
 from tests.postgres import Database
 from tests.rpc.servers import Client, config_of, running
 from tests.rpc.support import refusal
@@ -139,6 +142,42 @@ async def test_a_page_of_dead_letters_belongs_to_its_request(client: Client) -> 
     ):
         refused = await refusal(client.recovery.ListDeadLetters(request, metadata=client.metadata))
         assert (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST") == (refused.code, refused.reason)
+
+
+async def test_deliveries_are_shown_beyond_the_tenant_without_what_they_tell(
+    client: Client, database: Database
+) -> None:
+    connection = await connect(database.dsn)
+    told = [callback(number, tenant=tenant) for tenant in ("acme", "dev") for number in range(2)]
+    for one in told:
+        await deliveries.insert(connection, one, ["desk"], attempts_max=3, now=None)
+    await connection.close()
+    asked = operations_service_pb2.ListDeliveriesRequest(tenant="-", page_size=3)
+    found: list[operations_service_pb2.Delivery] = []
+    while asked.page_token or not found:
+        page = await client.operations.ListDeliveries(asked, metadata=client.metadata)
+        found += page.deliveries
+        asked.page_token = page.next_page_token
+    assert [one.delivery_id("desk") for one in reversed(told)] == [each.delivery_id for each in found]
+    assert [("", 3)] * 4 == [(each.data_json, each.attempts_max) for each in found]
+    shown = {}
+    for each in found:
+        get = operations_service_pb2.GetDeliveryRequest(tenant=each.tenant, delivery_id=each.delivery_id)
+        answer = await client.operations.GetDelivery(get, metadata=client.metadata)
+        shown[each.tenant] = answer.delivery.data_json
+    assert {"acme": "", "dev": '{"approval_id":"0","title":"Pay"}'} == shown
+    theirs, own = found[-1].delivery_id, found[0].delivery_id
+    again = operations_service_pb2.RedeliverCallbackRequest(delivery_id=theirs)
+    refused = await refusal(client.operations.RedeliverCallback(again, metadata=client.metadata))
+    assert "NOT_FOUND" == refused.reason
+    again = operations_service_pb2.RedeliverCallbackRequest(delivery_id=own, idempotency_key="k")
+    for _ in range(2):
+        sent = (await client.operations.RedeliverCallback(again, metadata=client.metadata)).delivery
+        assert (2, 12, operations_service_pb2.DELIVERY_STATE_PENDING) == (
+            sent.generation,
+            sent.attempts_max,
+            sent.state,
+        )
 
 
 @pytest.mark.parametrize("named", ["-", "globex", "acme2"])

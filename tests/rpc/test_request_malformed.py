@@ -169,6 +169,27 @@ BROKEN |= {
         operations_service_pb2.ListServersRequest(page_size=1001).SerializeToString(),
         "page_size",
     ),
+    "no state of deliveries": (
+        "/placet.v1.OperationsService/ListDeliveries",
+        operations_service_pb2.ListDeliveriesRequest(
+            filter=operations_service_pb2.DeliveryFilter(states=[0])  # type: ignore[list-item]
+        ).SerializeToString(),
+        "filter.states[0]",
+    ),
+    "action of deliveries of no shape": (
+        "/placet.v1.OperationsService/ListDeliveries",
+        operations_service_pb2.ListDeliveriesRequest(
+            filter=operations_service_pb2.DeliveryFilter(action_id="1")
+        ).SerializeToString(),
+        "filter.action_id",
+    ),
+    "no delivery": ("/placet.v1.OperationsService/GetDelivery", b"", "delivery_id"),
+    "delivery of no tenant": (
+        "/placet.v1.OperationsService/GetDelivery",
+        operations_service_pb2.GetDeliveryRequest(tenant="A", delivery_id=ACTION_ID).SerializeToString(),
+        "tenant",
+    ),
+    "nothing to send again": ("/placet.v1.OperationsService/RedeliverCallback", b"", "delivery_id"),
     "resumed for no tenant": (
         "/placet.v1.OperationsService/ResumeQueue",
         operations_service_pb2.ResumeQueueRequest(queue="q", tenant="A").SerializeToString(),

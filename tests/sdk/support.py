@@ -180,6 +180,15 @@ class Script(RuntimeServiceServicer, OperationsServiceServicer, RecoveryServiceS
     async def ListServers(self, request: Any, context: Context) -> Any:
         return await self._answer("ListServers", request, context)
 
+    async def ListDeliveries(self, request: Any, context: Context) -> Any:
+        return await self._answer("ListDeliveries", request, context)
+
+    async def GetDelivery(self, request: Any, context: Context) -> Any:
+        return await self._answer("GetDelivery", request, context)
+
+    async def RedeliverCallback(self, request: Any, context: Context) -> Any:
+        return await self._answer("RedeliverCallback", request, context)
+
     async def ListQueues(self, request: Any, context: Context) -> Any:
         return await self._answer("ListQueues", request, context)
 

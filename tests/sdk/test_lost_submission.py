@@ -219,3 +219,32 @@ async def test_queues_and_dead_letters_are_listed_for_whom_it_was_asked(connect:
     first, second = script.named("ListDeadLetters")
     assert ("-", "nightly", "QUEUE_DELAY") == (first.tenant, first.filter.queue, first.filter.reason)
     assert ("", "more") == (first.page_token, second.page_token)
+
+
+async def test_deliveries_are_listed_as_asked_and_sent_again_under_one_key(connect: Connect) -> None:
+    delivery = operations_service_pb2.Delivery(delivery_id=ACTION_ID, target="desk")
+    pages = [
+        operations_service_pb2.ListDeliveriesResponse(deliveries=[delivery], next_page_token="more"),
+        operations_service_pb2.ListDeliveriesResponse(deliveries=[delivery]),
+    ]
+    answer = answer_with(operations_service_pb2.RedeliverCallbackResponse(delivery=delivery))
+    script = Script(
+        ListDeliveries=[answer_with(page) for page in pages],
+        GetDelivery=[answer_with(operations_service_pb2.GetDeliveryResponse(delivery=delivery))],
+        RedeliverCallback=[answer, answer],
+    )
+    async with serving(script) as target:
+        both = connect(target)
+        found = await both.pages("deliveries", states=["dead"], target="desk", tenant="-")
+        assert [delivery, delivery] == found
+        assert delivery == await both.ask("delivery", ACTION_ID)
+        assert delivery == await both.ask("redeliver", ACTION_ID)
+        assert delivery == await both.ask("redeliver", ACTION_ID, key="mine")
+    first, second = script.named("ListDeliveries")
+    assert ("desk", [operations_service_pb2.DELIVERY_STATE_DEAD]) == (
+        first.filter.target,
+        first.filter.states,
+    )
+    assert ("-", "", "more") == (first.tenant, first.page_token, second.page_token)
+    fresh, given = script.named("RedeliverCallback")
+    assert (36, "mine") == (len(fresh.idempotency_key), given.idempotency_key)

@@ -36,6 +36,7 @@ HOT: dict[str, tuple[str, ...]] = {
     "dead_letter": ("redrive",),
     "lineage": ("admit_child", "find_step", "depth", "list_open_below"),
     "slot": ("take", "holds", "release", "release_lease", "charge", "refund"),
+    "callback": ("list_due", "claim", "settle", "get", "redeliver", "give_back"),
 }
 # Found by an index made for them, over the few rows that it holds.
 LOOPS: dict[str, tuple[str, ...]] = {
@@ -43,7 +44,7 @@ LOOPS: dict[str, tuple[str, ...]] = {
     "queue": ("list_lines", "list_expired", "next_due", "summarize"),
     "dead_letter": ("list_page", "list_selected"),
     "ambiguous": ("find", "list_page"),
-    "retention": ("end_of_page", "trim_lanes", "delete_ended", "delete_boots"),
+    "retention": ("end_of_page", "trim_lanes", "delete_ended", "delete_boots", "delete_deliveries"),
 }
 # Read in sessions of the pool alone.
 POOLED: dict[str, tuple[str, ...]] = {"feed": ("read",)}
@@ -57,6 +58,7 @@ TABLES = {
     "lineage",
     "slots",
     "rates",
+    "deliveries",
 }
 KEYS = {
     "actions_pkey",
@@ -73,6 +75,8 @@ KEYS = {
     "lineage_root",
     "slots_pkey",
     "rates_pkey",
+    "deliveries_id",
+    "deliveries_due",
 }
 LOOP_INDEXES = KEYS | {
     "actions_ambiguous",
@@ -84,6 +88,7 @@ LOOP_INDEXES = KEYS | {
     "queue_delayed_order",
     "dead_letters_newest",
     "events_feed",
+    "deliveries_ended",
 }
 
 FILL = """
@@ -130,7 +135,11 @@ def faults(name: str, nodes: list[dict[str, Any]], indexes: set[str]) -> list[st
         index, table = node.get("Index Name"), node.get("Relation Name")
         if node["Node Type"] == "Seq Scan" and table in TABLES:
             found.append(f"{name}: seq scan of {table}")
-        if index is not None and index not in indexes and re.match("actions|events|lane|queue|dead", index):
+        if (
+            index is not None
+            and index not in indexes
+            and re.match("actions|events|lane|queue|dead|deliveries", index)
+        ):
             found.append(f"{name}: {index}")
         condition = node.get("Index Cond", "")
         if index == "actions_pkey" and "action_id" not in condition:

@@ -15,6 +15,7 @@ from placet_server.cli import (
     ambiguous,
     app,
     call,
+    callback,
     cancel,
     capability,
     connect,
@@ -97,6 +98,7 @@ for command in (
     cli.command()(command)
 cli.add_typer(queue.commands, name="queues")
 cli.add_typer(policy.commands, name="policy")
+cli.add_typer(callback.commands, name="deliveries")
 cli.add_typer(app.commands, name="app")
 
 

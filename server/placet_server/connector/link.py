@@ -25,11 +25,12 @@ from grpc.aio import AioRpcError, Channel
 
 from placet.v1 import connector_service_pb2 as pb
 from placet.v1.connector_service_pb2_grpc import ConnectorServiceStub
-from placet_server.connector.address import HostRefused, HostRules, dialled, place_of
+from placet_server.connector.address import dialled
 from placet_server.connector.frames import Handlers, read_description
 from placet_server.connector.settings import ConnectorSettings
 from placet_server.model.errors import Overloaded, PlacetError
 from placet_server.model.manifest import MANIFEST_BYTES_MAX, ConnectorAddress
+from placet_server.outbound.address import HostRefused, HostRules, place_of
 
 DESCRIBE_TIMEOUT_SECONDS = 5.0
 MESSAGE_BYTES_MAX = 4 * 2**20
@@ -175,7 +176,7 @@ class Link:
 
     async def _dialled(self) -> Any:
         if self._channel is None:
-            addresses = await self._rules.resolve(self.address)
+            addresses = await self._rules.resolve(self.address.target, plaintext=self.address.plaintext)
             place = place_of(self.address.target)
             target = dialled(addresses, place.port)
             credentials = None if self.address.plaintext else _credentials(self.settings)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from placet.app import Tool
 from placet.supervisor import Supervisor
-from placet_server.connector.address import HostRefused, HostRules
 from placet_server.connector.handler import RemoteHandler
 from placet_server.connector.link import Link
 from placet_server.connector.settings import ConnectorSettings
@@ -21,6 +20,7 @@ from placet_server.connector.token import TokenSigner
 from placet_server.core.execution.connectors import Described
 from placet_server.core.execution.engine import Engine
 from placet_server.model.manifest import ConnectorAddress, Manifest, Problem
+from placet_server.outbound.address import HostRefused, HostRules
 from placet_server.store import catalog as rows
 from placet_server.store.catalog import ConnectorRow
 from placet_server.store.pool import Pool
@@ -48,7 +48,7 @@ class ConnectorRoutes:
         self.engine: Engine | None = None
         self._pool = pool
         self._settings = settings
-        self._rules = HostRules(settings)
+        self._rules = HostRules(settings.hosts, is_insecure=settings.is_insecure)
         self._signer = signer
         self._ended = ended
         self._manifests: dict[tuple[str, str], ConnectorRow] = {}
@@ -93,7 +93,7 @@ class ConnectorRoutes:
         address = manifest.connector
         assert address is not None
         try:
-            await self._rules.resolve(address)
+            await self._rules.resolve(address.target, plaintext=address.plaintext)
         except HostRefused as refused:
             return Described(None, (_problem("connector.target", "connector_host_refused", str(refused)),))
         except OSError:

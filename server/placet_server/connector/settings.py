@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorSettings:
-    """`hosts` are what `address.HostRules` reads. Files' contents, PEM, or None.
+    """`hosts` are what `outbound.address.HostRules` reads. Files' contents, PEM, or None.
 
     `accept_seconds`: for a connector to be reached, to have room and to accept. `grace_seconds`: for an answer after it
     was asked to stop. `late_seconds`: for one that counts although the attempt was given up, after its deadline."""

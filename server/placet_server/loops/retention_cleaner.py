@@ -17,7 +17,7 @@ PAUSE_SECONDS_MIN = 0.02
 class RetentionCleaner:
     """Every process has one, and one at a time goes on. Never busy for more than half of the time.
 
-    `observe`: told of what is gone, "action", "server", "report" or "message", and how many."""
+    `observe`: told of what is gone, "action", "server", "report", "delivery" or "message", and how many."""
 
     def __init__(self, journal: Journal, kept: Retention, *, observe: Callable[[str, int], None]) -> None:
         self._journal = journal
@@ -38,6 +38,7 @@ class RetentionCleaner:
             ("action", cleaned.actions),
             ("server", cleaned.boots),
             ("report", cleaned.reports),
+            ("delivery", cleaned.deliveries),
             ("message", cleaned.messages),
         ):
             if count:

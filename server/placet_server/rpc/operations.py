@@ -6,9 +6,11 @@ from placet.v1 import operations_service_pb2 as pb
 from placet_server.core.execution.pause import pause_queue, resume_queue
 from placet_server.core.execution.servers import list_servers
 from placet_server.core.kernel import Kernel
+from placet_server.core.publication.callback import get_delivery, list_deliveries, redeliver
 from placet_server.core.recovery.redrive import list_queues
 from placet_server.model.query import PAGE_SIZE_DEFAULT
 from placet_server.rpc.call import Rpc
+from placet_server.rpc.convert.callback import delivery_filter_of, delivery_message
 from placet_server.rpc.convert.queue import queue_message
 from placet_server.rpc.convert.server import server_message
 from placet_server.rpc.page import fitting, page_position, page_token
@@ -52,3 +54,34 @@ class OperationsServicer:
         tenant = tenant_of(rpc.caller, rpc.request.tenant)
         depth = await resume_queue(self._kernel.journal, rpc.request.queue, tenant=tenant)
         return pb.ResumeQueueResponse(queue=queue_message(depth))
+
+    async def list_deliveries(self, rpc: Rpc[pb.ListDeliveriesRequest]) -> pb.ListDeliveriesResponse:
+        request, caller = rpc.request, rpc.caller
+        size = request.page_size or PAGE_SIZE_DEFAULT
+        found = await list_deliveries(
+            self._kernel.journal,
+            tenant=tenant_of(caller, request.tenant),
+            matching=delivery_filter_of(request.filter),
+            page_size=size,
+            before=page_position(request, caller.tenant),
+        )
+        deliveries = fitting(delivery_message(each, with_data=False) for each in found)
+        is_last = len(found) < size and len(deliveries) == len(found)
+        position = "" if is_last else deliveries[-1].delivery_id
+        return pb.ListDeliveriesResponse(
+            deliveries=deliveries, next_page_token=page_token(request, caller.tenant, position)
+        )
+
+    async def get_delivery(self, rpc: Rpc[pb.GetDeliveryRequest]) -> pb.GetDeliveryResponse:
+        request, caller = rpc.request, rpc.caller
+        tenant = tenant_of(caller, request.tenant)
+        found = await get_delivery(self._kernel.journal, tenant, request.delivery_id)
+        message = delivery_message(found, with_data=found.tenant == caller.tenant)
+        return pb.GetDeliveryResponse(delivery=message)
+
+    async def redeliver_callback(self, rpc: Rpc[pb.RedeliverCallbackRequest]) -> pb.RedeliverCallbackResponse:
+        request = rpc.request
+        sent = await redeliver(
+            self._kernel.journal, rpc.caller, request.delivery_id, key=request.idempotency_key
+        )
+        return pb.RedeliverCallbackResponse(delivery=delivery_message(sent, with_data=True))

@@ -35,6 +35,7 @@ ListRequest = (
     | policy_service_pb2.ListPolicySetsRequest
     | policy_service_pb2.DryRunPolicySetRequest
     | approval_service_pb2.ListApprovalsRequest
+    | operations_service_pb2.ListDeliveriesRequest
 )
 # Their pages continue after an id.
 _OF_IDS = (
@@ -45,6 +46,7 @@ _OF_IDS = (
     operations_service_pb2.ListServersRequest,
     recovery_service_pb2.ListReportsRequest,
     policy_service_pb2.DryRunPolicySetRequest,
+    operations_service_pb2.ListDeliveriesRequest,
 )
 # Theirs after a number.
 _OF_NUMBERS = (policy_service_pb2.ListPolicySetsRequest,)

@@ -67,8 +67,22 @@ class ApprovalPart(TypedDict):
     waiting_body: str
 
 
+class DeliveryPart(TypedDict):
+    """One delivery that tells of it: columns. `data` lacks when the approval expires, which the statement adds."""
+
+    delivery_id: str
+    target: str
+    type: str
+    subject: str
+    event_id: str
+    data: str
+    attempts_max: int
+
+
 class WaitingRow(SubmissionRow, ApprovalPart):
-    """One row to insert that people have to say yes to, with its approval."""
+    """One row to insert that people have to say yes to, with its approval, and with whom that is told to."""
+
+    deliveries: list[DeliveryPart]
 
 
 class ChildRow(SubmissionRow):

@@ -103,6 +103,12 @@ async def delete_reports(connection: Connection, before: datetime, *, count_max:
     return count
 
 
+async def delete_deliveries(connection: Connection, before: datetime, *, count_max: int) -> int:
+    query = SQL["delete_deliveries"]
+    count: int = await connection.fetchval(query.sql, *query.arguments(before=before, count_max=count_max))
+    return count
+
+
 def _members(page: Page, bounds: Bounds) -> dict[str, object]:
     return {
         "tenant": page.tenant,

@@ -376,6 +376,36 @@ CREATE TABLE public.dead_letters (
     dead_time timestamp with time zone NOT NULL
 );
 
+CREATE TABLE public.deliveries (
+    tenant text NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    delivery_id uuid NOT NULL,
+    target text NOT NULL,
+    type text NOT NULL,
+    subject text NOT NULL,
+    event_id uuid NOT NULL,
+    action_id uuid,
+    data text NOT NULL,
+    state text DEFAULT 'PENDING'::text NOT NULL,
+    generation integer DEFAULT 1 NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    attempts_max integer NOT NULL,
+    next_time timestamp with time zone NOT NULL,
+    lease_id uuid,
+    last_status integer DEFAULT 0 NOT NULL,
+    last_error text DEFAULT ''::text NOT NULL,
+    end_time timestamp with time zone,
+    redelivery bytea,
+    redelivered_by text,
+    CONSTRAINT deliveries_attempts CHECK ((attempts <= attempts_max)),
+    CONSTRAINT deliveries_attempts_check CHECK ((attempts >= 0)),
+    CONSTRAINT deliveries_attempts_max_check CHECK ((attempts_max >= 1)),
+    CONSTRAINT deliveries_generation_check CHECK ((generation >= 1)),
+    CONSTRAINT deliveries_possible CHECK ((((state = 'PENDING'::text) = (end_time IS NULL)) AND ((state = 'PENDING'::text) OR (lease_id IS NULL)))),
+    CONSTRAINT deliveries_state_check CHECK ((state = ANY (ARRAY['PENDING'::text, 'DELIVERED'::text, 'DEAD'::text])))
+)
+WITH (fillfactor='80');
+
 CREATE TABLE public.events (
     tenant text NOT NULL,
     action_id uuid NOT NULL,
@@ -660,6 +690,12 @@ ALTER TABLE ONLY public.catalog_revisions
 ALTER TABLE ONLY public.dead_letters
     ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (tenant, action_id);
 
+ALTER TABLE ONLY public.deliveries
+    ADD CONSTRAINT deliveries_id UNIQUE (delivery_id);
+
+ALTER TABLE ONLY public.deliveries
+    ADD CONSTRAINT deliveries_pkey PRIMARY KEY (tenant, create_time, delivery_id);
+
 ALTER TABLE ONLY public.events
     ADD CONSTRAINT events_pkey PRIMARY KEY (tenant, action_id, sequence);
 
@@ -753,6 +789,14 @@ CREATE INDEX approvals_pending ON public.approvals USING btree (((tenant || ''::
 CREATE UNIQUE INDEX capabilities_current ON public.capabilities USING btree (name, tenant) WHERE current;
 
 CREATE INDEX dead_letters_newest ON public.dead_letters USING btree (action_id);
+
+CREATE INDEX deliveries_action ON public.deliveries USING btree (action_id, create_time, delivery_id) WHERE (action_id IS NOT NULL);
+
+CREATE INDEX deliveries_due ON public.deliveries USING btree (target, tenant, next_time) WHERE (state = 'PENDING'::text);
+
+CREATE INDEX deliveries_ended ON public.deliveries USING btree (end_time) WHERE (end_time IS NOT NULL);
+
+CREATE INDEX deliveries_newest ON public.deliveries USING btree (create_time, delivery_id);
 
 CREATE INDEX events_feed ON public.events USING brin (written_xid) WITH (pages_per_range='64', autosummarize='on');
 

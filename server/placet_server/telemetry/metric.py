@@ -106,33 +106,35 @@ class Metrics:
             unit="s",
             bounds=SECONDS,
         )
-        self.refusals = CounterFamily(
-            name="placet_refusals_total", help="Refusals of the gates by reason.", labels=("reason",)
+        self.refusals = _counter("placet_refusals_total", "Refusals of the gates by reason.", "reason")
+        self.dead_letters = _counter(
+            "placet_dead_letters_total",
+            "Actions given up with nobody waiting, by queue, empty for what was executed, and reason.",
+            "queue",
+            "reason",
         )
-        self.dead_letters = CounterFamily(
-            name="placet_dead_letters_total",
-            help="Actions given up with nobody waiting, by queue, empty for what was executed, and reason.",
-            labels=("queue", "reason"),
+        self.reconciled = _counter(
+            "placet_reconciled_total",
+            "Effects in doubt that a lookup made certain, by what that made of the action.",
+            "state",
         )
-        self.reconciled = CounterFamily(
-            name="placet_reconciled_total",
-            help="Effects in doubt that a lookup made certain, by what that made of the action.",
-            labels=("state",),
+        self.notifications = _counter(
+            "placet_notifications_total", "Wake-ups between processes, sent or heard.", "direction"
         )
-        self.notifications = CounterFamily(
-            name="placet_notifications_total",
-            help="Wake-ups between processes, sent or heard.",
-            labels=("direction",),
+        self.deletions = _counter(
+            "placet_retention_deletions_total",
+            "What was kept long enough and is gone: actions, rows of servers, reports, deliveries, or ids of messages.",
+            "kind",
         )
-        self.deletions = CounterFamily(
-            name="placet_retention_deletions_total",
-            help="What was kept long enough and is gone: actions, rows of servers, reports, or ids of messages.",
-            labels=("kind",),
+        self.connector_attempts = _counter(
+            "placet_connector_attempts_total",
+            "Attempts behind connectors: result, failure, not_begun, lost, given_up.",
+            "end",
         )
-        self.connector_attempts = CounterFamily(
-            name="placet_connector_attempts_total",
-            help="Attempts behind connectors: result, failure, not_begun, lost, given_up.",
-            labels=("end",),
+        self.callback_attempts = _counter(
+            "placet_callback_attempts_total",
+            "Attempts to deliver callbacks: delivered, retried, dead.",
+            "end",
         )
         self.gauges: list[Gauge] = []
 
@@ -157,7 +159,12 @@ class Metrics:
             self.notifications,
             self.deletions,
             self.connector_attempts,
+            self.callback_attempts,
         )
 
     def add_gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         self.gauges.append(Gauge(name=name, help=help_text, read=read))
+
+
+def _counter(name: str, help_text: str, *labels: str) -> CounterFamily:
+    return CounterFamily(name=name, help=help_text, labels=labels)

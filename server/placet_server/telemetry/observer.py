@@ -39,6 +39,9 @@ class CountingObserver:
     def connector_ended(self, how: str) -> None:
         self._metrics.connector_attempts.add(how)
 
+    def delivery_tried(self, how: str) -> None:
+        self._metrics.callback_attempts.add(how)
+
     def notified(self, direction: str) -> None:
         self._metrics.notifications.add(direction)
 

@@ -25,6 +25,63 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// How far a delivery has come.
+type DeliveryState int32
+
+const (
+	// Never sent.
+	DeliveryState_DELIVERY_STATE_UNSPECIFIED DeliveryState = 0
+	// Waiting: to be sent, or sent again.
+	DeliveryState_DELIVERY_STATE_PENDING DeliveryState = 1
+	// Terminal. The receiver has taken it; what it did with it is not known.
+	DeliveryState_DELIVERY_STATE_DELIVERED DeliveryState = 2
+	// Terminal. Given up; RedeliverCallback sends it out again.
+	DeliveryState_DELIVERY_STATE_DEAD DeliveryState = 3
+)
+
+// Enum value maps for DeliveryState.
+var (
+	DeliveryState_name = map[int32]string{
+		0: "DELIVERY_STATE_UNSPECIFIED",
+		1: "DELIVERY_STATE_PENDING",
+		2: "DELIVERY_STATE_DELIVERED",
+		3: "DELIVERY_STATE_DEAD",
+	}
+	DeliveryState_value = map[string]int32{
+		"DELIVERY_STATE_UNSPECIFIED": 0,
+		"DELIVERY_STATE_PENDING":     1,
+		"DELIVERY_STATE_DELIVERED":   2,
+		"DELIVERY_STATE_DEAD":        3,
+	}
+)
+
+func (x DeliveryState) Enum() *DeliveryState {
+	p := new(DeliveryState)
+	*p = x
+	return p
+}
+
+func (x DeliveryState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DeliveryState) Descriptor() protoreflect.EnumDescriptor {
+	return file_placet_v1_operations_service_proto_enumTypes[0].Descriptor()
+}
+
+func (DeliveryState) Type() protoreflect.EnumType {
+	return &file_placet_v1_operations_service_proto_enumTypes[0]
+}
+
+func (x DeliveryState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DeliveryState.Descriptor instead.
+func (DeliveryState) EnumDescriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{0}
+}
+
 // Request of ListQueues.
 type ListQueuesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -710,6 +767,599 @@ func (x *Server) GetAnswering() bool {
 	return false
 }
 
+// Request of ListDeliveries.
+type ListDeliveriesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: the caller's; "-": of all tenants.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Which; unset: all.
+	Filter *DeliveryFilter `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
+	// At most so many; 0: 50.
+	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// From the page before.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeliveriesRequest) Reset() {
+	*x = ListDeliveriesRequest{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeliveriesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeliveriesRequest) ProtoMessage() {}
+
+func (x *ListDeliveriesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeliveriesRequest.ProtoReflect.Descriptor instead.
+func (*ListDeliveriesRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListDeliveriesRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *ListDeliveriesRequest) GetFilter() *DeliveryFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *ListDeliveriesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListDeliveriesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// Which deliveries. Members are joined by and, the states by or; empty members match all.
+type DeliveryFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In one of these.
+	States []DeliveryState `protobuf:"varint,1,rep,packed,name=states,proto3,enum=placet.v1.DeliveryState" json:"states,omitempty"`
+	// To the target of this name.
+	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	// About this action.
+	ActionId      string `protobuf:"bytes,3,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeliveryFilter) Reset() {
+	*x = DeliveryFilter{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeliveryFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeliveryFilter) ProtoMessage() {}
+
+func (x *DeliveryFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeliveryFilter.ProtoReflect.Descriptor instead.
+func (*DeliveryFilter) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *DeliveryFilter) GetStates() []DeliveryState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *DeliveryFilter) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *DeliveryFilter) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+// Response of ListDeliveries.
+type ListDeliveriesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Newest first; without `data_json`.
+	Deliveries []*Delivery `protobuf:"bytes,1,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeliveriesResponse) Reset() {
+	*x = ListDeliveriesResponse{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeliveriesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeliveriesResponse) ProtoMessage() {}
+
+func (x *ListDeliveriesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeliveriesResponse.ProtoReflect.Descriptor instead.
+func (*ListDeliveriesResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListDeliveriesResponse) GetDeliveries() []*Delivery {
+	if x != nil {
+		return x.Deliveries
+	}
+	return nil
+}
+
+func (x *ListDeliveriesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// Request of GetDelivery.
+type GetDeliveryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose; empty: the caller's; "-": anybody's.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Which.
+	DeliveryId    string `protobuf:"bytes,2,opt,name=delivery_id,json=deliveryId,proto3" json:"delivery_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDeliveryRequest) Reset() {
+	*x = GetDeliveryRequest{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDeliveryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDeliveryRequest) ProtoMessage() {}
+
+func (x *GetDeliveryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDeliveryRequest.ProtoReflect.Descriptor instead.
+func (*GetDeliveryRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GetDeliveryRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *GetDeliveryRequest) GetDeliveryId() string {
+	if x != nil {
+		return x.DeliveryId
+	}
+	return ""
+}
+
+// Response of GetDelivery.
+type GetDeliveryResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it stands.
+	Delivery      *Delivery `protobuf:"bytes,1,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDeliveryResponse) Reset() {
+	*x = GetDeliveryResponse{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDeliveryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDeliveryResponse) ProtoMessage() {}
+
+func (x *GetDeliveryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDeliveryResponse.ProtoReflect.Descriptor instead.
+func (*GetDeliveryResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *GetDeliveryResponse) GetDelivery() *Delivery {
+	if x != nil {
+		return x.Delivery
+	}
+	return nil
+}
+
+// Request of RedeliverCallback.
+type RedeliverCallbackRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which.
+	DeliveryId string `protobuf:"bytes,1,opt,name=delivery_id,json=deliveryId,proto3" json:"delivery_id,omitempty"`
+	// Ties resends together: the newest key of a caller sends it out once. Empty: none.
+	IdempotencyKey string `protobuf:"bytes,2,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RedeliverCallbackRequest) Reset() {
+	*x = RedeliverCallbackRequest{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedeliverCallbackRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedeliverCallbackRequest) ProtoMessage() {}
+
+func (x *RedeliverCallbackRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedeliverCallbackRequest.ProtoReflect.Descriptor instead.
+func (*RedeliverCallbackRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RedeliverCallbackRequest) GetDeliveryId() string {
+	if x != nil {
+		return x.DeliveryId
+	}
+	return ""
+}
+
+func (x *RedeliverCallbackRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+// Response of RedeliverCallback.
+type RedeliverCallbackResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it stands now: PENDING, or further if the same key has sent it out before.
+	Delivery      *Delivery `protobuf:"bytes,1,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedeliverCallbackResponse) Reset() {
+	*x = RedeliverCallbackResponse{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedeliverCallbackResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedeliverCallbackResponse) ProtoMessage() {}
+
+func (x *RedeliverCallbackResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedeliverCallbackResponse.ProtoReflect.Descriptor instead.
+func (*RedeliverCallbackResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RedeliverCallbackResponse) GetDelivery() *Delivery {
+	if x != nil {
+		return x.Delivery
+	}
+	return nil
+}
+
+// One callback to one target.
+type Delivery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The same at every attempt: webhook-id.
+	DeliveryId string `protobuf:"bytes,1,opt,name=delivery_id,json=deliveryId,proto3" json:"delivery_id,omitempty"`
+	// Whose.
+	Tenant string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Name of the target, as the operator's file has it.
+	Target string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
+	// What has come to pass, such as dev.placet.approval.requested.
+	Type string `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
+	// What it is about, such as approvals/ID.
+	Subject string `protobuf:"bytes,5,opt,name=subject,proto3" json:"subject,omitempty"`
+	// The CloudEvent's id, which all targets are told.
+	EventId string `protobuf:"bytes,6,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	// The action that it is about; empty if about none.
+	ActionId string `protobuf:"bytes,7,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	// How far it has come.
+	State DeliveryState `protobuf:"varint,8,opt,name=state,proto3,enum=placet.v1.DeliveryState" json:"state,omitempty"`
+	// How often it was sent out, from 1; more by RedeliverCallback.
+	Generation int32 `protobuf:"varint,9,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Attempts that began, since the first.
+	Attempts int32 `protobuf:"varint,10,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// How many there may be.
+	AttemptsMax int32 `protobuf:"varint,11,opt,name=attempts_max,json=attemptsMax,proto3" json:"attempts_max,omitempty"`
+	// When it came to pass.
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// While it is PENDING: when it is tried next, or when whoever tries it now must have said how that ended.
+	NextTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=next_time,json=nextTime,proto3" json:"next_time,omitempty"`
+	// When it was delivered or given up.
+	EndTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	// HTTP status of the newest attempt that ended; 0: there was no answer, or no attempt.
+	LastStatus int32 `protobuf:"varint,15,opt,name=last_status,json=lastStatus,proto3" json:"last_status,omitempty"`
+	// What was wrong with it; empty: nothing.
+	LastError string `protobuf:"bytes,16,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	// What is told: the CloudEvent's data. Only of GetDelivery and RedeliverCallback, and only for the delivery's own tenant.
+	DataJson string `protobuf:"bytes,17,opt,name=data_json,json=dataJson,proto3" json:"data_json,omitempty"`
+	// It is being tried now.
+	InFlight      bool `protobuf:"varint,18,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delivery) Reset() {
+	*x = Delivery{}
+	mi := &file_placet_v1_operations_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delivery) ProtoMessage() {}
+
+func (x *Delivery) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_operations_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
+func (*Delivery) Descriptor() ([]byte, []int) {
+	return file_placet_v1_operations_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Delivery) GetDeliveryId() string {
+	if x != nil {
+		return x.DeliveryId
+	}
+	return ""
+}
+
+func (x *Delivery) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Delivery) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *Delivery) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Delivery) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Delivery) GetEventId() string {
+	if x != nil {
+		return x.EventId
+	}
+	return ""
+}
+
+func (x *Delivery) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+func (x *Delivery) GetState() DeliveryState {
+	if x != nil {
+		return x.State
+	}
+	return DeliveryState_DELIVERY_STATE_UNSPECIFIED
+}
+
+func (x *Delivery) GetGeneration() int32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Delivery) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *Delivery) GetAttemptsMax() int32 {
+	if x != nil {
+		return x.AttemptsMax
+	}
+	return 0
+}
+
+func (x *Delivery) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *Delivery) GetNextTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NextTime
+	}
+	return nil
+}
+
+func (x *Delivery) GetEndTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndTime
+	}
+	return nil
+}
+
+func (x *Delivery) GetLastStatus() int32 {
+	if x != nil {
+		return x.LastStatus
+	}
+	return 0
+}
+
+func (x *Delivery) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+func (x *Delivery) GetDataJson() string {
+	if x != nil {
+		return x.DataJson
+	}
+	return ""
+}
+
+func (x *Delivery) GetInFlight() bool {
+	if x != nil {
+		return x.InFlight
+	}
+	return false
+}
+
 var File_placet_v1_operations_service_proto protoreflect.FileDescriptor
 
 const file_placet_v1_operations_service_proto_rawDesc = "" +
@@ -767,14 +1417,75 @@ const file_placet_v1_operations_service_proto_rawDesc = "" +
 	"\bdraining\x18\n" +
 	" \x01(\bR\bdraining\x12\x16\n" +
 	"\x06silent\x18\v \x01(\bR\x06silent\x12\x1c\n" +
-	"\tanswering\x18\f \x01(\bR\tanswering2\xc5\x02\n" +
+	"\tanswering\x18\f \x01(\bR\tanswering\"\x9e\x01\n" +
+	"\x15ListDeliveriesRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x121\n" +
+	"\x06filter\x18\x02 \x01(\v2\x19.placet.v1.DeliveryFilterR\x06filter\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"w\n" +
+	"\x0eDeliveryFilter\x120\n" +
+	"\x06states\x18\x01 \x03(\x0e2\x18.placet.v1.DeliveryStateR\x06states\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\x12\x1b\n" +
+	"\taction_id\x18\x03 \x01(\tR\bactionId\"u\n" +
+	"\x16ListDeliveriesResponse\x123\n" +
+	"\n" +
+	"deliveries\x18\x01 \x03(\v2\x13.placet.v1.DeliveryR\n" +
+	"deliveries\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"M\n" +
+	"\x12GetDeliveryRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1f\n" +
+	"\vdelivery_id\x18\x02 \x01(\tR\n" +
+	"deliveryId\"F\n" +
+	"\x13GetDeliveryResponse\x12/\n" +
+	"\bdelivery\x18\x01 \x01(\v2\x13.placet.v1.DeliveryR\bdelivery\"d\n" +
+	"\x18RedeliverCallbackRequest\x12\x1f\n" +
+	"\vdelivery_id\x18\x01 \x01(\tR\n" +
+	"deliveryId\x12'\n" +
+	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\"L\n" +
+	"\x19RedeliverCallbackResponse\x12/\n" +
+	"\bdelivery\x18\x01 \x01(\v2\x13.placet.v1.DeliveryR\bdelivery\"\xf7\x04\n" +
+	"\bDelivery\x12\x1f\n" +
+	"\vdelivery_id\x18\x01 \x01(\tR\n" +
+	"deliveryId\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\x12\x12\n" +
+	"\x04type\x18\x04 \x01(\tR\x04type\x12\x18\n" +
+	"\asubject\x18\x05 \x01(\tR\asubject\x12\x19\n" +
+	"\bevent_id\x18\x06 \x01(\tR\aeventId\x12\x1b\n" +
+	"\taction_id\x18\a \x01(\tR\bactionId\x12.\n" +
+	"\x05state\x18\b \x01(\x0e2\x18.placet.v1.DeliveryStateR\x05state\x12\x1e\n" +
+	"\n" +
+	"generation\x18\t \x01(\x05R\n" +
+	"generation\x12\x1a\n" +
+	"\battempts\x18\n" +
+	" \x01(\x05R\battempts\x12!\n" +
+	"\fattempts_max\x18\v \x01(\x05R\vattemptsMax\x12;\n" +
+	"\vcreate_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x127\n" +
+	"\tnext_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\bnextTime\x125\n" +
+	"\bend_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x1f\n" +
+	"\vlast_status\x18\x0f \x01(\x05R\n" +
+	"lastStatus\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\x10 \x01(\tR\tlastError\x12\x1b\n" +
+	"\tdata_json\x18\x11 \x01(\tR\bdataJson\x12\x1b\n" +
+	"\tin_flight\x18\x12 \x01(\bR\binFlight*\x82\x01\n" +
+	"\rDeliveryState\x12\x1e\n" +
+	"\x1aDELIVERY_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16DELIVERY_STATE_PENDING\x10\x01\x12\x1c\n" +
+	"\x18DELIVERY_STATE_DELIVERED\x10\x02\x12\x17\n" +
+	"\x13DELIVERY_STATE_DEAD\x10\x032\xca\x04\n" +
 	"\x11OperationsService\x12I\n" +
 	"\n" +
 	"ListQueues\x12\x1c.placet.v1.ListQueuesRequest\x1a\x1d.placet.v1.ListQueuesResponse\x12I\n" +
 	"\n" +
 	"PauseQueue\x12\x1c.placet.v1.PauseQueueRequest\x1a\x1d.placet.v1.PauseQueueResponse\x12L\n" +
 	"\vResumeQueue\x12\x1d.placet.v1.ResumeQueueRequest\x1a\x1e.placet.v1.ResumeQueueResponse\x12L\n" +
-	"\vListServers\x12\x1d.placet.v1.ListServersRequest\x1a\x1e.placet.v1.ListServersResponseB4\n" +
+	"\vListServers\x12\x1d.placet.v1.ListServersRequest\x1a\x1e.placet.v1.ListServersResponse\x12U\n" +
+	"\x0eListDeliveries\x12 .placet.v1.ListDeliveriesRequest\x1a!.placet.v1.ListDeliveriesResponse\x12L\n" +
+	"\vGetDelivery\x12\x1d.placet.v1.GetDeliveryRequest\x1a\x1e.placet.v1.GetDeliveryResponse\x12^\n" +
+	"\x11RedeliverCallback\x12#.placet.v1.RedeliverCallbackRequest\x1a$.placet.v1.RedeliverCallbackResponseB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -789,44 +1500,69 @@ func file_placet_v1_operations_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_operations_service_proto_rawDescData
 }
 
-var file_placet_v1_operations_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_placet_v1_operations_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_placet_v1_operations_service_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_placet_v1_operations_service_proto_goTypes = []any{
-	(*ListQueuesRequest)(nil),     // 0: placet.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),    // 1: placet.v1.ListQueuesResponse
-	(*PauseQueueRequest)(nil),     // 2: placet.v1.PauseQueueRequest
-	(*PauseQueueResponse)(nil),    // 3: placet.v1.PauseQueueResponse
-	(*ResumeQueueRequest)(nil),    // 4: placet.v1.ResumeQueueRequest
-	(*ResumeQueueResponse)(nil),   // 5: placet.v1.ResumeQueueResponse
-	(*Queue)(nil),                 // 6: placet.v1.Queue
-	(*ListServersRequest)(nil),    // 7: placet.v1.ListServersRequest
-	(*ListServersResponse)(nil),   // 8: placet.v1.ListServersResponse
-	(*Server)(nil),                // 9: placet.v1.Server
-	(*durationpb.Duration)(nil),   // 10: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(DeliveryState)(0),                // 0: placet.v1.DeliveryState
+	(*ListQueuesRequest)(nil),         // 1: placet.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),        // 2: placet.v1.ListQueuesResponse
+	(*PauseQueueRequest)(nil),         // 3: placet.v1.PauseQueueRequest
+	(*PauseQueueResponse)(nil),        // 4: placet.v1.PauseQueueResponse
+	(*ResumeQueueRequest)(nil),        // 5: placet.v1.ResumeQueueRequest
+	(*ResumeQueueResponse)(nil),       // 6: placet.v1.ResumeQueueResponse
+	(*Queue)(nil),                     // 7: placet.v1.Queue
+	(*ListServersRequest)(nil),        // 8: placet.v1.ListServersRequest
+	(*ListServersResponse)(nil),       // 9: placet.v1.ListServersResponse
+	(*Server)(nil),                    // 10: placet.v1.Server
+	(*ListDeliveriesRequest)(nil),     // 11: placet.v1.ListDeliveriesRequest
+	(*DeliveryFilter)(nil),            // 12: placet.v1.DeliveryFilter
+	(*ListDeliveriesResponse)(nil),    // 13: placet.v1.ListDeliveriesResponse
+	(*GetDeliveryRequest)(nil),        // 14: placet.v1.GetDeliveryRequest
+	(*GetDeliveryResponse)(nil),       // 15: placet.v1.GetDeliveryResponse
+	(*RedeliverCallbackRequest)(nil),  // 16: placet.v1.RedeliverCallbackRequest
+	(*RedeliverCallbackResponse)(nil), // 17: placet.v1.RedeliverCallbackResponse
+	(*Delivery)(nil),                  // 18: placet.v1.Delivery
+	(*durationpb.Duration)(nil),       // 19: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 20: google.protobuf.Timestamp
 }
 var file_placet_v1_operations_service_proto_depIdxs = []int32{
-	6,  // 0: placet.v1.ListQueuesResponse.queues:type_name -> placet.v1.Queue
-	6,  // 1: placet.v1.PauseQueueResponse.queue:type_name -> placet.v1.Queue
-	6,  // 2: placet.v1.ResumeQueueResponse.queue:type_name -> placet.v1.Queue
-	10, // 3: placet.v1.Queue.oldest:type_name -> google.protobuf.Duration
-	11, // 4: placet.v1.Queue.pause_time:type_name -> google.protobuf.Timestamp
-	9,  // 5: placet.v1.ListServersResponse.servers:type_name -> placet.v1.Server
-	11, // 6: placet.v1.Server.start_time:type_name -> google.protobuf.Timestamp
-	11, // 7: placet.v1.Server.heartbeat_time:type_name -> google.protobuf.Timestamp
-	10, // 8: placet.v1.Server.lease:type_name -> google.protobuf.Duration
-	0,  // 9: placet.v1.OperationsService.ListQueues:input_type -> placet.v1.ListQueuesRequest
-	2,  // 10: placet.v1.OperationsService.PauseQueue:input_type -> placet.v1.PauseQueueRequest
-	4,  // 11: placet.v1.OperationsService.ResumeQueue:input_type -> placet.v1.ResumeQueueRequest
-	7,  // 12: placet.v1.OperationsService.ListServers:input_type -> placet.v1.ListServersRequest
-	1,  // 13: placet.v1.OperationsService.ListQueues:output_type -> placet.v1.ListQueuesResponse
-	3,  // 14: placet.v1.OperationsService.PauseQueue:output_type -> placet.v1.PauseQueueResponse
-	5,  // 15: placet.v1.OperationsService.ResumeQueue:output_type -> placet.v1.ResumeQueueResponse
-	8,  // 16: placet.v1.OperationsService.ListServers:output_type -> placet.v1.ListServersResponse
-	13, // [13:17] is the sub-list for method output_type
-	9,  // [9:13] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	7,  // 0: placet.v1.ListQueuesResponse.queues:type_name -> placet.v1.Queue
+	7,  // 1: placet.v1.PauseQueueResponse.queue:type_name -> placet.v1.Queue
+	7,  // 2: placet.v1.ResumeQueueResponse.queue:type_name -> placet.v1.Queue
+	19, // 3: placet.v1.Queue.oldest:type_name -> google.protobuf.Duration
+	20, // 4: placet.v1.Queue.pause_time:type_name -> google.protobuf.Timestamp
+	10, // 5: placet.v1.ListServersResponse.servers:type_name -> placet.v1.Server
+	20, // 6: placet.v1.Server.start_time:type_name -> google.protobuf.Timestamp
+	20, // 7: placet.v1.Server.heartbeat_time:type_name -> google.protobuf.Timestamp
+	19, // 8: placet.v1.Server.lease:type_name -> google.protobuf.Duration
+	12, // 9: placet.v1.ListDeliveriesRequest.filter:type_name -> placet.v1.DeliveryFilter
+	0,  // 10: placet.v1.DeliveryFilter.states:type_name -> placet.v1.DeliveryState
+	18, // 11: placet.v1.ListDeliveriesResponse.deliveries:type_name -> placet.v1.Delivery
+	18, // 12: placet.v1.GetDeliveryResponse.delivery:type_name -> placet.v1.Delivery
+	18, // 13: placet.v1.RedeliverCallbackResponse.delivery:type_name -> placet.v1.Delivery
+	0,  // 14: placet.v1.Delivery.state:type_name -> placet.v1.DeliveryState
+	20, // 15: placet.v1.Delivery.create_time:type_name -> google.protobuf.Timestamp
+	20, // 16: placet.v1.Delivery.next_time:type_name -> google.protobuf.Timestamp
+	20, // 17: placet.v1.Delivery.end_time:type_name -> google.protobuf.Timestamp
+	1,  // 18: placet.v1.OperationsService.ListQueues:input_type -> placet.v1.ListQueuesRequest
+	3,  // 19: placet.v1.OperationsService.PauseQueue:input_type -> placet.v1.PauseQueueRequest
+	5,  // 20: placet.v1.OperationsService.ResumeQueue:input_type -> placet.v1.ResumeQueueRequest
+	8,  // 21: placet.v1.OperationsService.ListServers:input_type -> placet.v1.ListServersRequest
+	11, // 22: placet.v1.OperationsService.ListDeliveries:input_type -> placet.v1.ListDeliveriesRequest
+	14, // 23: placet.v1.OperationsService.GetDelivery:input_type -> placet.v1.GetDeliveryRequest
+	16, // 24: placet.v1.OperationsService.RedeliverCallback:input_type -> placet.v1.RedeliverCallbackRequest
+	2,  // 25: placet.v1.OperationsService.ListQueues:output_type -> placet.v1.ListQueuesResponse
+	4,  // 26: placet.v1.OperationsService.PauseQueue:output_type -> placet.v1.PauseQueueResponse
+	6,  // 27: placet.v1.OperationsService.ResumeQueue:output_type -> placet.v1.ResumeQueueResponse
+	9,  // 28: placet.v1.OperationsService.ListServers:output_type -> placet.v1.ListServersResponse
+	13, // 29: placet.v1.OperationsService.ListDeliveries:output_type -> placet.v1.ListDeliveriesResponse
+	15, // 30: placet.v1.OperationsService.GetDelivery:output_type -> placet.v1.GetDeliveryResponse
+	17, // 31: placet.v1.OperationsService.RedeliverCallback:output_type -> placet.v1.RedeliverCallbackResponse
+	25, // [25:32] is the sub-list for method output_type
+	18, // [18:25] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_operations_service_proto_init() }
@@ -839,13 +1575,14 @@ func file_placet_v1_operations_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_operations_service_proto_rawDesc), len(file_placet_v1_operations_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   10,
+			NumEnums:      1,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_placet_v1_operations_service_proto_goTypes,
 		DependencyIndexes: file_placet_v1_operations_service_proto_depIdxs,
+		EnumInfos:         file_placet_v1_operations_service_proto_enumTypes,
 		MessageInfos:      file_placet_v1_operations_service_proto_msgTypes,
 	}.Build()
 	File_placet_v1_operations_service_proto = out.File

@@ -21,10 +21,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	OperationsService_ListQueues_FullMethodName  = "/placet.v1.OperationsService/ListQueues"
-	OperationsService_PauseQueue_FullMethodName  = "/placet.v1.OperationsService/PauseQueue"
-	OperationsService_ResumeQueue_FullMethodName = "/placet.v1.OperationsService/ResumeQueue"
-	OperationsService_ListServers_FullMethodName = "/placet.v1.OperationsService/ListServers"
+	OperationsService_ListQueues_FullMethodName        = "/placet.v1.OperationsService/ListQueues"
+	OperationsService_PauseQueue_FullMethodName        = "/placet.v1.OperationsService/PauseQueue"
+	OperationsService_ResumeQueue_FullMethodName       = "/placet.v1.OperationsService/ResumeQueue"
+	OperationsService_ListServers_FullMethodName       = "/placet.v1.OperationsService/ListServers"
+	OperationsService_ListDeliveries_FullMethodName    = "/placet.v1.OperationsService/ListDeliveries"
+	OperationsService_GetDelivery_FullMethodName       = "/placet.v1.OperationsService/GetDelivery"
+	OperationsService_RedeliverCallback_FullMethodName = "/placet.v1.OperationsService/RedeliverCallback"
 )
 
 // OperationsServiceClient is the client API for OperationsService service.
@@ -41,6 +44,12 @@ type OperationsServiceClient interface {
 	ResumeQueue(ctx context.Context, in *ResumeQueueRequest, opts ...grpc.CallOption) (*ResumeQueueResponse, error)
 	// The servers at work on this store, by id. They are of all tenants, so it needs scope operator, too.
 	ListServers(ctx context.Context, in *ListServersRequest, opts ...grpc.CallOption) (*ListServersResponse, error)
+	// What receivers are told of, newest first, without what they are told.
+	ListDeliveries(ctx context.Context, in *ListDeliveriesRequest, opts ...grpc.CallOption) (*ListDeliveriesResponse, error)
+	// One of them. What is told is shown to its own tenant alone.
+	GetDelivery(ctx context.Context, in *GetDeliveryRequest, opts ...grpc.CallOption) (*GetDeliveryResponse, error)
+	// Sends one out again under its id, whatever became of it, with as many attempts as a new one has. Only within the caller's tenant.
+	RedeliverCallback(ctx context.Context, in *RedeliverCallbackRequest, opts ...grpc.CallOption) (*RedeliverCallbackResponse, error)
 }
 
 type operationsServiceClient struct {
@@ -91,6 +100,36 @@ func (c *operationsServiceClient) ListServers(ctx context.Context, in *ListServe
 	return out, nil
 }
 
+func (c *operationsServiceClient) ListDeliveries(ctx context.Context, in *ListDeliveriesRequest, opts ...grpc.CallOption) (*ListDeliveriesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListDeliveriesResponse)
+	err := c.cc.Invoke(ctx, OperationsService_ListDeliveries_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operationsServiceClient) GetDelivery(ctx context.Context, in *GetDeliveryRequest, opts ...grpc.CallOption) (*GetDeliveryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetDeliveryResponse)
+	err := c.cc.Invoke(ctx, OperationsService_GetDelivery_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operationsServiceClient) RedeliverCallback(ctx context.Context, in *RedeliverCallbackRequest, opts ...grpc.CallOption) (*RedeliverCallbackResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RedeliverCallbackResponse)
+	err := c.cc.Invoke(ctx, OperationsService_RedeliverCallback_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OperationsServiceServer is the server API for OperationsService service.
 // All implementations must embed UnimplementedOperationsServiceServer
 // for forward compatibility.
@@ -105,6 +144,12 @@ type OperationsServiceServer interface {
 	ResumeQueue(context.Context, *ResumeQueueRequest) (*ResumeQueueResponse, error)
 	// The servers at work on this store, by id. They are of all tenants, so it needs scope operator, too.
 	ListServers(context.Context, *ListServersRequest) (*ListServersResponse, error)
+	// What receivers are told of, newest first, without what they are told.
+	ListDeliveries(context.Context, *ListDeliveriesRequest) (*ListDeliveriesResponse, error)
+	// One of them. What is told is shown to its own tenant alone.
+	GetDelivery(context.Context, *GetDeliveryRequest) (*GetDeliveryResponse, error)
+	// Sends one out again under its id, whatever became of it, with as many attempts as a new one has. Only within the caller's tenant.
+	RedeliverCallback(context.Context, *RedeliverCallbackRequest) (*RedeliverCallbackResponse, error)
 	mustEmbedUnimplementedOperationsServiceServer()
 }
 
@@ -126,6 +171,15 @@ func (UnimplementedOperationsServiceServer) ResumeQueue(context.Context, *Resume
 }
 func (UnimplementedOperationsServiceServer) ListServers(context.Context, *ListServersRequest) (*ListServersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListServers not implemented")
+}
+func (UnimplementedOperationsServiceServer) ListDeliveries(context.Context, *ListDeliveriesRequest) (*ListDeliveriesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListDeliveries not implemented")
+}
+func (UnimplementedOperationsServiceServer) GetDelivery(context.Context, *GetDeliveryRequest) (*GetDeliveryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetDelivery not implemented")
+}
+func (UnimplementedOperationsServiceServer) RedeliverCallback(context.Context, *RedeliverCallbackRequest) (*RedeliverCallbackResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RedeliverCallback not implemented")
 }
 func (UnimplementedOperationsServiceServer) mustEmbedUnimplementedOperationsServiceServer() {}
 func (UnimplementedOperationsServiceServer) testEmbeddedByValue()                           {}
@@ -220,6 +274,60 @@ func _OperationsService_ListServers_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OperationsService_ListDeliveries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListDeliveriesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServiceServer).ListDeliveries(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperationsService_ListDeliveries_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServiceServer).ListDeliveries(ctx, req.(*ListDeliveriesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperationsService_GetDelivery_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetDeliveryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServiceServer).GetDelivery(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperationsService_GetDelivery_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServiceServer).GetDelivery(ctx, req.(*GetDeliveryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperationsService_RedeliverCallback_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RedeliverCallbackRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServiceServer).RedeliverCallback(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperationsService_RedeliverCallback_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServiceServer).RedeliverCallback(ctx, req.(*RedeliverCallbackRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OperationsService_ServiceDesc is the grpc.ServiceDesc for OperationsService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -242,6 +350,18 @@ var OperationsService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListServers",
 			Handler:    _OperationsService_ListServers_Handler,
+		},
+		{
+			MethodName: "ListDeliveries",
+			Handler:    _OperationsService_ListDeliveries_Handler,
+		},
+		{
+			MethodName: "GetDelivery",
+			Handler:    _OperationsService_GetDelivery_Handler,
+		},
+		{
+			MethodName: "RedeliverCallback",
+			Handler:    _OperationsService_RedeliverCallback_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +20,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _DeliveryState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DeliveryStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DeliveryState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DELIVERY_STATE_UNSPECIFIED: _DeliveryState.ValueType  # 0
+    """Never sent."""
+    DELIVERY_STATE_PENDING: _DeliveryState.ValueType  # 1
+    """Waiting: to be sent, or sent again."""
+    DELIVERY_STATE_DELIVERED: _DeliveryState.ValueType  # 2
+    """Terminal. The receiver has taken it; what it did with it is not known."""
+    DELIVERY_STATE_DEAD: _DeliveryState.ValueType  # 3
+    """Terminal. Given up; RedeliverCallback sends it out again."""
+
+class DeliveryState(_DeliveryState, metaclass=_DeliveryStateEnumTypeWrapper):
+    """How far a delivery has come."""
+
+DELIVERY_STATE_UNSPECIFIED: DeliveryState.ValueType  # 0
+"""Never sent."""
+DELIVERY_STATE_PENDING: DeliveryState.ValueType  # 1
+"""Waiting: to be sent, or sent again."""
+DELIVERY_STATE_DELIVERED: DeliveryState.ValueType  # 2
+"""Terminal. The receiver has taken it; what it did with it is not known."""
+DELIVERY_STATE_DEAD: DeliveryState.ValueType  # 3
+"""Terminal. Given up; RedeliverCallback sends it out again."""
+Global___DeliveryState: _TypeAlias = DeliveryState  # noqa: Y015
 
 @_typing.final
 class ListQueuesRequest(_message.Message):
@@ -359,3 +388,295 @@ class Server(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Server: _TypeAlias = Server  # noqa: Y015
+
+@_typing.final
+class ListDeliveriesRequest(_message.Message):
+    """Request of ListDeliveries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Empty: the caller's; "-": of all tenants."""
+    page_size: _builtins.int
+    """At most so many; 0: 50."""
+    page_token: _builtins.str
+    """From the page before."""
+    @_builtins.property
+    def filter(self) -> Global___DeliveryFilter:
+        """Which; unset: all."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        filter: Global___DeliveryFilter | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDeliveriesRequest: _TypeAlias = ListDeliveriesRequest  # noqa: Y015
+
+@_typing.final
+class DeliveryFilter(_message.Message):
+    """Which deliveries. Members are joined by and, the states by or; empty members match all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATES_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    """To the target of this name."""
+    action_id: _builtins.str
+    """About this action."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[Global___DeliveryState.ValueType]:
+        """In one of these."""
+
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[Global___DeliveryState.ValueType] | None = ...,
+        target: _builtins.str = ...,
+        action_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "states", b"states", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliveryFilter: _TypeAlias = DeliveryFilter  # noqa: Y015
+
+@_typing.final
+class ListDeliveriesResponse(_message.Message):
+    """Response of ListDeliveries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELIVERIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]:
+        """Newest first; without `data_json`."""
+
+    def __init__(
+        self,
+        *,
+        deliveries: _abc.Iterable[Global___Delivery] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDeliveriesResponse: _TypeAlias = ListDeliveriesResponse  # noqa: Y015
+
+@_typing.final
+class GetDeliveryRequest(_message.Message):
+    """Request of GetDelivery."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    DELIVERY_ID_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Whose; empty: the caller's; "-": anybody's."""
+    delivery_id: _builtins.str
+    """Which."""
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        delivery_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_id", b"delivery_id", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDeliveryRequest: _TypeAlias = GetDeliveryRequest  # noqa: Y015
+
+@_typing.final
+class GetDeliveryResponse(_message.Message):
+    """Response of GetDelivery."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELIVERY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def delivery(self) -> Global___Delivery:
+        """As it stands."""
+
+    def __init__(
+        self,
+        *,
+        delivery: Global___Delivery | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delivery", b"delivery"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery", b"delivery"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDeliveryResponse: _TypeAlias = GetDeliveryResponse  # noqa: Y015
+
+@_typing.final
+class RedeliverCallbackRequest(_message.Message):
+    """Request of RedeliverCallback."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELIVERY_ID_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    delivery_id: _builtins.str
+    """Which."""
+    idempotency_key: _builtins.str
+    """Ties resends together: the newest key of a caller sends it out once. Empty: none."""
+    def __init__(
+        self,
+        *,
+        delivery_id: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_id", b"delivery_id", "idempotency_key", b"idempotency_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedeliverCallbackRequest: _TypeAlias = RedeliverCallbackRequest  # noqa: Y015
+
+@_typing.final
+class RedeliverCallbackResponse(_message.Message):
+    """Response of RedeliverCallback."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELIVERY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def delivery(self) -> Global___Delivery:
+        """As it stands now: PENDING, or further if the same key has sent it out before."""
+
+    def __init__(
+        self,
+        *,
+        delivery: Global___Delivery | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delivery", b"delivery"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery", b"delivery"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedeliverCallbackResponse: _TypeAlias = RedeliverCallbackResponse  # noqa: Y015
+
+@_typing.final
+class Delivery(_message.Message):
+    """One callback to one target."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELIVERY_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_MAX_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    NEXT_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    LAST_STATUS_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    DATA_JSON_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    delivery_id: _builtins.str
+    """The same at every attempt: webhook-id."""
+    tenant: _builtins.str
+    """Whose."""
+    target: _builtins.str
+    """Name of the target, as the operator's file has it."""
+    type: _builtins.str
+    """What has come to pass, such as dev.placet.approval.requested."""
+    subject: _builtins.str
+    """What it is about, such as approvals/ID."""
+    event_id: _builtins.str
+    """The CloudEvent's id, which all targets are told."""
+    action_id: _builtins.str
+    """The action that it is about; empty if about none."""
+    state: Global___DeliveryState.ValueType
+    """How far it has come."""
+    generation: _builtins.int
+    """How often it was sent out, from 1; more by RedeliverCallback."""
+    attempts: _builtins.int
+    """Attempts that began, since the first."""
+    attempts_max: _builtins.int
+    """How many there may be."""
+    last_status: _builtins.int
+    """HTTP status of the newest attempt that ended; 0: there was no answer, or no attempt."""
+    last_error: _builtins.str
+    """What was wrong with it; empty: nothing."""
+    data_json: _builtins.str
+    """What is told: the CloudEvent's data. Only of GetDelivery and RedeliverCallback, and only for the delivery's own tenant."""
+    in_flight: _builtins.bool
+    """It is being tried now."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it came to pass."""
+
+    @_builtins.property
+    def next_time(self) -> _timestamp_pb2.Timestamp:
+        """While it is PENDING: when it is tried next, or when whoever tries it now must have said how that ended."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was delivered or given up."""
+
+    def __init__(
+        self,
+        *,
+        delivery_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+        target: _builtins.str = ...,
+        type: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        event_id: _builtins.str = ...,
+        action_id: _builtins.str = ...,
+        state: Global___DeliveryState.ValueType = ...,
+        generation: _builtins.int = ...,
+        attempts: _builtins.int = ...,
+        attempts_max: _builtins.int = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        next_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        last_status: _builtins.int = ...,
+        last_error: _builtins.str = ...,
+        data_json: _builtins.str = ...,
+        in_flight: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "next_time", b"next_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "attempts", b"attempts", "attempts_max", b"attempts_max", "create_time", b"create_time", "data_json", b"data_json", "delivery_id", b"delivery_id", "end_time", b"end_time", "event_id", b"event_id", "generation", b"generation", "in_flight", b"in_flight", "last_error", b"last_error", "last_status", b"last_status", "next_time", b"next_time", "state", b"state", "subject", b"subject", "target", b"target", "tenant", b"tenant", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Delivery: _TypeAlias = Delivery  # noqa: Y015

@@ -55,6 +55,21 @@ class OperationsServiceStub:
                 request_serializer=placet_dot_v1_dot_operations__service__pb2.ListServersRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_operations__service__pb2.ListServersResponse.FromString,
                 _registered_method=True)
+        self.ListDeliveries = channel.unary_unary(
+                '/placet.v1.OperationsService/ListDeliveries',
+                request_serializer=placet_dot_v1_dot_operations__service__pb2.ListDeliveriesRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_operations__service__pb2.ListDeliveriesResponse.FromString,
+                _registered_method=True)
+        self.GetDelivery = channel.unary_unary(
+                '/placet.v1.OperationsService/GetDelivery',
+                request_serializer=placet_dot_v1_dot_operations__service__pb2.GetDeliveryRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_operations__service__pb2.GetDeliveryResponse.FromString,
+                _registered_method=True)
+        self.RedeliverCallback = channel.unary_unary(
+                '/placet.v1.OperationsService/RedeliverCallback',
+                request_serializer=placet_dot_v1_dot_operations__service__pb2.RedeliverCallbackRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_operations__service__pb2.RedeliverCallbackResponse.FromString,
+                _registered_method=True)
 
 
 class OperationsServiceServicer:
@@ -89,6 +104,27 @@ class OperationsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDeliveries(self, request, context):
+        """What receivers are told of, newest first, without what they are told.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetDelivery(self, request, context):
+        """One of them. What is told is shown to its own tenant alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RedeliverCallback(self, request, context):
+        """Sends one out again under its id, whatever became of it, with as many attempts as a new one has. Only within the caller's tenant.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OperationsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +147,21 @@ def add_OperationsServiceServicer_to_server(servicer, server):
                     servicer.ListServers,
                     request_deserializer=placet_dot_v1_dot_operations__service__pb2.ListServersRequest.FromString,
                     response_serializer=placet_dot_v1_dot_operations__service__pb2.ListServersResponse.SerializeToString,
+            ),
+            'ListDeliveries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDeliveries,
+                    request_deserializer=placet_dot_v1_dot_operations__service__pb2.ListDeliveriesRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_operations__service__pb2.ListDeliveriesResponse.SerializeToString,
+            ),
+            'GetDelivery': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDelivery,
+                    request_deserializer=placet_dot_v1_dot_operations__service__pb2.GetDeliveryRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_operations__service__pb2.GetDeliveryResponse.SerializeToString,
+            ),
+            'RedeliverCallback': grpc.unary_unary_rpc_method_handler(
+                    servicer.RedeliverCallback,
+                    request_deserializer=placet_dot_v1_dot_operations__service__pb2.RedeliverCallbackRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_operations__service__pb2.RedeliverCallbackResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +273,87 @@ class OperationsService:
             '/placet.v1.OperationsService/ListServers',
             placet_dot_v1_dot_operations__service__pb2.ListServersRequest.SerializeToString,
             placet_dot_v1_dot_operations__service__pb2.ListServersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeliveries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.OperationsService/ListDeliveries',
+            placet_dot_v1_dot_operations__service__pb2.ListDeliveriesRequest.SerializeToString,
+            placet_dot_v1_dot_operations__service__pb2.ListDeliveriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDelivery(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.OperationsService/GetDelivery',
+            placet_dot_v1_dot_operations__service__pb2.GetDeliveryRequest.SerializeToString,
+            placet_dot_v1_dot_operations__service__pb2.GetDeliveryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RedeliverCallback(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.OperationsService/RedeliverCallback',
+            placet_dot_v1_dot_operations__service__pb2.RedeliverCallbackRequest.SerializeToString,
+            placet_dot_v1_dot_operations__service__pb2.RedeliverCallbackResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,12 @@ class OperationsServiceStub:
     """Takes the pause back that was made for the same tenant; OK if there is none."""
     ListServers: _grpc.UnaryUnaryMultiCallable[_operations_service_pb2.ListServersRequest, _operations_service_pb2.ListServersResponse]
     """The servers at work on this store, by id. They are of all tenants, so it needs scope operator, too."""
+    ListDeliveries: _grpc.UnaryUnaryMultiCallable[_operations_service_pb2.ListDeliveriesRequest, _operations_service_pb2.ListDeliveriesResponse]
+    """What receivers are told of, newest first, without what they are told."""
+    GetDelivery: _grpc.UnaryUnaryMultiCallable[_operations_service_pb2.GetDeliveryRequest, _operations_service_pb2.GetDeliveryResponse]
+    """One of them. What is told is shown to its own tenant alone."""
+    RedeliverCallback: _grpc.UnaryUnaryMultiCallable[_operations_service_pb2.RedeliverCallbackRequest, _operations_service_pb2.RedeliverCallbackResponse]
+    """Sends one out again under its id, whatever became of it, with as many attempts as a new one has. Only within the caller's tenant."""
 
 @_typing.type_check_only
 class OperationsServiceAsyncStub(OperationsServiceStub):
@@ -55,6 +61,12 @@ class OperationsServiceAsyncStub(OperationsServiceStub):
     """Takes the pause back that was made for the same tenant; OK if there is none."""
     ListServers: _aio.UnaryUnaryMultiCallable[_operations_service_pb2.ListServersRequest, _operations_service_pb2.ListServersResponse]  # type: ignore[assignment]
     """The servers at work on this store, by id. They are of all tenants, so it needs scope operator, too."""
+    ListDeliveries: _aio.UnaryUnaryMultiCallable[_operations_service_pb2.ListDeliveriesRequest, _operations_service_pb2.ListDeliveriesResponse]  # type: ignore[assignment]
+    """What receivers are told of, newest first, without what they are told."""
+    GetDelivery: _aio.UnaryUnaryMultiCallable[_operations_service_pb2.GetDeliveryRequest, _operations_service_pb2.GetDeliveryResponse]  # type: ignore[assignment]
+    """One of them. What is told is shown to its own tenant alone."""
+    RedeliverCallback: _aio.UnaryUnaryMultiCallable[_operations_service_pb2.RedeliverCallbackRequest, _operations_service_pb2.RedeliverCallbackResponse]  # type: ignore[assignment]
+    """Sends one out again under its id, whatever became of it, with as many attempts as a new one has. Only within the caller's tenant."""
 
 class OperationsServiceServicer(metaclass=_abc_1.ABCMeta):
     """For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator."""
@@ -90,5 +102,29 @@ class OperationsServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_operations_service_pb2.ListServersResponse, _abc.Awaitable[_operations_service_pb2.ListServersResponse]]:
         """The servers at work on this store, by id. They are of all tenants, so it needs scope operator, too."""
+
+    @_abc_1.abstractmethod
+    def ListDeliveries(
+        self,
+        request: _operations_service_pb2.ListDeliveriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_operations_service_pb2.ListDeliveriesResponse, _abc.Awaitable[_operations_service_pb2.ListDeliveriesResponse]]:
+        """What receivers are told of, newest first, without what they are told."""
+
+    @_abc_1.abstractmethod
+    def GetDelivery(
+        self,
+        request: _operations_service_pb2.GetDeliveryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_operations_service_pb2.GetDeliveryResponse, _abc.Awaitable[_operations_service_pb2.GetDeliveryResponse]]:
+        """One of them. What is told is shown to its own tenant alone."""
+
+    @_abc_1.abstractmethod
+    def RedeliverCallback(
+        self,
+        request: _operations_service_pb2.RedeliverCallbackRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_operations_service_pb2.RedeliverCallbackResponse, _abc.Awaitable[_operations_service_pb2.RedeliverCallbackResponse]]:
+        """Sends one out again under its id, whatever became of it, with as many attempts as a new one has. Only within the caller's tenant."""
 
 def add_OperationsServiceServicer_to_server(servicer: OperationsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

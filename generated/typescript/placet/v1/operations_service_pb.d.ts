@@ -4,7 +4,7 @@
 
 // What operators look at and turn.
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 
@@ -389,6 +389,381 @@ export declare type Server = Message<"placet.v1.Server"> & {
 export declare const ServerSchema: GenMessage<Server>;
 
 /**
+ * Request of ListDeliveries.
+ *
+ * @generated from message placet.v1.ListDeliveriesRequest
+ */
+export declare type ListDeliveriesRequest = Message<"placet.v1.ListDeliveriesRequest"> & {
+  /**
+   * Empty: the caller's; "-": of all tenants.
+   *
+   * @generated from field: string tenant = 1;
+   */
+  tenant: string;
+
+  /**
+   * Which; unset: all.
+   *
+   * @generated from field: placet.v1.DeliveryFilter filter = 2;
+   */
+  filter?: DeliveryFilter | undefined;
+
+  /**
+   * At most so many; 0: 50.
+   *
+   * @generated from field: int32 page_size = 3;
+   */
+  pageSize: number;
+
+  /**
+   * From the page before.
+   *
+   * @generated from field: string page_token = 4;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message placet.v1.ListDeliveriesRequest.
+ * Use `create(ListDeliveriesRequestSchema)` to create a new message.
+ */
+export declare const ListDeliveriesRequestSchema: GenMessage<ListDeliveriesRequest>;
+
+/**
+ * Which deliveries. Members are joined by and, the states by or; empty members match all.
+ *
+ * @generated from message placet.v1.DeliveryFilter
+ */
+export declare type DeliveryFilter = Message<"placet.v1.DeliveryFilter"> & {
+  /**
+   * In one of these.
+   *
+   * @generated from field: repeated placet.v1.DeliveryState states = 1;
+   */
+  states: DeliveryState[];
+
+  /**
+   * To the target of this name.
+   *
+   * @generated from field: string target = 2;
+   */
+  target: string;
+
+  /**
+   * About this action.
+   *
+   * @generated from field: string action_id = 3;
+   */
+  actionId: string;
+};
+
+/**
+ * Describes the message placet.v1.DeliveryFilter.
+ * Use `create(DeliveryFilterSchema)` to create a new message.
+ */
+export declare const DeliveryFilterSchema: GenMessage<DeliveryFilter>;
+
+/**
+ * Response of ListDeliveries.
+ *
+ * @generated from message placet.v1.ListDeliveriesResponse
+ */
+export declare type ListDeliveriesResponse = Message<"placet.v1.ListDeliveriesResponse"> & {
+  /**
+   * Newest first; without `data_json`.
+   *
+   * @generated from field: repeated placet.v1.Delivery deliveries = 1;
+   */
+  deliveries: Delivery[];
+
+  /**
+   * Empty on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message placet.v1.ListDeliveriesResponse.
+ * Use `create(ListDeliveriesResponseSchema)` to create a new message.
+ */
+export declare const ListDeliveriesResponseSchema: GenMessage<ListDeliveriesResponse>;
+
+/**
+ * Request of GetDelivery.
+ *
+ * @generated from message placet.v1.GetDeliveryRequest
+ */
+export declare type GetDeliveryRequest = Message<"placet.v1.GetDeliveryRequest"> & {
+  /**
+   * Whose; empty: the caller's; "-": anybody's.
+   *
+   * @generated from field: string tenant = 1;
+   */
+  tenant: string;
+
+  /**
+   * Which.
+   *
+   * @generated from field: string delivery_id = 2;
+   */
+  deliveryId: string;
+};
+
+/**
+ * Describes the message placet.v1.GetDeliveryRequest.
+ * Use `create(GetDeliveryRequestSchema)` to create a new message.
+ */
+export declare const GetDeliveryRequestSchema: GenMessage<GetDeliveryRequest>;
+
+/**
+ * Response of GetDelivery.
+ *
+ * @generated from message placet.v1.GetDeliveryResponse
+ */
+export declare type GetDeliveryResponse = Message<"placet.v1.GetDeliveryResponse"> & {
+  /**
+   * As it stands.
+   *
+   * @generated from field: placet.v1.Delivery delivery = 1;
+   */
+  delivery?: Delivery | undefined;
+};
+
+/**
+ * Describes the message placet.v1.GetDeliveryResponse.
+ * Use `create(GetDeliveryResponseSchema)` to create a new message.
+ */
+export declare const GetDeliveryResponseSchema: GenMessage<GetDeliveryResponse>;
+
+/**
+ * Request of RedeliverCallback.
+ *
+ * @generated from message placet.v1.RedeliverCallbackRequest
+ */
+export declare type RedeliverCallbackRequest = Message<"placet.v1.RedeliverCallbackRequest"> & {
+  /**
+   * Which.
+   *
+   * @generated from field: string delivery_id = 1;
+   */
+  deliveryId: string;
+
+  /**
+   * Ties resends together: the newest key of a caller sends it out once. Empty: none.
+   *
+   * @generated from field: string idempotency_key = 2;
+   */
+  idempotencyKey: string;
+};
+
+/**
+ * Describes the message placet.v1.RedeliverCallbackRequest.
+ * Use `create(RedeliverCallbackRequestSchema)` to create a new message.
+ */
+export declare const RedeliverCallbackRequestSchema: GenMessage<RedeliverCallbackRequest>;
+
+/**
+ * Response of RedeliverCallback.
+ *
+ * @generated from message placet.v1.RedeliverCallbackResponse
+ */
+export declare type RedeliverCallbackResponse = Message<"placet.v1.RedeliverCallbackResponse"> & {
+  /**
+   * As it stands now: PENDING, or further if the same key has sent it out before.
+   *
+   * @generated from field: placet.v1.Delivery delivery = 1;
+   */
+  delivery?: Delivery | undefined;
+};
+
+/**
+ * Describes the message placet.v1.RedeliverCallbackResponse.
+ * Use `create(RedeliverCallbackResponseSchema)` to create a new message.
+ */
+export declare const RedeliverCallbackResponseSchema: GenMessage<RedeliverCallbackResponse>;
+
+/**
+ * One callback to one target.
+ *
+ * @generated from message placet.v1.Delivery
+ */
+export declare type Delivery = Message<"placet.v1.Delivery"> & {
+  /**
+   * The same at every attempt: webhook-id.
+   *
+   * @generated from field: string delivery_id = 1;
+   */
+  deliveryId: string;
+
+  /**
+   * Whose.
+   *
+   * @generated from field: string tenant = 2;
+   */
+  tenant: string;
+
+  /**
+   * Name of the target, as the operator's file has it.
+   *
+   * @generated from field: string target = 3;
+   */
+  target: string;
+
+  /**
+   * What has come to pass, such as dev.placet.approval.requested.
+   *
+   * @generated from field: string type = 4;
+   */
+  type: string;
+
+  /**
+   * What it is about, such as approvals/ID.
+   *
+   * @generated from field: string subject = 5;
+   */
+  subject: string;
+
+  /**
+   * The CloudEvent's id, which all targets are told.
+   *
+   * @generated from field: string event_id = 6;
+   */
+  eventId: string;
+
+  /**
+   * The action that it is about; empty if about none.
+   *
+   * @generated from field: string action_id = 7;
+   */
+  actionId: string;
+
+  /**
+   * How far it has come.
+   *
+   * @generated from field: placet.v1.DeliveryState state = 8;
+   */
+  state: DeliveryState;
+
+  /**
+   * How often it was sent out, from 1; more by RedeliverCallback.
+   *
+   * @generated from field: int32 generation = 9;
+   */
+  generation: number;
+
+  /**
+   * Attempts that began, since the first.
+   *
+   * @generated from field: int32 attempts = 10;
+   */
+  attempts: number;
+
+  /**
+   * How many there may be.
+   *
+   * @generated from field: int32 attempts_max = 11;
+   */
+  attemptsMax: number;
+
+  /**
+   * When it came to pass.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time = 12;
+   */
+  createTime?: Timestamp | undefined;
+
+  /**
+   * While it is PENDING: when it is tried next, or when whoever tries it now must have said how that ended.
+   *
+   * @generated from field: google.protobuf.Timestamp next_time = 13;
+   */
+  nextTime?: Timestamp | undefined;
+
+  /**
+   * When it was delivered or given up.
+   *
+   * @generated from field: google.protobuf.Timestamp end_time = 14;
+   */
+  endTime?: Timestamp | undefined;
+
+  /**
+   * HTTP status of the newest attempt that ended; 0: there was no answer, or no attempt.
+   *
+   * @generated from field: int32 last_status = 15;
+   */
+  lastStatus: number;
+
+  /**
+   * What was wrong with it; empty: nothing.
+   *
+   * @generated from field: string last_error = 16;
+   */
+  lastError: string;
+
+  /**
+   * What is told: the CloudEvent's data. Only of GetDelivery and RedeliverCallback, and only for the delivery's own tenant.
+   *
+   * @generated from field: string data_json = 17;
+   */
+  dataJson: string;
+
+  /**
+   * It is being tried now.
+   *
+   * @generated from field: bool in_flight = 18;
+   */
+  inFlight: boolean;
+};
+
+/**
+ * Describes the message placet.v1.Delivery.
+ * Use `create(DeliverySchema)` to create a new message.
+ */
+export declare const DeliverySchema: GenMessage<Delivery>;
+
+/**
+ * How far a delivery has come.
+ *
+ * @generated from enum placet.v1.DeliveryState
+ */
+export enum DeliveryState {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: DELIVERY_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Waiting: to be sent, or sent again.
+   *
+   * @generated from enum value: DELIVERY_STATE_PENDING = 1;
+   */
+  PENDING = 1,
+
+  /**
+   * Terminal. The receiver has taken it; what it did with it is not known.
+   *
+   * @generated from enum value: DELIVERY_STATE_DELIVERED = 2;
+   */
+  DELIVERED = 2,
+
+  /**
+   * Terminal. Given up; RedeliverCallback sends it out again.
+   *
+   * @generated from enum value: DELIVERY_STATE_DEAD = 3;
+   */
+  DEAD = 3,
+}
+
+/**
+ * Describes the enum placet.v1.DeliveryState.
+ */
+export declare const DeliveryStateSchema: GenEnum<DeliveryState>;
+
+/**
  * For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator.
  *
  * @generated from service placet.v1.OperationsService
@@ -433,6 +808,36 @@ export declare const OperationsService: GenService<{
     methodKind: "unary";
     input: typeof ListServersRequestSchema;
     output: typeof ListServersResponseSchema;
+  },
+  /**
+   * What receivers are told of, newest first, without what they are told.
+   *
+   * @generated from rpc placet.v1.OperationsService.ListDeliveries
+   */
+  listDeliveries: {
+    methodKind: "unary";
+    input: typeof ListDeliveriesRequestSchema;
+    output: typeof ListDeliveriesResponseSchema;
+  },
+  /**
+   * One of them. What is told is shown to its own tenant alone.
+   *
+   * @generated from rpc placet.v1.OperationsService.GetDelivery
+   */
+  getDelivery: {
+    methodKind: "unary";
+    input: typeof GetDeliveryRequestSchema;
+    output: typeof GetDeliveryResponseSchema;
+  },
+  /**
+   * Sends one out again under its id, whatever became of it, with as many attempts as a new one has. Only within the caller's tenant.
+   *
+   * @generated from rpc placet.v1.OperationsService.RedeliverCallback
+   */
+  redeliverCallback: {
+    methodKind: "unary";
+    input: typeof RedeliverCallbackRequestSchema;
+    output: typeof RedeliverCallbackResponseSchema;
   },
 }>;
 

@@ -25,6 +25,7 @@ from placet_server.core.admission.pipeline import Call, Checked, check
 from placet_server.core.admission.submit import new_row, placed
 from placet_server.core.execution.attempt import Attempt, LeaseLost
 from placet_server.core.execution.cancel import deliver_cancel
+from placet_server.core.publication.approval_callback import requested
 from placet_server.core.publication.lease import child_id
 from placet_server.core.publication.line import line_of
 from placet_server.model.action import (
@@ -153,6 +154,8 @@ class Children:
         child = placed(journal, checked, row, written)
         if child.state is ActionState.QUEUED:
             journal.doorbell.ring(line_of(child))
+        else:
+            journal.callbacks.ring()
         return child
 
     def _row(self, step: _Step, checked: Checked, number: int) -> ChildRow:
@@ -175,6 +178,8 @@ class Children:
             "number": number,
             "step_path": path,
         }
+        if checked.terms is not None:
+            row["deliveries"] = requested(self._kernel.journal.callbacks, row)
         return cast(ChildRow, row)
 
     async def _met(self, step: _Step, row: ChildRow) -> Action:

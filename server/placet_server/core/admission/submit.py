@@ -12,6 +12,7 @@ from placet_server.core.admission.pipeline import Call, Checked, pass_gates
 from placet_server.core.admission.reserve import BLANK, find_by_key, is_boot_alive, members_of, row_of
 from placet_server.core.decision.request import request_of
 from placet_server.core.kernel import Kernel
+from placet_server.core.publication.approval_callback import requested
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_action_id
 from placet_server.core.publication.line import line_of
@@ -94,6 +95,8 @@ async def store_row(journal: Journal, checked: Checked, row: SubmissionRow | Wai
         return None
     journal.boundary.reached("intent_persisted", checked.capability.name)
     action = placed(journal, checked, row, written)
+    if action.state is ActionState.WAITING:
+        journal.callbacks.ring()
     if action.state is ActionState.QUEUED:
         journal.announce(line_of(action), (written.ready_time_us - written.time_us) / 1_000_000)
     return action
@@ -138,6 +141,7 @@ def new_row(
     }
     if checked.terms is not None:
         row |= request_of(row, checked.capability, checked.input, checked.terms, checked.verdict.digest)
+        row["deliveries"] = requested(journal.callbacks, row)
     return cast(SubmissionRow, row)
 
 

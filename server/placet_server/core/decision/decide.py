@@ -13,6 +13,7 @@ import orjson
 
 from placet_server.core.decision.consume import denied
 from placet_server.core.decision.view import ApprovalView, CapabilityOf, Onlooker, find_approval, view_of
+from placet_server.core.publication.approval_callback import decided
 from placet_server.core.publication.gated import (
     Gated,
     announce_ready,
@@ -21,6 +22,7 @@ from placet_server.core.publication.gated import (
     lock_gated,
     make_ready,
     tell,
+    tell_others,
 )
 from placet_server.core.publication.journal import Journal
 from placet_server.model.action import Action
@@ -89,6 +91,7 @@ async def decide(
             _check(gated, who, command, capability)
             ready = await _count(connection, gated, known, mine)
     journal.hub.publish(action.action_id)
+    journal.callbacks.ring()
     if ready is not None:
         announce_ready(journal, *ready)
     return await view_of(journal, who, command.approval_id, capability_of)
@@ -227,17 +230,25 @@ async def _count(
     """The vote is kept, and what follows from it is done. The ready action and the time, if it completes the rule."""
     approval = gated.approval
     await approvals.insert_decision(connection, approval.tenant, approval.approval_id, mine, gated.now)
-    if mine.verdict is VoteVerdict.DENY:
+    is_no = mine.verdict is VoteVerdict.DENY
+    completes = not is_no and satisfied(approval.terms.rule, votes_of([*known, mine]))
+    await tell_others(connection, gated, decided(approval, mine, _state_after(mine, completes=completes)))
+    if is_no:
         gated = await tell(connection, gated, decided_fact(approval, mine, completes=True))
         await end_gated(connection, gated, ApprovalState.DENIED, denied(gated.action, "DENIED", mine.reason))
         return None
-    completes = satisfied(approval.terms.rule, votes_of([*known, mine]))
     fact = decided_fact(approval, mine, completes=completes)
     if completes:
         return await make_ready(connection, gated, fact), gated.now_us
     await tell(connection, gated, fact)
     await approvals.touch(connection, approval)
     return None
+
+
+def _state_after(decision: Decision, *, completes: bool) -> ApprovalState:
+    if decision.verdict is VoteVerdict.DENY:
+        return ApprovalState.DENIED
+    return ApprovalState.GRANTED if completes else ApprovalState.PENDING
 
 
 def decided_fact(

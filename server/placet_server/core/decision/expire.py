@@ -9,8 +9,17 @@ from dataclasses import dataclass
 
 from placet_server.core.decision.consume import denied
 from placet_server.core.execution.judgement import close_verdict
+from placet_server.core.publication.approval_callback import escalated
 from placet_server.core.publication.close import close_queued
-from placet_server.core.publication.gated import Gated, end_gated, ended_fact, lock_gated, tell
+from placet_server.core.publication.gated import (
+    Gated,
+    end_approval,
+    end_gated,
+    ended_fact,
+    lock_gated,
+    tell,
+    tell_others,
+)
 from placet_server.core.publication.journal import Journal
 from placet_server.model.action import Action
 from placet_server.model.decision import ApprovalState
@@ -61,6 +70,7 @@ async def _look_at(journal: Journal, due: Due) -> str:
         await _close(journal, unwanted)
     if done:
         journal.hub.publish(due.action_id)
+        journal.callbacks.ring()
     return done
 
 
@@ -71,6 +81,7 @@ async def _pass(connection: Connection, gated: Gated) -> str:
         return "expired"
     is_due = approval.escalate_time_us is not None and gated.now_us >= approval.escalate_time_us
     if is_due and not approval.escalated and await approvals.escalate(connection, approval):
+        await tell_others(connection, gated, escalated(approval))
         return "escalated"
     # Of one that was claimed, whoever has it finds that it is too late.
     await approvals.look_again(connection, approval, gated.now)
@@ -81,7 +92,7 @@ async def _expire(connection: Connection, gated: Gated) -> None:
     state = ApprovalState.EXPIRED
     if gated.action.state not in _UNBEGUN:
         # It has ended without beginning, and nobody came to say so here.
-        await approvals.end(connection, gated.approval, state, gated.now)
+        await end_approval(connection, gated, state)
         return
     gated = await tell(connection, gated, ended_fact(gated, state))
     await end_gated(connection, gated, state, denied(gated.action, "EXPIRED"))

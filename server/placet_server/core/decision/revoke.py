@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from placet_server.core.decision.consume import denied
 from placet_server.core.decision.decide import decided_fact, storable
 from placet_server.core.decision.view import ApprovalView, CapabilityOf, Onlooker, find_approval, view_of
-from placet_server.core.publication.gated import Gated, end_gated, ended_fact, lock_gated, tell
+from placet_server.core.publication.approval_callback import decided
+from placet_server.core.publication.gated import (
+    Gated,
+    end_approval,
+    end_gated,
+    ended_fact,
+    lock_gated,
+    tell,
+    tell_others,
+)
 from placet_server.core.publication.journal import Journal
 from placet_server.model.decision import ApprovalState, Decision, VoteVerdict
 from placet_server.model.errors import NotFound, StateConflict
@@ -45,6 +54,7 @@ async def revoke(
             _check(gated, mine)
             await _take_back(connection, gated, mine, command)
     journal.hub.publish(action.action_id)
+    journal.callbacks.ring()
     return await view_of(journal, who, command.approval_id, capability_of)
 
 
@@ -68,10 +78,13 @@ def _check(gated: Gated, mine: Decision) -> None:
 
 async def _take_back(connection: Connection, gated: Gated, mine: Decision, command: RevokeCommand) -> None:
     approval = gated.approval
+    is_pending = approval.state is ApprovalState.PENDING
     await approvals.revoke_decision(connection, approval, mine.decision_id, gated.now)
+    state = ApprovalState.PENDING if is_pending else ApprovalState.REVOKED
+    await tell_others(connection, gated, decided(approval, mine, state, taken_back=True))
     fact = decided_fact(approval, mine, completes=False, taken_back=True, reason=command.reason)
     gated = await tell(connection, gated, fact)
-    if approval.state is ApprovalState.PENDING:
+    if is_pending:
         await approvals.touch(connection, approval)
         return
     gated = await tell(connection, gated, ended_fact(gated, ApprovalState.REVOKED))
@@ -80,4 +93,4 @@ async def _take_back(connection: Connection, gated: Gated, mine: Decision, comma
         await end_gated(connection, gated, ApprovalState.REVOKED, verdict)
     else:
         # It was claimed and is about to begin: whoever has it finds this.
-        await approvals.end(connection, approval, ApprovalState.REVOKED, gated.now)
+        await end_approval(connection, gated, ApprovalState.REVOKED)

@@ -17,13 +17,15 @@ BoundaryName: TypeAlias = Literal[
     "result_persisted",
     "reconciliation_started",
     "reconciliation_completed",
+    "callback_dispatch_started",
+    "callback_delivered",
 ]
 
 Hook: TypeAlias = Callable[[BoundaryName, str], None]
 
 
 class Boundary:
-    """Calls the installed hook, if any, with the boundary's name and the capability.
+    """Calls the installed hook, if any, with the boundary's name and the capability, or the target of a callback.
 
     The hook may not return.
     """

@@ -21,6 +21,8 @@ async def close_queued(journal: Journal, action: Action, verdict: Verdict) -> bo
     if done and is_dead_letter(action, verdict.state):
         journal.note_dead(action.queue, verdict.reason or "")
     journal.hub.publish(action.action_id)
+    if action.approval_id is not None:
+        journal.callbacks.ring()
     return done
 
 

@@ -12,11 +12,14 @@ from datetime import UTC, datetime, timedelta
 
 import orjson
 
+from placet_server.core.publication.approval_callback import ended
+from placet_server.core.publication.callback import Callbacks, enqueue
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.line import closing_time_us, line_of
 from placet_server.core.publication.settle import Verdict
 from placet_server.core.publication.write_close import write_close
 from placet_server.model.action import Action
+from placet_server.model.callback import Callback
 from placet_server.model.decision import Approval, ApprovalState
 from placet_server.model.event import EventType
 from placet_server.model.lifecycle import ActionState, check_transition
@@ -30,11 +33,12 @@ _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gated:
-    """An action and its approval, locked, at this time."""
+    """An action and its approval, locked, at this time. `callbacks`: who else is told."""
 
     action: Action
     approval: Approval
     now: datetime
+    callbacks: Callbacks
 
     @property
     def now_us(self) -> int:
@@ -50,7 +54,7 @@ async def lock_gated(connection: Connection, journal: Journal, approval: Approva
     if locked is None or action is None:
         return None
     now = await approvals.time_of(connection, journal.clock.now())
-    return Gated(action=action, approval=locked, now=now)
+    return Gated(action=action, approval=locked, now=now, callbacks=journal.callbacks)
 
 
 async def tell(connection: Connection, gated: Gated, fact: Fact) -> Gated:
@@ -73,15 +77,25 @@ async def make_ready(connection: Connection, gated: Gated, fact: Fact) -> Action
         connection, action, fact, expire_time_us=closing_time_us(ready), now=gated.now
     )
     assert done, "it is locked"
+    await tell_others(connection, gated, ended(gated.approval, ApprovalState.GRANTED))
     return ready
 
 
 async def end_gated(connection: Connection, gated: Gated, state: ApprovalState, verdict: Verdict) -> None:
     """The approval ends so, and the action by the verdict."""
-    done = await approvals.end(connection, gated.approval, state, gated.now) and await write_close(
-        connection, gated.action, verdict, gated.now
-    )
-    assert done, "it is locked"
+    await end_approval(connection, gated, state)
+    assert await write_close(connection, gated.action, verdict, gated.now), "it is locked"
+
+
+async def end_approval(connection: Connection, gated: Gated, state: ApprovalState) -> None:
+    """The action is where it is."""
+    assert await approvals.end(connection, gated.approval, state, gated.now), "it is locked"
+    await tell_others(connection, gated, ended(gated.approval, state))
+
+
+async def tell_others(connection: Connection, gated: Gated, callback: Callback) -> None:
+    """Within the tx; who has committed it rings."""
+    await enqueue(gated.callbacks, connection, callback, gated.now)
 
 
 def waiting_fact(approval: Approval) -> Fact:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from placet_server.core.publication.alarm import Alarm
 from placet_server.core.publication.boundary import Boundary
+from placet_server.core.publication.callback import Callbacks
 from placet_server.core.publication.doorbell import Doorbell
 from placet_server.core.publication.feed_tail import FeedTail
 from placet_server.core.publication.hub import Hub
@@ -31,7 +32,8 @@ class Journal:
     `reattach_grace_seconds`: how long an executed action that is ready again is left to its caller.
     `note_dead`: told of each dead letter, its queue and its reason.
     `shared`: what the watchers of an action read together.
-    `feed_tail`: when its index last learned of the newest rows."""
+    `feed_tail`: when its index last learned of the newest rows.
+    `callbacks`: who else is told."""
 
     pool: Pool
     writer: BatchWriter
@@ -47,6 +49,7 @@ class Journal:
     note_dead: Callable[[str, str], None] = field(default=_unnoted)
     shared: SharedReads = field(default_factory=SharedReads)
     feed_tail: FeedTail = field(default_factory=FeedTail)
+    callbacks: Callbacks = field(default_factory=Callbacks)
     poll_seconds: float = 0.25
     reattach_grace_seconds: float = 10.0
     idle_checkpoint_seconds: float = 15.0

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from placet_server.core.publication.approval_callback import requested_again
+from placet_server.core.publication.callback import enqueue
 from placet_server.core.publication.gated import waiting_fact
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_action_id
@@ -120,6 +122,7 @@ async def _redrive(
         return await _missed(journal, caller, command, action_id)
     journal.hub.publish(action_id)
     if action.approval_id is not None:
+        journal.callbacks.ring()
         return Selected(action_id=action_id, state=ActionState.WAITING, changed=True)
     journal.doorbell.ring(line_of(action))
     return Selected(action_id=action_id, state=ActionState.QUEUED, changed=True)
@@ -143,6 +146,7 @@ async def _again(journal: Journal, action: Action, attempts: int, body: str) -> 
             now = await approvals.time_of(connection, journal.clock.now())
             redriven = action.changed(sequence=action.sequence + 1)
             await approvals.note(connection, redriven, waiting_fact(approval), now)
+            await enqueue(journal.callbacks, connection, requested_again(approval), now)
     return done
 
 

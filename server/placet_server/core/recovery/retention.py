@@ -2,9 +2,9 @@
 key.
 
 Ended actions go with their events, chunks and dead letters; the head of each chain of receipts stays. What is open or
-AMBIGUOUS never goes, nor does an action whose key is still known. After them go old reports, and ids of messages that
-would not be taken any more. Any number of processes may do this: the walk has one row, and whoever holds its lock goes
-on with it.
+AMBIGUOUS never goes, nor does an action whose key is still known. After them go old reports and deliveries, and ids of
+messages that would not be taken any more. Any number of processes may do this: the walk has one row, and whoever holds
+its lock goes on with it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ ITEMS_MAX = 5000
 BOOTS_MAX = 1000
 REPORTS_MAX = 1000
 MESSAGES_MAX = 5000
+DELIVERIES_MAX = 1000
 BATCH_SECONDS_MAX = 6.0
 WALK_INTERVAL = timedelta(hours=1)
 BOOT_KEPT = timedelta(days=1)
@@ -34,11 +35,13 @@ _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long after their end actions are kept, and dead letters, if that is longer; and reports. None: for ever."""
+    """How long after their end actions are kept, and dead letters, if that is longer; reports, and deliveries after
+    their end. None: for ever."""
 
     ended: timedelta | None
     dead_letter: timedelta | None
     report: timedelta | None = None
+    delivery: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,7 @@ class Cleaned:
     boots: int = 0
     reports: int = 0
     messages: int = 0
+    deliveries: int = 0
     has_more: bool = False
 
 
@@ -71,12 +75,18 @@ async def clean(journal: Journal, kept: Retention) -> Cleaned:
         reports = 0
         if kept.report is not None:
             reports = await retention.delete_reports(connection, now - kept.report, count_max=REPORTS_MAX)
+        deliveries = 0
+        if kept.delivery is not None:
+            before = now - kept.delivery
+            deliveries = await retention.delete_deliveries(connection, before, count_max=DELIVERIES_MAX)
         messages = await message.delete_expired(connection, now, count_max=MESSAGES_MAX)
         # Where there may be more of them, the last tenant's walk goes on.
-        has_more = reports == REPORTS_MAX or messages == MESSAGES_MAX
+        has_more = reports == REPORTS_MAX or deliveries == DELIVERIES_MAX or messages == MESSAGES_MAX
         place, at = (place, now) if has_more else (Place(), now + WALK_INTERVAL)
         await retention.note_walk(connection, place, at)
-        return Cleaned(boots=boots, reports=reports, messages=messages, has_more=has_more)
+        return Cleaned(
+            boots=boots, reports=reports, deliveries=deliveries, messages=messages, has_more=has_more
+        )
 
 
 async def _page(connection: Connection, place: Place, bounds: Bounds) -> Page | None:

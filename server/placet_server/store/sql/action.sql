@@ -239,7 +239,7 @@ made as (select tenant, action_id from placed),
 {told}
 
 -- name: submit_waiting
--- Admit actions that people have to say yes to first, each with its events and its approval. They may take keys over.
+-- Admit actions that people have to say yes to first, each with its events, its approval, and whom that is told to. They may take keys over.
 with {freed},
 alive as (select from instances where boot_id = :boot_id and state = 'ALIVE' and (select count(*) from freed) >= 0),
 asked as materialized (
@@ -252,7 +252,8 @@ asked as materialized (
         attempts_max integer, queue text, priority smallint, attempt_timeout_seconds double precision, queue_delay_seconds double precision,
         retry text, ready_time_us bigint, delay_seconds double precision,
         approval_id uuid, kind text, digest text, terms text, title text, summary text, subjects text[], roles text[], groups text[],
-        ttl_seconds double precision, escalate_seconds double precision, waiting_body text, verdict_digest text, message_id text
+        ttl_seconds double precision, escalate_seconds double precision, waiting_body text, verdict_digest text, message_id text,
+        deliveries json
     )
     cross join (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
     cross join lateral (
@@ -299,6 +300,20 @@ requested as (
         r.subjects, r.roles, r.groups, r.at, r.at + make_interval(secs => r.ttl_seconds), r.at + make_interval(secs => r.escalate_seconds),
         r.at + make_interval(secs => least(r.ttl_seconds, r.escalate_seconds))
     from placed as p join asked as r on r.tenant = p.tenant and r.action_id = p.action_id
+),
+others as (
+    insert into deliveries (tenant, create_time, delivery_id, target, type, subject, event_id, action_id, data, attempts_max, next_time)
+    select
+        r.tenant, r.at, d.delivery_id, d.target, d.type, d.subject, d.event_id, r.action_id,
+        left(d.data, -1) || ',"expire_time":"'
+            || to_char((r.at + make_interval(secs => r.ttl_seconds)) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '"}',
+        d.attempts_max, r.at
+    from placed as p
+    join asked as r on r.tenant = p.tenant and r.action_id = p.action_id
+    cross join json_to_recordset(r.deliveries) as d(
+        delivery_id uuid, target text, type text, subject text, event_id uuid, data text, attempts_max integer
+    )
+    on conflict (delivery_id) do nothing
 ),
 made as (
     select p.tenant, p.action_id

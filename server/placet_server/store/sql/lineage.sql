@@ -4,7 +4,7 @@
 
 -- name: admit_child
 -- Admit children under their parents' leases, each with its event, its place in line and its place in the family: the writer's. A place is as old as
--- the parent's, so that what was begun is ended before more is begun. One that people have to say yes to has an approval instead of a place.
+-- the parent's, so that what was begun is ended before more is begun. One that people have to say yes to has an approval instead of a place, which others are told of.
 with child as materialized (
     select r.*
     from json_to_recordset(:admissions::json) as r(
@@ -14,7 +14,7 @@ with child as materialized (
         attempts_max integer, queue text, priority smallint, attempt_timeout_seconds double precision, queue_delay_seconds double precision,
         retry text, parent_id uuid, parent_lease_id uuid, step text, number smallint, step_path text, verdict_digest text,
         approval_id uuid, kind text, digest text, terms text, title text, summary text, subjects text[], roles text[], groups text[],
-        ttl_seconds double precision, escalate_seconds double precision, waiting_body text)
+        ttl_seconds double precision, escalate_seconds double precision, waiting_body text, deliveries json)
     where num_nonnulls(r.tenant, r.action_id, r.parent_id, r.parent_lease_id) = 4
       and exists (select from instances where boot_id = :boot_id and state = 'ALIVE')
 ),
@@ -85,6 +85,21 @@ requested as (
         r.at + make_interval(secs => least(r.ttl_seconds, r.escalate_seconds))
     from placed as p join family as r on r.tenant = p.tenant and r.action_id = p.action_id
     where p.state = 'WAITING'
+),
+others as (
+    insert into deliveries (tenant, create_time, delivery_id, target, type, subject, event_id, action_id, data, attempts_max, next_time)
+    select
+        r.tenant, r.at, d.delivery_id, d.target, d.type, d.subject, d.event_id, r.action_id,
+        left(d.data, -1) || ',"expire_time":"'
+            || to_char((r.at + make_interval(secs => r.ttl_seconds)) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '"}',
+        d.attempts_max, r.at
+    from placed as p
+    join family as r on r.tenant = p.tenant and r.action_id = p.action_id
+    cross join json_to_recordset(r.deliveries) as d(
+        delivery_id uuid, target text, type text, subject text, event_id uuid, data text, attempts_max integer
+    )
+    where p.state = 'WAITING'
+    on conflict (delivery_id) do nothing
 ),
 ready as (
     insert into queue_ready (tenant, action_id, queue, capability, version, priority, ready_time, expire_time)

@@ -175,3 +175,13 @@ gone as (
     delete from reports as r using due as d where r.tenant = d.tenant and r.report_id = d.report_id returning r.report_id
 )
 select count(*) from gone
+
+-- name: delete_deliveries
+-- Forget what others were told of, when it has ended long ago. Cross-tenant: the cleaner's.
+with due as materialized (
+    select d.delivery_id from deliveries as d where d.end_time <= :before::timestamptz order by d.end_time limit :count_max for update skip locked
+),
+gone as (
+    delete from deliveries as d using due as x where d.delivery_id = x.delivery_id and d.end_time <= :before returning d.delivery_id
+)
+select count(*) from gone
