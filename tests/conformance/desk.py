@@ -32,6 +32,11 @@ async def pay(context: placet.Context, amount: str) -> dict[str, str]:
     return {"paid": amount}
 
 
+@app.tool("desk.transfer", "idempotent", approval="1 of user:developer; requester=may; ttl=1h")
+async def transfer(amount: str) -> dict[str, str]:
+    return {"transferred": amount}
+
+
 @app.tool("desk.decline", "idempotent", effect_marked=True)
 async def decline(context: placet.Context) -> None:
     raise placet.Failure("card_declined", "the bank said no", effect="not_done")

@@ -22,6 +22,7 @@ from placet.requests import (
     CallArguments,
     CallOptions,
     Connector,
+    OnWait,
     Place,
     Seconds,
     SubmitArguments,
@@ -91,6 +92,10 @@ class AsyncClient(AsyncApprovalCalls, AsyncPolicyCalls, AsyncRecoveryCalls):
         own wherever you may call again after a crash of your own; without one each call gets a fresh key, and ""
         sends none. When the reply is lost the same request is sent again with the same key, and at the end the key
         is looked up. A new key is never chosen for you.
+
+        `on_wait` is for what people have to say yes to first: "fail", unless said, raises ApprovalRequired, and the
+        same call with the same key tells later what became of it; "return" gives a Result whose action is WAITING;
+        "hold" waits for them, too, within `timeout`.
         """
         prepared = requests.prepare_call(capability, input, CallOptions(**options))
         return await self._run(call(prepared, self._keyless, Deadline(timeout), self._policy))
@@ -104,10 +109,12 @@ class AsyncClient(AsyncApprovalCalls, AsyncPolicyCalls, AsyncRecoveryCalls):
         follower = Follower(Deadline(timeout), self._policy, prepared=prepared, keyless=self._keyless)
         return AsyncEventStream(follower, self._events(follower))
 
-    async def resume(self, action_id: str, *, timeout: float = CALL_SECONDS) -> Result:
+    async def resume(
+        self, action_id: str, *, on_wait: OnWait | None = None, timeout: float = CALL_SECONDS
+    ) -> Result:
         """Go on with an action by its id, as `call` with its key would: join whoever runs it, or have it run if it is
         ready and nobody does. Raises what `call` would; what has ended is told, and never run again."""
-        return await self._run(resume(action_id, Deadline(timeout), self._policy))
+        return await self._run(resume(action_id, on_wait, Deadline(timeout), self._policy))
 
     def resume_stream(
         self, action_id: str, *, after: str = "", timeout: float = CALL_SECONDS

@@ -57,6 +57,7 @@ class Follower:
         self._is_queued = False
         self._is_submitted = False
         self._is_settled = False
+        self._is_waiting = False
         self._outcome: outcome_pb2.Outcome | None = None
         self._finished = False
 
@@ -96,6 +97,13 @@ class Follower:
             self._outcome, self._finished, self._is_settled, self.output = None, False, False, None
             self._is_submitted = self._is_submitted or kind == "redriven"
             self._is_queued = kind == "requeued" and not self._is_submitted
+        elif kind == "waiting":
+            self._is_waiting = True
+            # What the caller is told then is the status of an invocation: without a key there is none to send again.
+            asks = self._prepared is not None and self._prepared.key != "" and not self._prepared.holds
+            self._is_queued = asks
+        elif kind == "approval_decided" and event.approval_decided.completes:
+            self._is_waiting = self._is_queued = False
         elif kind == "admitted":
             self._is_submitted = event.admitted.queue != ""
         return event
@@ -123,6 +131,8 @@ class Follower:
         if self._finished and self._outcome is not None:
             self._raise_unless_succeeded(self._outcome)
             return True
+        if error is None and self._is_waiting and not self._watching and self._returns_waiting():
+            return True
         if error is None and self._prepared is None and not self._is_told:
             # The action ended before the cursor.
             return True
@@ -134,6 +144,9 @@ class Follower:
         if pause > 0:
             yield Pause(pause)
         return False
+
+    def _returns_waiting(self) -> bool:
+        return self._prepared is not None and self._prepared.returns_waiting
 
     def _is_repeated(self, event: event_pb2.ActionEvent, kind: str | None) -> bool:
         if kind == "attempt_started":

@@ -23,6 +23,7 @@ from placet.v1 import (
 
 Seconds: TypeAlias = float | timedelta
 OnCallerGone = Literal["cancel", "detach"]
+OnWait = Literal["fail", "return", "hold"]
 OnDuplicate = Literal["attach", "refuse"]
 DurabilityWord = Literal["ephemeral", "single_process", "shared"]
 VerdictWord = Literal["done", "not_done"]
@@ -30,6 +31,11 @@ FamilyWord = Literal["leases", "queues", "ambiguous", "dead_letters"]
 
 TYPE_PREFIX = "placet.action."
 _ON_CALLER_GONE = {"cancel": action_pb2.ON_CALLER_GONE_CANCEL, "detach": action_pb2.ON_CALLER_GONE_DETACH}
+_ON_WAIT = {
+    "fail": action_pb2.ON_WAIT_FAIL,
+    "return": action_pb2.ON_WAIT_RETURN,
+    "hold": action_pb2.ON_WAIT_HOLD,
+}
 _ON_DUPLICATE = {"attach": action_pb2.ON_DUPLICATE_ATTACH, "refuse": action_pb2.ON_DUPLICATE_REFUSE}
 _DURABILITY = {
     "ephemeral": action_pb2.DURABILITY_CLASS_EPHEMERAL,
@@ -72,6 +78,16 @@ class PreparedCall:
     @property
     def key(self) -> str:
         return self.invocation.options.idempotency_key
+
+    @property
+    def holds(self) -> bool:
+        """For people, too."""
+        return self.invocation.options.on_wait == action_pb2.ON_WAIT_HOLD
+
+    @property
+    def returns_waiting(self) -> bool:
+        """What waits for people is an answer."""
+        return self.invocation.options.on_wait == action_pb2.ON_WAIT_RETURN
 
     def without_key(self) -> PreparedCall:
         invocation = action_pb2.Invocation()
@@ -122,6 +138,7 @@ class CallOptions:
     key: str | None = None
     attempt_timeout: Seconds | None = None
     on_caller_gone: OnCallerGone | None = None
+    on_wait: OnWait | None = None
     on_duplicate: OnDuplicate | None = None
     require_durability: DurabilityWord | None = None
     labels: Mapping[str, str] | None = None
@@ -142,6 +159,7 @@ class CallArguments(SubmitArguments, total=False):
     """The same, as keyword arguments of `call` and `stream`."""
 
     on_caller_gone: OnCallerGone | None
+    on_wait: OnWait | None
 
 
 def prepare_call(capability: str, input: Any, options: CallOptions) -> PreparedCall:
@@ -154,6 +172,8 @@ def prepare_call(capability: str, input: Any, options: CallOptions) -> PreparedC
     )
     if options.on_caller_gone is not None:
         sent.on_caller_gone = _ON_CALLER_GONE[options.on_caller_gone]
+    if options.on_wait is not None:
+        sent.on_wait = _ON_WAIT[options.on_wait]
     if options.on_duplicate is not None:
         sent.on_duplicate = _ON_DUPLICATE[options.on_duplicate]
     if options.require_durability is not None:
@@ -292,6 +312,13 @@ def _actions(
         root_id=root_id,
         queue=queue,
     )
+
+
+def resume_action_request(action_id: str, on_wait: OnWait | None) -> runtime_service_pb2.ResumeActionRequest:
+    request = runtime_service_pb2.ResumeActionRequest(action_id=action_id)
+    if on_wait is not None:
+        request.on_wait = _ON_WAIT[on_wait]
+    return request
 
 
 def wait_request(action_id: str, seconds: float) -> runtime_service_pb2.WaitActionRequest:

@@ -11,7 +11,8 @@ from placet.v1 import action_pb2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """`attached`: the key was known, to an earlier call or to an earlier sending of this one."""
+    """`attached`: the key was known, to an earlier call or to an earlier sending of this one. Of an action that waits
+    for people, which only `on_wait="return"` gives, `output` is None."""
 
     output: Json
     action_id: str

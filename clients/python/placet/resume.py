@@ -9,15 +9,16 @@ import json
 
 from placet.context import Json
 from placet.errors import PendingError, PlacetError
+from placet.requests import OnWait, resume_action_request
 from placet.result import Result
 from placet.retry import Deadline, RetryPolicy
 from placet.steps import SEND_SECONDS_MIN, Pause, Send, Steps
 from placet.v1 import event_pb2, runtime_service_pb2
 
 
-def resume(action_id: str, deadline: Deadline, policy: RetryPolicy) -> Steps[Result]:
+def resume(action_id: str, on_wait: OnWait | None, deadline: Deadline, policy: RetryPolicy) -> Steps[Result]:
     """ResumeAction until there is an answer, or no time for another try."""
-    request = runtime_service_pb2.ResumeActionRequest(action_id=action_id)
+    request = resume_action_request(action_id, on_wait)
     sent = 0
     while True:
         sent += 1

@@ -26,7 +26,9 @@ SEND_SECONDS_MIN = 0.001
 WAIT_SECONDS_MAX = 30.0
 WAIT_MARGIN_SECONDS = 5.0
 
-_STANDING = frozenset({action_pb2.ACTION_STATE_QUEUED, action_pb2.ACTION_STATE_RUNNING})
+_STANDING = frozenset(
+    {action_pb2.ACTION_STATE_QUEUED, action_pb2.ACTION_STATE_RUNNING, action_pb2.ACTION_STATE_WAITING}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ def look_up(prepared: PreparedCall, lost: TransportError, deadline: Deadline) ->
     """The reply is lost for good: what became of the key? Raises what the action ended with, or `lost` when nobody
     can say."""
     action = yield from _holder(prepared, lost, deadline)
+    if prepared.returns_waiting and action.state == action_pb2.ACTION_STATE_WAITING:
+        return Result.of(action, attached=True)
     ended = error_of_action(action)
     if ended is not None:
         raise ended from lost

@@ -26,7 +26,7 @@ from placet_server.core.publication.descendants import watch_descendants
 from placet_server.core.publication.feed import feed_lag, watch_events
 from placet_server.core.publication.outcome import outcome_of
 from placet_server.core.publication.waits import with_family_waits
-from placet_server.model.action import Action, Submission
+from placet_server.model.action import Action, OnWait, Submission
 from placet_server.model.caller import Caller
 from placet_server.model.ending_errors import DeadlineExceeded
 from placet_server.model.errors import FieldViolation, MalformedRequest, PlacetError
@@ -37,7 +37,7 @@ from placet_server.rpc.announcement import Announcer
 from placet_server.rpc.call import Rpc, closing
 from placet_server.rpc.convert.action import action_message, fill_succeeded, query_of
 from placet_server.rpc.convert.caller import caller_message
-from placet_server.rpc.convert.enumeration import ACTION_STATE, DURABILITY
+from placet_server.rpc.convert.enumeration import ACTION_STATE, DURABILITY, ON_WAIT
 from placet_server.rpc.convert.event import event_message, feed_filter_of
 from placet_server.rpc.convert.invocation import invocation_of, submission_of
 from placet_server.rpc.convert.time import duration, seconds, timestamp
@@ -86,12 +86,7 @@ class RuntimeServicer:
         done = await execute(self._kernel, call)
         rpc.action_id = done.action.action_id
         response = pb.ExecuteResponse(attached=done.attached)
-        if done.action.state is ActionState.SUCCEEDED:
-            rpc.context.set_trailing_metadata(outcome_trailers(_SUCCEEDED, rpc.action_id))
-            fill_succeeded(response.action, done.action)
-        else:
-            rpc.context.set_trailing_metadata(outcome_trailers(_WAITING, rpc.action_id))
-            response.action.CopyFrom(action_message(done.action, with_payloads=False))
+        _fill_answer(rpc, response.action, done.action)
         return response
 
     async def execute_stream(
@@ -109,14 +104,14 @@ class RuntimeServicer:
                 if not rpc.action_id:
                     await _name(rpc, event.action_id)
                 yield pb.ExecuteStreamResponse(event=event_message(event))
-        rpc.context.set_trailing_metadata(outcome_trailers(_SUCCEEDED, rpc.action_id))
+        await self._end_stream(rpc, call.invocation.on_wait)
 
     async def resume_action(self, rpc: Rpc[pb.ResumeActionRequest]) -> pb.ResumeActionResponse:
         rpc.action_id = rpc.request.action_id
-        action = await resume(self._kernel, rpc.caller, rpc.action_id, _time_left(rpc), rpc.trace)
-        rpc.context.set_trailing_metadata(outcome_trailers(_SUCCEEDED, rpc.action_id))
+        on_wait = ON_WAIT.get(rpc.request.on_wait, OnWait.FAIL)
+        action = await resume(self._kernel, rpc.caller, rpc.action_id, _time_left(rpc), rpc.trace, on_wait)
         response = pb.ResumeActionResponse()
-        fill_succeeded(response.action, action)
+        _fill_answer(rpc, response.action, action)
         return response
 
     async def resume_action_stream(
@@ -124,13 +119,20 @@ class RuntimeServicer:
     ) -> AsyncIterator[pb.ResumeActionStreamResponse]:
         request = rpc.request
         rpc.action_id = request.action_id
+        on_wait = ON_WAIT.get(request.on_wait, OnWait.FAIL)
         resumed = resume_stream(
-            self._kernel, rpc.caller, request.action_id, request.after_cursor, _time_left(rpc), rpc.trace
+            self._kernel,
+            rpc.caller,
+            request.action_id,
+            request.after_cursor,
+            _time_left(rpc),
+            rpc.trace,
+            on_wait,
         )
         async with closing(resumed) as events:
             async for event in events:
                 yield pb.ResumeActionStreamResponse(event=event_message(event))
-        rpc.context.set_trailing_metadata(outcome_trailers(_SUCCEEDED, rpc.action_id))
+        await self._end_stream(rpc, on_wait)
 
     async def submit(self, rpc: Rpc[pb.SubmitRequest]) -> pb.SubmitResponse:
         request = rpc.request
@@ -263,6 +265,14 @@ class RuntimeServicer:
             signing_keys_json=self._facts.signing_keys,
         )
 
+    async def _end_stream(self, rpc: Rpc[Any], on_wait: OnWait) -> None:
+        """The trailers of one that ends OK: it SUCCEEDED, or waits and that was to be returned."""
+        kind = _SUCCEEDED
+        if on_wait is OnWait.RETURN:
+            action = await read.get_action(self._kernel.journal, rpc.caller, rpc.action_id, full=False)
+            kind = outcome_of(action).kind.value
+        rpc.context.set_trailing_metadata(outcome_trailers(kind, rpc.action_id))
+
     async def _by_key(self, caller: Caller, key: pb.KeyRef) -> Action:
         """Keys of the caller's own, and keys that the tenant shares."""
         digests = [
@@ -278,6 +288,16 @@ def _time_left(rpc: Rpc[Any]) -> float | None:
     if left is not None and left <= 0:
         raise DeadlineExceeded()
     return left
+
+
+def _fill_answer(rpc: Rpc[Any], message: action_pb2.Action, action: Action) -> None:
+    """Of a call that runs it, and its trailers."""
+    if action.state is ActionState.SUCCEEDED:
+        rpc.context.set_trailing_metadata(outcome_trailers(_SUCCEEDED, action.action_id))
+        fill_succeeded(message, action)
+    else:
+        rpc.context.set_trailing_metadata(outcome_trailers(_WAITING, action.action_id))
+        message.CopyFrom(action_message(action, with_payloads=False))
 
 
 async def _name(rpc: Rpc[Any], action_id: str) -> None:

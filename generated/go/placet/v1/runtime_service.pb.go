@@ -75,7 +75,7 @@ func (x *ExecuteRequest) GetInvocation() *Invocation {
 // Response of Execute.
 type ExecuteResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// SUCCEEDED, with its output; without its input, which the caller has.
+	// SUCCEEDED, with its output, or WAITING for who wants that returned; without its input, which the caller has.
 	Action *Action `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
 	// The key was known; nothing ran for this call alone.
 	Attached      bool `protobuf:"varint,2,opt,name=attached,proto3" json:"attached,omitempty"`
@@ -1299,7 +1299,9 @@ func (x *WatchActionResponse) GetEvent() *ActionEvent {
 type ResumeActionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which action.
-	ActionId      string `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	ActionId string `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	// What the call does if it waits for people.
+	OnWait        OnWait `protobuf:"varint,2,opt,name=on_wait,json=onWait,proto3,enum=placet.v1.OnWait" json:"on_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1341,10 +1343,17 @@ func (x *ResumeActionRequest) GetActionId() string {
 	return ""
 }
 
+func (x *ResumeActionRequest) GetOnWait() OnWait {
+	if x != nil {
+		return x.OnWait
+	}
+	return OnWait_ON_WAIT_UNSPECIFIED
+}
+
 // Response of ResumeAction.
 type ResumeActionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// SUCCEEDED, with its output; without its input.
+	// SUCCEEDED, with its output, or WAITING for who wants that returned; without its input.
 	Action        *Action `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1393,7 +1402,9 @@ type ResumeActionStreamRequest struct {
 	// Which action.
 	ActionId string `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
 	// Events after this; empty: from the beginning.
-	AfterCursor   string `protobuf:"bytes,2,opt,name=after_cursor,json=afterCursor,proto3" json:"after_cursor,omitempty"`
+	AfterCursor string `protobuf:"bytes,2,opt,name=after_cursor,json=afterCursor,proto3" json:"after_cursor,omitempty"`
+	// What the call does if it waits for people.
+	OnWait        OnWait `protobuf:"varint,3,opt,name=on_wait,json=onWait,proto3,enum=placet.v1.OnWait" json:"on_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1440,6 +1451,13 @@ func (x *ResumeActionStreamRequest) GetAfterCursor() string {
 		return x.AfterCursor
 	}
 	return ""
+}
+
+func (x *ResumeActionStreamRequest) GetOnWait() OnWait {
+	if x != nil {
+		return x.OnWait
+	}
+	return OnWait_ON_WAIT_UNSPECIFIED
 }
 
 // Response of ResumeActionStream.
@@ -2292,14 +2310,16 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\fafter_cursor\x18\x02 \x01(\tR\vafterCursor\x12 \n" +
 	"\vdescendants\x18\x03 \x01(\bR\vdescendants\"C\n" +
 	"\x13WatchActionResponse\x12,\n" +
-	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"2\n" +
+	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"^\n" +
 	"\x13ResumeActionRequest\x12\x1b\n" +
-	"\taction_id\x18\x01 \x01(\tR\bactionId\"A\n" +
+	"\taction_id\x18\x01 \x01(\tR\bactionId\x12*\n" +
+	"\aon_wait\x18\x02 \x01(\x0e2\x11.placet.v1.OnWaitR\x06onWait\"A\n" +
 	"\x14ResumeActionResponse\x12)\n" +
-	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action\"[\n" +
+	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action\"\x87\x01\n" +
 	"\x19ResumeActionStreamRequest\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12!\n" +
-	"\fafter_cursor\x18\x02 \x01(\tR\vafterCursor\"J\n" +
+	"\fafter_cursor\x18\x02 \x01(\tR\vafterCursor\x12*\n" +
+	"\aon_wait\x18\x03 \x01(\x0e2\x11.placet.v1.OnWaitR\x06onWait\"J\n" +
 	"\x1aResumeActionStreamResponse\x12,\n" +
 	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"\x82\x01\n" +
 	"\x12WatchEventsRequest\x12!\n" +
@@ -2434,8 +2454,9 @@ var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*status.Status)(nil),              // 42: google.rpc.Status
 	(ActionState)(0),                   // 43: placet.v1.ActionState
 	(ActionView)(0),                    // 44: placet.v1.ActionView
-	(*Caller)(nil),                     // 45: placet.v1.Caller
-	(DurabilityClass)(0),               // 46: placet.v1.DurabilityClass
+	(OnWait)(0),                        // 45: placet.v1.OnWait
+	(*Caller)(nil),                     // 46: placet.v1.Caller
+	(DurabilityClass)(0),               // 47: placet.v1.DurabilityClass
 }
 var file_placet_v1_runtime_service_proto_depIdxs = []int32{
 	37, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
@@ -2463,53 +2484,55 @@ var file_placet_v1_runtime_service_proto_depIdxs = []int32{
 	41, // 22: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
 	38, // 23: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
 	39, // 24: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
-	38, // 25: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
-	39, // 26: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
-	25, // 27: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
-	36, // 28: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
-	39, // 29: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
-	38, // 30: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
-	14, // 31: placet.v1.CancelActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	45, // 32: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
-	46, // 33: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
-	40, // 34: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
-	41, // 35: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
-	41, // 36: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
-	0,  // 37: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
-	2,  // 38: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
-	4,  // 39: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
-	6,  // 40: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
-	10, // 41: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
-	13, // 42: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
-	16, // 43: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
-	18, // 44: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
-	20, // 45: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
-	22, // 46: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
-	24, // 47: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
-	27, // 48: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
-	29, // 49: placet.v1.RuntimeService.CancelActions:input_type -> placet.v1.CancelActionsRequest
-	31, // 50: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
-	33, // 51: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
-	1,  // 52: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
-	3,  // 53: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
-	5,  // 54: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
-	7,  // 55: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
-	12, // 56: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
-	15, // 57: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
-	17, // 58: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
-	19, // 59: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
-	21, // 60: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
-	23, // 61: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
-	26, // 62: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
-	28, // 63: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
-	30, // 64: placet.v1.RuntimeService.CancelActions:output_type -> placet.v1.CancelActionsResponse
-	32, // 65: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
-	34, // 66: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
-	52, // [52:67] is the sub-list for method output_type
-	37, // [37:52] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	45, // 25: placet.v1.ResumeActionRequest.on_wait:type_name -> placet.v1.OnWait
+	38, // 26: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
+	45, // 27: placet.v1.ResumeActionStreamRequest.on_wait:type_name -> placet.v1.OnWait
+	39, // 28: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
+	25, // 29: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
+	36, // 30: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
+	39, // 31: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
+	38, // 32: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
+	14, // 33: placet.v1.CancelActionsRequest.filter:type_name -> placet.v1.ActionFilter
+	46, // 34: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
+	47, // 35: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
+	40, // 36: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
+	41, // 37: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
+	41, // 38: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
+	0,  // 39: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
+	2,  // 40: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
+	4,  // 41: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
+	6,  // 42: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
+	10, // 43: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
+	13, // 44: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
+	16, // 45: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
+	18, // 46: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
+	20, // 47: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
+	22, // 48: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
+	24, // 49: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
+	27, // 50: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
+	29, // 51: placet.v1.RuntimeService.CancelActions:input_type -> placet.v1.CancelActionsRequest
+	31, // 52: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
+	33, // 53: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
+	1,  // 54: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
+	3,  // 55: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
+	5,  // 56: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
+	7,  // 57: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
+	12, // 58: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
+	15, // 59: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
+	17, // 60: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
+	19, // 61: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
+	21, // 62: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
+	23, // 63: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
+	26, // 64: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
+	28, // 65: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
+	30, // 66: placet.v1.RuntimeService.CancelActions:output_type -> placet.v1.CancelActionsResponse
+	32, // 67: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
+	34, // 68: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
+	54, // [54:69] is the sub-list for method output_type
+	39, // [39:54] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_runtime_service_proto_init() }

@@ -59,7 +59,7 @@ class ExecuteResponse(_message.Message):
     """The key was known; nothing ran for this call alone."""
     @_builtins.property
     def action(self) -> _action_pb2.Action:
-        """SUCCEEDED, with its output; without its input, which the caller has."""
+        """SUCCEEDED, with its output, or WAITING for who wants that returned; without its input, which the caller has."""
 
     def __init__(
         self,
@@ -663,16 +663,20 @@ class ResumeActionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ACTION_ID_FIELD_NUMBER: _builtins.int
+    ON_WAIT_FIELD_NUMBER: _builtins.int
     action_id: _builtins.str
     """Which action."""
+    on_wait: _action_pb2.OnWait.ValueType
+    """What the call does if it waits for people."""
     def __init__(
         self,
         *,
         action_id: _builtins.str = ...,
+        on_wait: _action_pb2.OnWait.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "on_wait", b"on_wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -687,7 +691,7 @@ class ResumeActionResponse(_message.Message):
     ACTION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def action(self) -> _action_pb2.Action:
-        """SUCCEEDED, with its output; without its input."""
+        """SUCCEEDED, with its output, or WAITING for who wants that returned; without its input."""
 
     def __init__(
         self,
@@ -710,19 +714,23 @@ class ResumeActionStreamRequest(_message.Message):
 
     ACTION_ID_FIELD_NUMBER: _builtins.int
     AFTER_CURSOR_FIELD_NUMBER: _builtins.int
+    ON_WAIT_FIELD_NUMBER: _builtins.int
     action_id: _builtins.str
     """Which action."""
     after_cursor: _builtins.str
     """Events after this; empty: from the beginning."""
+    on_wait: _action_pb2.OnWait.ValueType
+    """What the call does if it waits for people."""
     def __init__(
         self,
         *,
         action_id: _builtins.str = ...,
         after_cursor: _builtins.str = ...,
+        on_wait: _action_pb2.OnWait.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "after_cursor", b"after_cursor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "after_cursor", b"after_cursor", "on_wait", b"on_wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

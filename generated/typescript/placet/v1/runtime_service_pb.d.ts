@@ -6,7 +6,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Action, ActionState, ActionView, Caller, DurabilityClass, Invocation } from "./action_pb.js";
+import type { Action, ActionState, ActionView, Caller, DurabilityClass, Invocation, OnWait } from "./action_pb.js";
 import type { ActionEvent } from "./event_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Status } from "../../google/rpc/status_pb.js";
@@ -43,7 +43,7 @@ export declare const ExecuteRequestSchema: GenMessage<ExecuteRequest>;
  */
 export declare type ExecuteResponse = Message<"placet.v1.ExecuteResponse"> & {
   /**
-   * SUCCEEDED, with its output; without its input, which the caller has.
+   * SUCCEEDED, with its output, or WAITING for who wants that returned; without its input, which the caller has.
    *
    * @generated from field: placet.v1.Action action = 1;
    */
@@ -652,6 +652,13 @@ export declare type ResumeActionRequest = Message<"placet.v1.ResumeActionRequest
    * @generated from field: string action_id = 1;
    */
   actionId: string;
+
+  /**
+   * What the call does if it waits for people.
+   *
+   * @generated from field: placet.v1.OnWait on_wait = 2;
+   */
+  onWait: OnWait;
 };
 
 /**
@@ -667,7 +674,7 @@ export declare const ResumeActionRequestSchema: GenMessage<ResumeActionRequest>;
  */
 export declare type ResumeActionResponse = Message<"placet.v1.ResumeActionResponse"> & {
   /**
-   * SUCCEEDED, with its output; without its input.
+   * SUCCEEDED, with its output, or WAITING for who wants that returned; without its input.
    *
    * @generated from field: placet.v1.Action action = 1;
    */
@@ -699,6 +706,13 @@ export declare type ResumeActionStreamRequest = Message<"placet.v1.ResumeActionS
    * @generated from field: string after_cursor = 2;
    */
   afterCursor: string;
+
+  /**
+   * What the call does if it waits for people.
+   *
+   * @generated from field: placet.v1.OnWait on_wait = 3;
+   */
+  onWait: OnWait;
 };
 
 /**

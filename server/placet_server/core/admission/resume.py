@@ -34,15 +34,17 @@ async def resume(
     action_id: str,
     time_left_seconds: float | None,
     trace: Mapping[str, str] = _NO_TRACE,
+    on_wait: OnWait = OnWait.FAIL,
 ) -> Action:
-    """The action, SUCCEEDED. Raises NotFound; what `execute` raises for other endings, or once the wait is over; and
-    CredentialMismatch, if it would have to be run with the requester's credential as it is now.
+    """The action, SUCCEEDED; or WAITING, for who wants that returned.
 
+    Raises NotFound; what `execute` raises for other endings, or once the wait is over; and CredentialMismatch, if it
+    would have to be run with the requester's credential as it is now.
     A cancelled caller leaves the work to what its `on_caller_gone` says.
     """
     action = await get_action(kernel.journal, caller, action_id, full=True)
-    wish, patience = _wish(action, time_left_seconds, trace)
-    return await answer(kernel.journal, await _continue(kernel, wish, action, patience), OnWait.FAIL)
+    wish, patience = _wish(action, time_left_seconds, trace, on_wait)
+    return await answer(kernel.journal, await _continue(kernel, wish, action, patience), on_wait)
 
 
 async def resume_stream(
@@ -52,13 +54,14 @@ async def resume_stream(
     after_cursor: str,
     time_left_seconds: float | None,
     trace: Mapping[str, str] = _NO_TRACE,
+    on_wait: OnWait = OnWait.FAIL,
 ) -> AsyncGenerator[Event | IdleCheckpoint, None]:
     """The same, with every event after the cursor."""
     action = await get_action(kernel.journal, caller, action_id, full=True)
-    wish, patience = _wish(action, time_left_seconds, trace)
+    wish, patience = _wish(action, time_left_seconds, trace, on_wait)
     running = kernel.engine.supervisor.start(_answer(kernel, wish, action, patience))
     try:
-        told = tell_until_ended(kernel, caller, action_id, after_cursor, running)
+        told = tell_until_ended(kernel, caller, action_id, after_cursor, running, on_wait)
         async with aclosing(told) as items:
             async for item in items:
                 yield item
@@ -81,7 +84,9 @@ async def _continue(kernel: Kernel, wish: Wish, action: Action, patience: Patien
     return action
 
 
-def _wish(action: Action, time_left_seconds: float | None, trace: Mapping[str, str]) -> tuple[Wish, Patience]:
+def _wish(
+    action: Action, time_left_seconds: float | None, trace: Mapping[str, str], on_wait: OnWait
+) -> tuple[Wish, Patience]:
     """Of its requester, within the time of who resumes it."""
     seconds = wait_seconds_for(time_left_seconds)
     wish = Wish(
@@ -91,5 +96,6 @@ def _wish(action: Action, time_left_seconds: float | None, trace: Mapping[str, s
         time_left_seconds,
         seconds,
         trace=trace,
+        holds=on_wait is OnWait.HOLD,
     )
     return wish, Patience(None if seconds is None else asyncio.get_running_loop().time() + seconds)
