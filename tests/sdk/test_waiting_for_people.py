@@ -11,7 +11,12 @@ from placet import App, errors
 from placet.testing import server
 from placet.v1 import action_pb2
 from placet.v1 import approval_service_pb2 as approvals
-from placet.v1.decision_pb2 import VOTE_VERDICT_APPROVE, VOTE_VERDICT_DENY, VoteVerdict
+from placet.v1.decision_pb2 import (
+    APPROVAL_STATE_REVOKED,
+    VOTE_VERDICT_APPROVE,
+    VOTE_VERDICT_DENY,
+    VoteVerdict,
+)
 from tests.sdk.conftest import Both
 
 Connect = Callable[[str], Both]
@@ -60,6 +65,16 @@ async def test_each_way_to_wait(both: Both) -> None:
     await decide(both, error.approval_id, VOTE_VERDICT_APPROVE)
     assert "paid 1" == (await held).output
     assert action_pb2.ACTION_STATE_SUCCEEDED == (await waited).state
+
+
+async def test_a_yes_is_taken_back(both: Both) -> None:
+    submitted = await both.ask("submit", "patient.pay", {"amount": "3"}, delay=600)
+    approval_id = submitted.action.approval_id
+    await decide(both, approval_id, VOTE_VERDICT_APPROVE)
+    taken = await both.ask("revoke", approval_id, "d", reason="wrong")
+    assert APPROVAL_STATE_REVOKED == taken.state
+    with pytest.raises(errors.ApprovalRevoked):
+        await both.ask("resume", submitted.action_id)
 
 
 async def test_a_no_is_raised_as_what_it_is(both: Both) -> None:

@@ -107,6 +107,17 @@ class ApprovalCalls(Sender):
         response = self._ask("BatchDecideApprovals", requests.batch_request(decisions), timeout)
         return requests.batch_answers(response)
 
+    def revoke(
+        self, approval_id: str, decision_id: str, *, reason: str = "", timeout: float = READ_SECONDS
+    ) -> decision_pb2.Approval:
+        """Take your own yes back, until the action begins: of what was granted it ends the action, DENIED. It may not
+        be cast again. Raises RefusedError if it has begun, or is over otherwise."""
+        request = approval_service_pb2.RevokeDecisionRequest(
+            approval_id=approval_id, decision_id=decision_id, reason=reason
+        )
+        approval: decision_pb2.Approval = (self._ask("RevokeDecision", request, timeout)).approval
+        return approval
+
     def claim_approval(
         self, approval_id: str, *, ttl: Seconds | None = None, timeout: float = READ_SECONDS
     ) -> decision_pb2.Approval:
