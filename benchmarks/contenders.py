@@ -203,7 +203,7 @@ class Placet(Contender):
             "sub": "agent-1",
             "kind": "agent",
             "roles": ["clerk"],
-            "scope": "actions.execute actions.read operations.read operations.write policy.admit",
+            "scope": "actions.execute actions.read operations.read operations.write policy.admit approvals.read",
         }
         self.token = jwt.encode(claims, key, algorithm="ES256", headers={"kid": "1"})
         self._authorization_file.write_text(f"Bearer {self.token}")

@@ -128,6 +128,40 @@ async def fill_orphans(dsn: str, count: int) -> str:
     return boot_id
 
 
+# Each copy's approval has the id of its action. One in a hundred names whom the model names.
+_WAITING_APPROVAL = {
+    "action_id": _ID,
+    "approval_id": _ID,
+    "create_time": _TIME,
+    "expire_time": "now() + make_interval(secs => 3600 + t.n)",
+    "next_time": "now() + make_interval(secs => 3600 + t.n)",
+    "subjects": "case when t.n % 100 = 0 then m.subjects else '{nobody}' end",
+}
+_EVENT_OF_APPROVAL = _OF_EVENT | {"body": f"replace(m.body, $5::text, {_ID}::text)"}
+
+
+async def fill_approvals(dsn: str, count: int) -> None:
+    """The database holds one action that waits for people; copies of it do, too."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        row = await connection.fetchrow("select action_id, approval_id::text from approvals limit 1")
+        assert row is not None
+        model, approval = row
+        for first in range(1, count + 1, BATCH):
+            last = min(first + BATCH - 1, count)
+            async with connection.transaction():
+                actions = await _copy(connection, "actions", _WAITING_ACTION | {"approval_id": _ID})
+                await connection.execute(actions, count, first, last, model, timeout=600)
+                events = await _copy(connection, "events", _EVENT_OF_APPROVAL)
+                await connection.execute(events, count, first, last, model, approval, timeout=600)
+                approvals = await _copy(connection, "approvals", _WAITING_APPROVAL)
+                await connection.execute(approvals, count, first, last, model, timeout=600)
+        await connection.execute("vacuum analyze", timeout=600)
+        await connection.execute("checkpoint", timeout=600)
+    finally:
+        await connection.close()
+
+
 async def _copy(
     connection: asyncpg.Connection[asyncpg.Record], table: str, replaced: dict[str, str], source: str = ""
 ) -> str:
