@@ -101,7 +101,12 @@ async def test_servers_are_told_page_by_page(client: Client) -> None:
     assert servers == list(whole.servers)
     (own,) = [server for server in whole.servers if server.answering]
     assert client.server.kernel.boot_id == own.server_id
-    assert (os.getpid(), False, False, ["human.input@1"]) == (own.pid, own.draining, own.silent, list(own.serves))
+    assert (os.getpid(), False, False, ["human.input@1"]) == (
+        own.pid,
+        own.draining,
+        own.silent,
+        list(own.serves),
+    )
     assert 0 < own.start_time.ToMicroseconds() <= own.heartbeat_time.ToMicroseconds()
     # What else is at work here is the tests' own, which says nothing of what it serves.
     assert [0] == [server.queue_slots for server in whole.servers if not server.answering]

@@ -100,11 +100,14 @@ async def list_page(
     of_action: dict[str, object] = {"action_id": query.action_id} if query.action_id else {}
     name = "list_of_action" if of_action else "list_pending" if states == (ApprovalState.PENDING,) else "list"
     page = SQL[name]
+    # Where all that is looked at matches, no more is looked at than a page has.
+    skips = name == "list" or query.capabilities or query.requester or query.eligible_only or query.action_id
+    scan_max = SCAN_MAX if skips else query.page_size
     arguments = page.arguments(
         tenant=tenant,
         after_us=after_us,
         after_id=after_id,
-        scan_max=SCAN_MAX,
+        scan_max=scan_max,
         page_size=query.page_size,
         states=[state.value for state in states],
         capabilities=list(query.capabilities),
@@ -122,7 +125,7 @@ async def list_page(
             approvals=approvals, last_scanned=(approvals[-1].expire_time_us, approvals[-1].approval_id)
         )
     first = records[0]
-    is_last = first["scanned_count"] < SCAN_MAX
+    is_last = first["scanned_count"] < scan_max
     return Scan(
         approvals=approvals, last_scanned=None if is_last else (first["last_us"], str(first["last_id"]))
     )
