@@ -14,6 +14,7 @@ from placet.v1 import catalog_service_pb2 as catalog
 from placet.v1 import policy_service_pb2 as policy
 from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as pb
+from tests.hostile import deliveries
 from tests.hostile.served import Client, Served
 from tests.rpc.support import ACTION_ID, ALL_PATHS, refusal, send_bytes
 
@@ -165,13 +166,6 @@ def dead_letters(**members: Any) -> recovery.ListDeadLettersRequest:
     return recovery.ListDeadLettersRequest(filter=recovery.DeadLetterFilter(**members))
 
 
-def deliveries(
-    tenant: str = "", page_token: str = "", **members: Any
-) -> operations_service_pb2.ListDeliveriesRequest:
-    filter_ = operations_service_pb2.DeliveryFilter(**members)
-    return operations_service_pb2.ListDeliveriesRequest(tenant=tenant, page_token=page_token, filter=filter_)
-
-
 NUL = "a\x00b"
 REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
 WITH_NUL: dict[str, tuple[str, Any]] = {
@@ -210,23 +204,7 @@ WITH_NUL: dict[str, tuple[str, Any]] = {
     "reason to pause": ("PauseQueue", operations_service_pb2.PauseQueueRequest(queue="q", reason=NUL)),
     "queue to resume": ("ResumeQueue", operations_service_pb2.ResumeQueueRequest(queue=NUL)),
     "page of servers": ("ListServers", operations_service_pb2.ListServersRequest(page_token=NUL)),
-    "page of deliveries": ("ListDeliveries", deliveries(page_token=NUL)),
-    "tenant of deliveries": ("ListDeliveries", deliveries(tenant=NUL)),
-    "target of deliveries": ("ListDeliveries", deliveries(target=NUL)),
-    "action of deliveries": ("ListDeliveries", deliveries(action_id=NUL)),
-    "delivery": ("GetDelivery", operations_service_pb2.GetDeliveryRequest(delivery_id=NUL)),
-    "tenant of a delivery": (
-        "GetDelivery",
-        operations_service_pb2.GetDeliveryRequest(delivery_id=ACTION_ID, tenant=NUL),
-    ),
-    "delivery to send again": (
-        "RedeliverCallback",
-        operations_service_pb2.RedeliverCallbackRequest(delivery_id=NUL),
-    ),
-    "key of a redelivery": (
-        "RedeliverCallback",
-        operations_service_pb2.RedeliverCallbackRequest(delivery_id=ACTION_ID, idempotency_key=NUL),
-    ),
+    **deliveries.with_text(NUL),
     "tenant of dead letters": ("ListDeadLetters", recovery.ListDeadLettersRequest(tenant=NUL)),
     "capability of dead letters": ("ListDeadLetters", dead_letters(capabilities=[NUL])),
     "queue of dead letters": ("ListDeadLetters", dead_letters(queue=NUL)),
