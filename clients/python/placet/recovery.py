@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from placet import requests
+from placet.delivery_requests import deliveries_request, redeliver_request
 from placet.requests import FamilyWord, VerdictWord
 from placet.retry import Deadline
 from placet.sender import Sender
@@ -177,7 +178,7 @@ class RecoveryCalls(Sender):
     ) -> Iterator[operations_service_pb2.Delivery]:
         """What receivers are told of, newest first, without what they are told; `states` are words such as "dead".
         Pages are fetched as needed. `tenant` "-": of all tenants, for operators."""
-        request = requests.deliveries_request(states, target, action_id, tenant, page_size)
+        request = deliveries_request(states, target, action_id, tenant, page_size)
         return self._pages("ListDeliveries", request, "deliveries", timeout)
 
     def delivery(
@@ -193,6 +194,6 @@ class RecoveryCalls(Sender):
     ) -> operations_service_pb2.Delivery:
         """Send it out again under its id, whatever became of it. `key` ties resends together; without one a fresh key
         is made."""
-        request = requests.redeliver_request(delivery_id, key)
+        request = redeliver_request(delivery_id, key)
         sent: operations_service_pb2.Delivery = self._ask("RedeliverCallback", request, timeout).delivery
         return sent
