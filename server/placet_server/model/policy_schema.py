@@ -8,7 +8,7 @@ context    the input, the labels, the capability of the parent, how often the ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,15 +138,24 @@ def schema_problems(cedar: str, schema: str) -> list[Problem]:
 
 
 def context_of(
-    input_members: Mapping[str, Any], labels: Mapping[str, str], parent: str, delegation_depth: int
+    wanted: Collection[str],
+    *,
+    input_members: Mapping[str, Any],
+    labels: Mapping[str, str],
+    parent: str,
+    delegation_depth: int,
 ) -> dict[str, Any]:
-    """As Cedar's JSON writes values."""
-    context: dict[str, Any] = {
-        "input": input_members,
-        "labels": [f"{key}={value}" for key, value in labels.items()],
-        "delegation_depth": delegation_depth,
-    }
-    return context | ({"parent": parent} if parent else {})
+    """What is wanted of it, as Cedar's JSON writes values."""
+    context: dict[str, Any] = {}
+    if "input" in wanted:
+        context["input"] = input_members
+    if "labels" in wanted:
+        context["labels"] = [f"{key}={value}" for key, value in labels.items()]
+    if "delegation_depth" in wanted:
+        context["delegation_depth"] = delegation_depth
+    if parent and "parent" in wanted:
+        context["parent"] = parent
+    return context
 
 
 def _action(name: str, input_record: RecordOf = NOTHING_TYPED) -> dict[str, Any]:

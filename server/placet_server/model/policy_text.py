@@ -38,6 +38,7 @@ LINKS_MAX = 512
 # nothing.
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n\r]*|&&|\|\||[-+*.,;()\[\]{}]|\bif\b', re.DOTALL)
 _COMMENTS = re.compile(r"//[^\n\r]*")
+CONTEXT = ("input", "labels", "parent", "delegation_depth")
 ROLES, GROUPS = "Role", "Group"
 _SHARED_TYPES = frozenset({ROLES, GROUPS})
 
@@ -46,12 +47,17 @@ _SHARED_TYPES = frozenset({ROLES, GROUPS})
 class Reads:
     """What of a call a policy looks at, beyond the facts of its capability and what callers of one kind share.
 
-    `context`: anything of it. `identity`: who the caller is. `input`: which members.
+    `members`: of the context. `identity`: who the caller is. `input`: which members of it.
     """
 
-    context: bool = False
+    members: set[str] = field(default_factory=set)
     identity: bool = False
     input: Wanted = field(default_factory=Wanted)
+
+    @property
+    def context(self) -> bool:
+        """Anything of it."""
+        return bool(self.members)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +228,8 @@ def _look(expr: pst.Expr, reads: Reads) -> None:
         case pst.Var(name="principal"):
             reads.identity = True
         case pst.Var(name="context"):
-            reads.context = reads.input.whole = True
+            reads.members.update(CONTEXT)
+            reads.input.whole = True
         case _:
             for below in _below(expr):
                 _look(below, reads)
@@ -231,7 +238,7 @@ def _look(expr: pst.Expr, reads: Reads) -> None:
 def _look_at_member(base: pst.Expr, path: list[str], reads: Reads, *, whole: bool) -> None:
     match base:
         case pst.Var(name="context"):
-            reads.context = True
+            reads.members.add(path[0])
             if path[0] == "input":
                 reads.input.add(path[1:], whole=whole)
         case pst.Var(name="principal"):

@@ -124,6 +124,7 @@ class Slice:
         self._lasting = _Part([policy for policy in mine if not policy.reads.context])
         self._passing = _Part([policy for policy in mine if policy.reads.context])
         self._wanted = _wanted(self._passing.policies)
+        self._members = frozenset[str]().union(*(policy.reads.members for policy in self._passing.policies))
         self._input_type: RecordOf = input_type(offered.capability.input_schema_value)
         self._request = {"action": action_uid(name), "resource": capability_uid(name)}
         self._base = _entities([*action_entities(name), capability_entity(offered, overlays)])
@@ -145,7 +146,13 @@ class Slice:
             members = projected(self._input_type, question.input_value, self._wanted)
         except Unreadable:
             return UNREADABLE, False
-        context = context_of(members, question.labels, question.parent, len(caller.delegation))
+        context = context_of(
+            self._members,
+            input_members=members,
+            labels=question.labels,
+            parent=question.parent,
+            delegation_depth=len(caller.delegation),
+        )
         request = known.request | {"context": orjson.dumps(context).decode()}
         passing = self._passing.ask(request, known.entities)
         both = known.answer, passing
