@@ -3,10 +3,13 @@
 import asyncio
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from placet.context import Context
+from placet_server.core.decision.expire import pass_time
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.read import get_action
@@ -15,6 +18,7 @@ from placet_server.model.caller import Caller, CallerKind, Delegate
 from placet_server.model.decision import ApprovalState, VoteVerdict
 from placet_server.model.decision_errors import (
     ApprovalDenied,
+    ApprovalExpired,
     DecisionConflict,
     InputRequired,
     NotEligible,
@@ -29,13 +33,19 @@ from placet_server.model.errors import (
 )
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.wait import WaitKind
-from tests.core.kernels import ALICE, QUEUE, open_kernel, output, put, run, work_off
+from placet_server.store.clock import FixedClock
+from tests.core.kernels import ALICE, QUEUE, dispatch, open_kernel, output, put, run, work_off
 from tests.core.people import ANNA, APPROVE, BEN, CARL, DENY, look, vote
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 
 ANSWER = VoteVerdict.ANSWER
-ASKED = {"title": "Which account?", "prompt": "Two of them fit.", "to": "role:finance", "choices": ["A", "B"]}
+ASKED: dict[str, Any] = {
+    "title": "Which account?",
+    "prompt": "Two of them fit.",
+    "to": "role:finance",
+    "choices": ["A", "B"],
+}
 
 
 async def ask(kernel: Kernel, key: str = "k", **changes: Any) -> Action:
@@ -185,3 +195,42 @@ async def test_who_is_asked_may_say_that_there_is_no_answer(database: Database) 
             await answer(kernel, action, "A", BEN)
         with pytest.raises(ApprovalDenied):
             await run(kernel, "human.input", ASKED, "k")
+
+
+async def test_an_answer_after_the_time_counts_for_nothing(database: Database) -> None:
+    clock = FixedClock(datetime.now(UTC))
+    async with open_kernel(database.dsn, Workshop().app, clock=clock, questions=True) as kernel:
+        late, raced = await ask(kernel, "late", ttl="1h"), await ask(kernel, "raced", ttl="1h")
+        clock.advance(timedelta(hours=1))
+        with pytest.raises(StateConflict):
+            await answer(kernel, late, "A")
+        told = await asyncio.gather(
+            answer(kernel, raced, "A"), pass_time(kernel.journal), return_exceptions=True
+        )
+        assert isinstance(told[0], StateConflict)
+        await pass_time(kernel.journal)
+        for action, key in ((late, "late"), (raced, "raced")):
+            assert ActionState.DENIED is await state_of(kernel, action)
+            with pytest.raises(ApprovalExpired):
+                await run(kernel, "human.input", {**ASKED, "ttl": "1h"}, key)
+
+
+async def test_a_handler_asks_as_a_step_of_its_work(database: Database) -> None:
+    shop = Workshop()
+
+    async def work(context: Context) -> Any:
+        return await context.call("account", "human.input", ASKED)
+
+    shop.script = work
+    shop.gate.set()
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE, questions=True) as kernel:
+        parent = (await put(kernel, "work.unsafe", {"order": "1"}, "k")).action
+        await dispatch(kernel)
+        approval_id = ""
+        while not approval_id:
+            async with kernel.journal.pool.connection() as connection:
+                approval_id = await connection.fetchval("select approval_id::text from approvals") or ""
+        await vote(kernel, approval_id, ANNA, ANSWER, answer_json='"B"')
+        await work_off(kernel)
+        ended = await get_action(kernel.journal, ALICE, parent.action_id, full=True)
+        assert (ActionState.SUCCEEDED, "B") == (ended.state, output(ended))

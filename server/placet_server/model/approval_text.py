@@ -19,6 +19,7 @@ with its ttl.
 import json
 import re
 from collections.abc import Collection
+from functools import lru_cache
 
 from placet_server.model.approval import (
     AllOf,
@@ -33,6 +34,7 @@ from placet_server.model.approval import (
 )
 from placet_server.model.approval_reader import Reader
 
+_KEPT_LENGTH_MAX = 1024
 _PLAIN = re.compile(r'[^\s"(),;=|]+')
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _KINDS = {"role": "roles", "group": "groups", "user": "subjects"}
@@ -40,6 +42,12 @@ _KINDS = {"role": "roles", "group": "groups", "user": "subjects"}
 
 def parse_terms(text: str) -> Terms:
     """Raises TermsRefused. Whether such terms may be declared is `approval_bounds.read_terms`' to say."""
+    return _parsed(text) if len(text) <= _KEPT_LENGTH_MAX else Reader(text).terms()
+
+
+# Of many approvals most have the same terms as others.
+@lru_cache(maxsize=512)
+def _parsed(text: str) -> Terms:
     return Reader(text).terms()
 
 
@@ -81,6 +89,7 @@ def format_terms(terms: Terms) -> str:
     return "; ".join((format_rule(terms.rule), *options))
 
 
+@lru_cache(maxsize=512)
 def format_rule(rule: Rule) -> str:
     if isinstance(rule, Quorum):
         return f"{rule.count} of {format_selector(rule.who)}"

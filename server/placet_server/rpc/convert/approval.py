@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from google.protobuf.duration_pb2 import Duration
 
 from placet.v1 import approval_pb2 as pb
@@ -45,6 +47,15 @@ def terms_of(message: pb.ApprovalTerms, path: str) -> Terms:
 
 
 def terms_message(terms: Terms) -> pb.ApprovalTerms:
+    """One of the caller's own."""
+    message = pb.ApprovalTerms()
+    message.CopyFrom(_kept_message(terms))
+    return message
+
+
+# Of many approvals most have the same terms as others.
+@lru_cache(maxsize=256)
+def _kept_message(terms: Terms) -> pb.ApprovalTerms:
     message = pb.ApprovalTerms(
         rule=_rule_message(terms.rule),
         requester_may_approve=terms.requester_may_approve,
