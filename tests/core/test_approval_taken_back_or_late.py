@@ -8,6 +8,7 @@ import pytest
 from placet_server.core.decision.expire import pass_time
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
+from placet_server.core.recovery.recover_approvals import approvals_section
 from placet_server.core.recovery.retention import Retention, clean
 from placet_server.model.decision import ApprovalState
 from placet_server.model.decision_errors import ApprovalExpired, ApprovalRevoked, DecisionConflict
@@ -174,6 +175,27 @@ async def test_expiry_against_a_vote_makes_one_end(database: Database) -> None:
             await pass_time(other.journal)
             view = await look(kernel, approval_id)
             assert (ApprovalState.EXPIRED, ActionState.DENIED) == (view.approval.state, view.action.state)
+
+
+async def test_a_report_tells_what_is_open_and_ends_what_is_late(database: Database) -> None:
+    shop = workshop("1 of role:finance; ttl=1h")
+    clock = FixedClock(START)
+    async with open_kernel(database.dsn, shop.app, clock=clock) as kernel:
+        late, granted = await ask(kernel, "k1"), await ask(kernel, "k2")
+        await vote(kernel, granted)
+        async with kernel.journal.pool.connection() as connection:
+            later = "expire_time = expire_time + interval '9 hours', next_time = null"
+            sql = f"update approvals set {later} where approval_id = $1"
+            await connection.execute(sql, granted)
+        clock.advance(timedelta(hours=2))
+        for validate_only, ended, states_ in ((True, 0, "PENDING"), (False, 1, "EXPIRED")):
+            section = await approvals_section(
+                kernel.journal, "acme", validate_only=validate_only, entries_max=100
+            )
+            assert (2, 2 - ended, ended) == (section.found, section.waiting, section.ended)
+            assert [(late, states_), (granted, "GRANTED")] == [(e.id, e.outcome) for e in section.entries]
+        nobody = await approvals_section(kernel.journal, "evil", validate_only=True, entries_max=100)
+        assert (0, ()) == (nobody.found, nobody.entries)
 
 
 async def test_more_people_are_told_once(database: Database) -> None:

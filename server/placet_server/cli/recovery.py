@@ -20,6 +20,7 @@ _FAMILIES: dict[str, FamilyWord] = {
     "queues": "queues",
     "ambiguous": "ambiguous",
     "dead-letters": "dead_letters",
+    "approvals": "approvals",
 }
 _COUNTS = ("found", "replayed", "waiting", "ambiguous", "ended")
 
@@ -27,7 +28,7 @@ _COUNTS = ("found", "replayed", "waiting", "ambiguous", "ended")
 def recover(
     family: Annotated[
         list[str] | None,
-        typer.Option(help="Only leases, queues, ambiguous or dead-letters; may be given again."),
+        typer.Option(help="Only leases, queues, ambiguous, dead-letters or approvals; may be given again."),
     ] = None,
     look: Annotated[bool, typer.Option("--look", help="Only look, and change nothing.")] = False,
     all_tenants: AllTenants = False,

@@ -17,6 +17,7 @@ class ReportFamily(StrEnum):
     QUEUES = "QUEUES"
     AMBIGUOUS = "AMBIGUOUS"
     DEAD_LETTERS = "DEAD_LETTERS"
+    APPROVALS = "APPROVALS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,8 @@ class _ReportFamilyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReportFa
     """Effects that may have happened."""
     REPORT_FAMILY_DEAD_LETTERS: _ReportFamily.ValueType  # 4
     """What ended with nobody waiting."""
+    REPORT_FAMILY_APPROVALS: _ReportFamily.ValueType  # 5
+    """What waits for people, or was granted and has not begun."""
 
 class ReportFamily(_ReportFamily, metaclass=_ReportFamilyEnumTypeWrapper):
     """What a section of a report is about."""
@@ -80,6 +82,8 @@ REPORT_FAMILY_AMBIGUOUS: ReportFamily.ValueType  # 3
 """Effects that may have happened."""
 REPORT_FAMILY_DEAD_LETTERS: ReportFamily.ValueType  # 4
 """What ended with nobody waiting."""
+REPORT_FAMILY_APPROVALS: ReportFamily.ValueType  # 5
+"""What waits for people, or was granted and has not begun."""
 Global___ReportFamily: _TypeAlias = ReportFamily  # noqa: Y015
 
 @_typing.final
@@ -666,11 +670,11 @@ class ReportEntry(_message.Message):
     NEXT_STEP_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The action's id, if it is one."""
+    """The action's id, if it is one; of APPROVALS the approval's."""
     what: _builtins.str
     """What it is, for people."""
     outcome: _builtins.str
-    """How it stands: a state of an action, "WAITING" or "PAUSED"."""
+    """How it stands: a state of an action or of an approval, "WAITING" or "PAUSED"."""
     next_step: _builtins.str
     """The command that continues; empty: nobody has to do anything."""
     reason: _error_reason_pb2.ErrorReason.ValueType

@@ -653,7 +653,7 @@ export declare const ReportSectionSchema: GenMessage<ReportSection>;
  */
 export declare type ReportEntry = Message<"placet.v1.ReportEntry"> & {
   /**
-   * The action's id, if it is one.
+   * The action's id, if it is one; of APPROVALS the approval's.
    *
    * @generated from field: string id = 1;
    */
@@ -667,7 +667,7 @@ export declare type ReportEntry = Message<"placet.v1.ReportEntry"> & {
   what: string;
 
   /**
-   * How it stands: a state of an action, "WAITING" or "PAUSED".
+   * How it stands: a state of an action or of an approval, "WAITING" or "PAUSED".
    *
    * @generated from field: string outcome = 3;
    */
@@ -937,6 +937,13 @@ export enum ReportFamily {
    * @generated from enum value: REPORT_FAMILY_DEAD_LETTERS = 4;
    */
   DEAD_LETTERS = 4,
+
+  /**
+   * What waits for people, or was granted and has not begun.
+   *
+   * @generated from enum value: REPORT_FAMILY_APPROVALS = 5;
+   */
+  APPROVALS = 5,
 }
 
 /**

@@ -15,6 +15,7 @@ from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_action_id
 from placet_server.core.publication.promote import promote
 from placet_server.core.publication.read import now_us
+from placet_server.core.recovery.recover_approvals import approvals_section
 from placet_server.core.recovery.redrive import list_dead_letters, list_queues
 from placet_server.core.recovery.rescue import BATCH_MAX, close_unwanted, declare_dead, rescue
 from placet_server.core.recovery.resolve import list_ambiguous
@@ -277,6 +278,12 @@ async def _dead_letters(recovery: Recovery, command: RecoverCommand) -> ReportSe
     )
 
 
+async def _approvals(recovery: Recovery, command: RecoverCommand) -> ReportSection:
+    return await approvals_section(
+        recovery.journal, command.tenant, validate_only=command.validate_only, entries_max=ENTRIES_MAX
+    )
+
+
 async def _counts(journal: Journal, command: RecoverCommand) -> Counts:
     async with journal.pool.connection() as connection:
         return await rows.count(connection, command.tenant, journal.clock.now())
@@ -294,4 +301,5 @@ _SECTIONS: dict[ReportFamily, Callable[[Recovery, RecoverCommand], Awaitable[Rep
     ReportFamily.QUEUES: _queues,
     ReportFamily.AMBIGUOUS: _ambiguous,
     ReportFamily.DEAD_LETTERS: _dead_letters,
+    ReportFamily.APPROVALS: _approvals,
 }
