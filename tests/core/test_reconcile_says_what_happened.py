@@ -483,9 +483,8 @@ async def test_nothing_is_believed_undone_that_somebody_it_called_may_still_do(d
     ended = NotCommitted(not_running=True)
     shop, clock = Bench(ended, NOT_THERE, NOT_THERE), FixedClock(START)
     async with open_kernel(database.dsn, shop.app, queue=QUEUE, clock=clock) as kernel:
-        action_id = await doubt(kernel)
+        action_id, asking = await doubt(kernel), reconciler(kernel)
         called = (await put(kernel, "work.read", {})).action.action_id
-        asking = reconciler(kernel)
         async with kernel.journal.pool.connection() as connection:
             await connection.execute(
                 "insert into lineage values ('acme', $1, 'step', 1, $2, $1, 1, 1, 1)", action_id, called
