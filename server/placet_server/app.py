@@ -254,7 +254,7 @@ class PlacetServer:
         served = [
             *methods(RUNTIME, RuntimeServicer(self.kernel, announcer, facts)),
             *methods(APPROVAL, ApprovalServicer(self.kernel)),
-            *methods(CATALOG, CatalogServicer(self.kernel.catalog)),
+            *methods(CATALOG, CatalogServicer(self.kernel)),
             *methods(POLICY, PolicyServicer(self.kernel)),
             *methods(OPERATIONS, OperationsServicer(self.kernel)),
             *methods(RECOVERY, RecoveryServicer(self.kernel)),

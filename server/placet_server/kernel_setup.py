@@ -35,6 +35,8 @@ from placet_server.core.decision.recheck import Recheck
 from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.core.execution.threads import HandlerThreads
+from placet_server.core.governance.governor import Governor
+from placet_server.core.governance.tools import governing_app, uses_of
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.boundary import Boundary, Hook
 from placet_server.core.publication.doorbell import Doorbell
@@ -277,7 +279,9 @@ def _kernel(
         callbacks=callbacks.callbacks,
     )
     apps = (*options.apps, human_app(journal))
-    handlers = HandlerTable((tool for app in apps for tool in app.tools), connectors)
+    governor = Governor()
+    built_in = governing_app(governor)
+    handlers = HandlerTable((tool for app in apps for tool in app.tools), connectors, built_in=built_in.tools)
     engine = Engine(
         journal=journal,
         handlers=handlers,
@@ -287,7 +291,12 @@ def _kernel(
     )
     relay.is_here = lambda action_id: engine.runs.get(action_id) is not None
     policies = Policies(pool)
-    catalog = Catalog(pool, handlers=handlers, clock=options.clock)
+    catalog = Catalog(
+        pool,
+        handlers=handlers,
+        clock=options.clock,
+        built_in=manifest_of(built_in.manifest()).capabilities,
+    )
     kernel = Kernel(
         catalog=catalog,
         policies=policies,
@@ -298,6 +307,7 @@ def _kernel(
     )
     engine.children = Children(kernel)
     engine.recheck = Recheck(policies, journal, catalog.offered)
+    governor.attach(kernel, uses_of(kernel))
     return kernel
 
 

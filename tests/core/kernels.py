@@ -25,6 +25,8 @@ from placet_server.core.decision.recheck import Recheck
 from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.core.execution.threads import HandlerThreads
+from placet_server.core.governance.governor import Governor
+from placet_server.core.governance.tools import governing_app, uses_of
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.hub import Hub
 from placet_server.core.publication.journal import Journal
@@ -97,12 +99,12 @@ async def open_kernel(
     )
     signer = TokenSigner([SigningKey(SIGNING_KEY)], "test")
     routes = ConnectorRoutes(pool, connectors or ConnectorSettings(hosts=()), signer)
-    own = human_app(journal)
-    handlers = HandlerTable((*app.tools, *(own.tools if questions else ())), routes)
+    own, built_in = human_app(journal), governing_app(governor := Governor())
+    handlers = HandlerTable((*app.tools, *own.tools * questions), routes, built_in=built_in.tools)
     threads = HandlerThreads(settings.handler_threads_max)
-    engine = Engine(journal=journal, handlers=handlers, settings=settings, threads=threads)
-    routes.engine = engine
-    catalog = Catalog(pool, handlers=handlers, clock=clock)
+    routes.engine = engine = Engine(journal=journal, handlers=handlers, settings=settings, threads=threads)
+    offered = manifest_of(built_in.manifest()).capabilities
+    catalog = Catalog(pool, handlers=handlers, clock=clock, built_in=offered)
     async with pool.connection() as connection:
         await instance.register(connection, boot, now=clock.now())
     await catalog.admit_local(manifest_of(app.manifest()))
@@ -111,6 +113,7 @@ async def open_kernel(
     writing = [engine.supervisor.start(each.run()) for each in (writer, journal.lanes)]
     kernel = _kernel_of(engine, catalog, lease_seconds)
     engine.children = Children(kernel)
+    governor.attach(kernel, uses_of(kernel))
     engine.recheck = Recheck(kernel.policies, journal, catalog.offered)
     claims = _claims(dsn)
     await claims.open()

@@ -1,6 +1,7 @@
 """Policy sets put in force in a kernel."""
 
 from placet_server.core.admission.policy_set import AdmittedSet, PolicySets
+from placet_server.core.governance.tools import policy_sets
 from placet_server.core.kernel import Kernel
 from placet_server.model.caller import Caller
 from placet_server.model.policy import Overlay, PolicySet
@@ -9,7 +10,7 @@ ADMIN = Caller(tenant="acme", subject="root")
 
 
 def sets_of(kernel: Kernel) -> PolicySets:
-    return PolicySets(kernel.journal.pool, kernel.policies, kernel.journal.clock)
+    return policy_sets(kernel)
 
 
 def set_of(cedar: str, *, name: str = "test", overlays: tuple[Overlay, ...] = ()) -> PolicySet:

@@ -12,6 +12,8 @@ from placet.app import App
 from placet_server.core.admission.policy_check import check_policy_set
 from placet_server.core.decision.policy_rules import CompiledSet, Rulebook
 from placet_server.core.decision.policy_slice import Question
+from placet_server.core.governance.governor import Governor
+from placet_server.core.governance.tools import governing_app
 from placet_server.model.caller import Caller, CallerKind, Delegate
 from placet_server.model.policy import PolicySet, PolicyVerdict
 from placet_server.model.policy_default import DEFAULT_POLICY_COUNT, DEFAULT_SET
@@ -38,6 +40,7 @@ async def delete(customer: str) -> None: ...
 
 
 CAPABILITIES = {each.name: each for each in manifest_of(app.manifest()).capabilities}
+BUILT_IN = manifest_of(governing_app(Governor()).manifest()).capabilities
 ANNA = Caller(tenant="acme", subject="anna")
 CLERK = replace(ANNA, roles=("clerk",))
 AGENT = Caller(tenant="acme", subject="bot", kind=CallerKind.AGENT)
@@ -115,5 +118,11 @@ def test_the_built_in_policies_are_shown_as_they_are() -> None:
     shown = re.search(r"```cedar\n(.*?)```", (ROOT / "docs/policy.md").read_text(), re.DOTALL)
     assert shown is not None
     assert DEFAULT_SET.cedar == shown[1]
-    assert [] == check_policy_set(DEFAULT_SET, list(CAPABILITIES.values()))
+    assert [] == check_policy_set(DEFAULT_SET, [*CAPABILITIES.values(), *BUILT_IN])
     assert DEFAULT_POLICY_COUNT == len(CompiledSet("", 0, DEFAULT_SET).policies)
+
+
+def test_what_is_said_of_governing_may_be_admitted_as_it_stands() -> None:
+    (shown,) = re.findall(r"```cedar\n(.*?)```", (ROOT / "docs/governance.md").read_text(), re.DOTALL)
+    document = PolicySet(name="recipe", cedar=shown)
+    assert [] == check_policy_set(document, [*CAPABILITIES.values(), *BUILT_IN])

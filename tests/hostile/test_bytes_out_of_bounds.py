@@ -195,6 +195,11 @@ WITH_NUL: dict[str, tuple[str, Any]] = {
     "reason": ("CancelAction", pb.CancelActionRequest(action_id=ACTION_ID, reason=NUL)),
     "page": ("ListActions", pb.ListActionsRequest(page_token=NUL)),
     "manifest": ("GetManifest", catalog.GetManifestRequest(name=NUL)),
+    "capability to withdraw": ("WithdrawCapability", catalog.WithdrawCapabilityRequest(name=NUL)),
+    "reason to withdraw": (
+        "WithdrawCapability",
+        catalog.WithdrawCapabilityRequest(name="hostile.echo", reason=NUL),
+    ),
     "capability read": ("GetCapability", catalog.GetCapabilityRequest(name=NUL)),
     "queue": ("Submit", submission(queue=NUL)),
     "submitted input": ("Submit", pb.SubmitRequest(invocation=invocation(input_json=NUL).invocation)),

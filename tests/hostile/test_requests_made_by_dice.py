@@ -67,6 +67,7 @@ GOOD: dict[str, Message] = {
         manifest=capability_pb2.Manifest(name="dice", version="1", capabilities=[CAPABILITY]),
         validate_only=True,
     ),
+    "WithdrawCapability": catalog.WithdrawCapabilityRequest(name="dice.none", version="1", reason="r"),
     "GetCapability": catalog.GetCapabilityRequest(name="hostile.echo", version="1"),
     "ValidatePolicySet": policy.ValidatePolicySetRequest(policy_set=POLICY_SET),
     "AdmitPolicySet": policy.AdmitPolicySetRequest(policy_set=POLICY_SET, validate_only=True),

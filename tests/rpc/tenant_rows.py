@@ -164,6 +164,9 @@ ROWS: dict[str, Row] = {
     "RuntimeService/CancelActions": Row(ask=lambda n: runtime.CancelActionsRequest(filter=filtered(n))),
     "RuntimeService/GetCaller": Row(ask=lambda _: runtime.GetCallerRequest()),
     "RuntimeService/GetServerInfo": Row(ask=lambda _: runtime.GetServerInfoRequest(), alike=False),
+    "CatalogService/WithdrawCapability": Row(
+        ask=lambda n: catalog.WithdrawCapabilityRequest(name=n.capability)
+    ),
     "CatalogService/AdmitManifest": Row(
         ask=lambda n: catalog.AdmitManifestRequest(
             manifest=capability_pb2.Manifest(

@@ -46,6 +46,7 @@ REQUESTS: dict[str, bytes] = {
     "ExplainDecision": policy_service_pb2.ExplainDecisionRequest(id=ACTION_ID).SerializeToString(),
     "GetManifest": b"\x0a\x01s",
     "GetCapability": b"\x0a\x01s",
+    "WithdrawCapability": b"\x0a\x01s",
 }
 
 

@@ -32,8 +32,9 @@ from placet.v1 import policy_service_pb2 as policy
 from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as runtime
 from placet_server.app import PlacetServer
+from placet_server.model.caller import OPERATOR_SCOPE
 from placet_server.rpc.page import page_token
-from placet_server.rpc.permission import OPERATOR_SCOPE, SCOPES
+from placet_server.rpc.permission import SCOPES
 from tests.postgres import Database
 from tests.rpc.keys import AUDIENCE, ISSUER, Issuer
 from tests.rpc.servers import config_of

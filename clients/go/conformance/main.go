@@ -150,6 +150,7 @@ func methods(connection *grpc.ClientConn) map[string]method {
 		"ReleaseApproval":    unary(approvals.ReleaseApproval),
 		"WatchApprovals":     stream(approvals.WatchApprovals),
 		"AdmitManifest":      unary(catalog.AdmitManifest),
+		"WithdrawCapability": unary(catalog.WithdrawCapability),
 		"GetCapability":      unary(catalog.GetCapability),
 		"ListQueues":         unary(operations.ListQueues),
 		"ListServers":        unary(operations.ListServers),

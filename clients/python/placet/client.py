@@ -334,16 +334,46 @@ class Client(ApprovalCalls, PolicyCalls, RecoveryCalls):
         connector: Connector | str | None = None,
         validate_only: bool = False,
         expected_digest: str = "",
+        idempotency_key: str = "",
         timeout: float = READ_SECONDS,
     ) -> catalog_service_pb2.AdmitManifestResponse:
         """Admit an app or manifest whole, or not at all; `validate_only` changes nothing and reports every problem.
 
-        `connector`: the process that serves it, host:port; without, it is this server's own process.
+        `connector`: the process that serves it, host:port; without, it is this server's own process. Where policies
+        ask somebody else to agree it raises ApprovalRequired; the same call meets it again, once that is done.
         """
         request = requests.admit_request(
-            subject, connector=connector, validate_only=validate_only, expected_digest=expected_digest
+            subject,
+            connector=connector,
+            validate_only=validate_only,
+            expected_digest=expected_digest,
+            idempotency_key=idempotency_key,
         )
         response: catalog_service_pb2.AdmitManifestResponse = self._ask("AdmitManifest", request, timeout)
+        return response
+
+    def withdraw(
+        self,
+        name: str,
+        version: str = "",
+        *,
+        reason: str = "",
+        validate_only: bool = False,
+        idempotency_key: str = "",
+        timeout: float = READ_SECONDS,
+    ) -> catalog_service_pb2.WithdrawCapabilityResponse:
+        """Take a version, or every version, of a capability out of service: new calls do not find it, and what waits
+        or stands in line for it ends REFUSED. What runs goes on. `validate_only` tells how many that are.
+        """
+        request = catalog_service_pb2.WithdrawCapabilityRequest(
+            name=name,
+            version=version,
+            reason=reason,
+            validate_only=validate_only,
+            idempotency_key=idempotency_key,
+        )
+        response: catalog_service_pb2.WithdrawCapabilityResponse
+        response = self._ask("WithdrawCapability", request, timeout)
         return response
 
 

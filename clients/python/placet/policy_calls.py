@@ -29,6 +29,7 @@ class PolicyCalls(Sender):
         validate_only: bool = False,
         expected_digest: str = "",
         tenant: str = "",
+        idempotency_key: str = "",
         timeout: float = CALL_SECONDS,
     ) -> pb.AdmitPolicySetResponse:
         """Put a set in force, whole or not at all.
@@ -41,6 +42,7 @@ class PolicyCalls(Sender):
             validate_only=validate_only,
             expected_digest=expected_digest,
             tenant=tenant,
+            idempotency_key=idempotency_key,
         )
         response: pb.AdmitPolicySetResponse = self._ask("AdmitPolicySet", request, timeout)
         return response
@@ -51,11 +53,15 @@ class PolicyCalls(Sender):
         *,
         expected_digest: str = "",
         tenant: str = "",
+        idempotency_key: str = "",
         timeout: float = READ_SECONDS,
     ) -> pb.RollBackPolicySetResponse:
         """Put an older revision in force again, as a new one; 0: the built-in one."""
         request = pb.RollBackPolicySetRequest(
-            revision=revision, expected_digest=expected_digest, tenant=tenant
+            revision=revision,
+            expected_digest=expected_digest,
+            tenant=tenant,
+            idempotency_key=idempotency_key,
         )
         response: pb.RollBackPolicySetResponse = self._ask("RollBackPolicySet", request, timeout)
         return response

@@ -448,7 +448,12 @@ def _dead_letters(
 
 
 def admit_request(
-    subject: Any, *, connector: Connector | str | None, validate_only: bool, expected_digest: str
+    subject: Any,
+    *,
+    connector: Connector | str | None,
+    validate_only: bool,
+    expected_digest: str,
+    idempotency_key: str,
 ) -> catalog_service_pb2.AdmitManifestRequest:
     """`subject` is a manifest or has one (an App)."""
     manifest = capability_pb2.Manifest()
@@ -457,7 +462,10 @@ def admit_request(
         manifest.ClearField("local")
         manifest.connector.CopyFrom(_connector_address(connector))
     return catalog_service_pb2.AdmitManifestRequest(
-        manifest=manifest, validate_only=validate_only, expected_digest=expected_digest
+        manifest=manifest,
+        validate_only=validate_only,
+        expected_digest=expected_digest,
+        idempotency_key=idempotency_key,
     )
 
 

@@ -53,7 +53,7 @@ def _list(client: Client, prefix: str, is_json: bool) -> None:
             each["contract"]["effect"],
             each["contract"]["risk"],
             _key_rule(each["contract"]),
-            "" if each["served"] else "NO HANDLER HERE",
+            "WITHDRAWN" if each["withdrawn"] else "" if each["served"] else "NO HANDLER HERE",
             each["presentation"]["title"] if each["presentation"] else "",
         )
         for each in found

@@ -34,6 +34,7 @@ from placet_server.cli import (
     version,
     watch,
     whoami,
+    withdraw,
 )
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.demo import command as demo
@@ -77,6 +78,7 @@ for command in (
     call.call,
     submit.submit,
     capability.capabilities,
+    withdraw.withdraw,
     action.ls,
     action.show,
     watch.watch,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from placet_server.core.admission.builtin import Governor, NoGovernor
 from placet_server.core.admission.catalog import Catalog
 from placet_server.core.admission.message import SKEW_SECONDS
 from placet_server.core.admission.policy import PolicyGate
@@ -40,6 +41,7 @@ class Kernel:
     durability: Durability
     lease_seconds: float
     dispatcher: Dispatcher | None = None
+    governor: Governor = field(default_factory=NoGovernor)
     message_skew_seconds: float = SKEW_SECONDS
     quotas: Quotas | None = None
     authority: AuthoritySource = field(default_factory=TokenAuthority)

@@ -30,7 +30,9 @@ class EffectReconciler:
         if tool is None:
             return None
         try:
-            found = await self._kernel.catalog.resolve(kind.tenant, kind.capability, kind.version)
+            found = await self._kernel.catalog.resolve(
+                kind.tenant, kind.capability, kind.version, even_withdrawn=True
+            )
         except (CapabilityNotFound, HandlerNotFound):
             return None
         return Route(found.capability, tool)

@@ -7,7 +7,7 @@ import time
 
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.promote import next_due_seconds, promote
-from placet_server.core.recovery.rescue import close_unwanted
+from placet_server.core.recovery.rescue import close_unwanted, close_withdrawn
 from placet_server.loops.loop import repeat
 
 CLOSE_SECONDS = 1.0
@@ -37,10 +37,12 @@ class WakeSweeper:
             more = await promote(self._journal)
             self._due_seconds = None
         if time.monotonic() >= self._close_at:
-            closed = await close_unwanted(self._journal)
+            closed = await close_unwanted(self._journal) + await close_withdrawn(self._journal)
             self._close_at = time.monotonic() + CLOSE_SECONDS
             if closed:
-                _log.info("closed %d actions that were not begun in time, or not wanted any more", closed)
+                _log.info(
+                    "closed %d actions that were not begun in time, or not wanted or offered any more", closed
+                )
         return more
 
     async def _pause(self, seconds: float) -> None:

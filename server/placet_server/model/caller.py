@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Grants everything; for development.
 EVERY_SCOPE = "*"
+# For what is beyond the own tenant.
+OPERATOR_SCOPE = "operator"
 
 
 class CallerKind(StrEnum):

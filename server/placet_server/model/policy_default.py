@@ -2,7 +2,7 @@
 
 from placet_server.model.policy import PolicySet
 
-DEFAULT_POLICY_COUNT = 3
+DEFAULT_POLICY_COUNT = 4
 DEFAULT_SET = PolicySet(
     name="default",
     cedar="""\
@@ -21,5 +21,11 @@ when { resource.effect != "READ" && resource.risk <= 2 };
 @approval("1 of role:approver")
 permit (principal, action, resource)
 when { resource.effect != "READ" && resource.risk > 2 };
+
+@id("weakenings")
+@description("Taking back what a contract promised needs a second person.")
+@approval("1 of role:approver")
+permit (principal, action == Action::"placet.catalog.admit", resource)
+when { context.input has weakenings && context.input.weakenings > 0 };
 """,
 )

@@ -163,7 +163,7 @@ class ApprovalServicer:
     async def _capability_of(self, action: Action) -> Capability | None:
         try:
             found = await self._kernel.catalog.find(
-                action.requester.tenant, action.capability, action.version
+                action.requester.tenant, action.capability, action.version, even_withdrawn=True
             )
         except CapabilityNotFound:
             return None

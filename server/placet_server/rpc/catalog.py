@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from placet.v1 import capability_pb2
 from placet.v1 import catalog_service_pb2 as pb
-from placet_server.core.admission.catalog import Catalog, CatalogEntry
+from placet_server.core.admission.catalog import CatalogEntry
+from placet_server.core.governance.catalog import look_at_withdrawal, problems_of
+from placet_server.core.governance.tools import ADMIT_MANIFEST, WITHDRAW_CAPABILITY
+from placet_server.core.governance.use import Members
+from placet_server.core.kernel import Kernel
+from placet_server.core.publication.read import check_text
 from placet_server.model.manifest import LOCAL_TENANT, Problem
 from placet_server.model.query import PAGE_SIZE_DEFAULT
 from placet_server.rpc.call import Rpc
 from placet_server.rpc.convert.capability import capability_message, manifest_message, manifest_of
+from placet_server.rpc.governed import governed
 from placet_server.rpc.page import fitting, page_position, page_token
 from placet_server.rpc.text import cut
 
@@ -19,19 +25,55 @@ _SEPARATOR = "\n"
 class CatalogServicer:
     """Answers every RPC of the service; the layers have done everything else."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._catalog = kernel.catalog
 
     async def admit_manifest(self, rpc: Rpc[pb.AdmitManifestRequest]) -> pb.AdmitManifestResponse:
         request = rpc.request
-        result = await self._catalog.admit(
-            rpc.caller,
-            manifest_of(request.manifest),
-            validate_only=request.validate_only,
-            expected_digest=request.expected_digest,
+        manifest = manifest_of(request.manifest)
+        if request.validate_only:
+            looked = await self._catalog.admit(
+                rpc.caller, manifest, validate_only=True, expected_digest=request.expected_digest
+            )
+            return pb.AdmitManifestResponse(
+                digest=looked.digest, problems=map(_problem_message, looked.problems)
+            )
+        members: Members = {"manifest": manifest.to_document()}
+        if request.expected_digest:
+            members["expected_digest"] = request.expected_digest
+        output = await governed(
+            self._kernel,
+            rpc,
+            ADMIT_MANIFEST,
+            members,
+            idempotency_key=request.idempotency_key,
+            again_if_stale=not request.expected_digest,
         )
-        problems = [_problem_message(problem) for problem in result.problems]
-        return pb.AdmitManifestResponse(digest=result.digest, problems=problems, changed=result.changed)
+        return pb.AdmitManifestResponse(
+            digest=output["digest"],
+            problems=map(_problem_message, problems_of(output)),
+            changed=output["changed"],
+        )
+
+    async def withdraw_capability(
+        self, rpc: Rpc[pb.WithdrawCapabilityRequest]
+    ) -> pb.WithdrawCapabilityResponse:
+        request = rpc.request
+        check_text(request.name, request.version, request.reason)
+        if request.validate_only:
+            output = await look_at_withdrawal(self._catalog, rpc.caller, request.name, request.version)
+        else:
+            members = {"name": request.name, "version": request.version, "reason": request.reason}
+            output = await governed(
+                self._kernel,
+                rpc,
+                WITHDRAW_CAPABILITY,
+                {name: text for name, text in members.items() if text},
+                idempotency_key=request.idempotency_key,
+                again_if_stale=True,
+            )
+        return pb.WithdrawCapabilityResponse(versions=output["versions"], **output["open"])
 
     async def get_manifest(self, rpc: Rpc[pb.GetManifestRequest]) -> pb.GetManifestResponse:
         stored = await self._catalog.get_manifest(rpc.caller.tenant, rpc.request.name)
@@ -88,6 +130,7 @@ def _entry_message(entry: CatalogEntry, *, with_schemas: bool) -> capability_pb2
     message.manifest = stored.manifest
     message.served = entry.served
     message.current = stored.current
+    message.withdrawn = stored.is_withdrawn
     return message
 
 

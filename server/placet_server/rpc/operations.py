@@ -8,13 +8,14 @@ from placet_server.core.execution.servers import list_servers
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.callback import get_delivery, list_deliveries, redeliver
 from placet_server.core.recovery.redrive import list_queues
+from placet_server.model.caller import OPERATOR_SCOPE
 from placet_server.model.query import PAGE_SIZE_DEFAULT
 from placet_server.rpc.call import Rpc
 from placet_server.rpc.convert.callback import delivery_filter_of, delivery_message
 from placet_server.rpc.convert.queue import queue_message
 from placet_server.rpc.convert.server import server_message
 from placet_server.rpc.page import fitting, page_position, page_token
-from placet_server.rpc.permission import OPERATOR_SCOPE, permit, tenant_of
+from placet_server.rpc.permission import permit, tenant_of
 
 
 class OperationsServicer:

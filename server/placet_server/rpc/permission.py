@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from placet_server.model.caller import EVERY_SCOPE, Caller
+from placet_server.model.caller import EVERY_SCOPE, OPERATOR_SCOPE, Caller
 from placet_server.model.errors import ScopeMissing
 
-# For looking beyond the own tenant.
-OPERATOR_SCOPE = "operator"
 # For saying yes or no.
 DECIDE_SCOPE = "approvals.decide"
 # For seeing what contracts call sensitive.
@@ -32,6 +30,7 @@ SCOPES: dict[str, str | None] = {
     "/placet.v1.RuntimeService/GetCaller": None,
     "/placet.v1.RuntimeService/GetServerInfo": None,
     "/placet.v1.CatalogService/AdmitManifest": "catalog.admit",
+    "/placet.v1.CatalogService/WithdrawCapability": "catalog.admit",
     "/placet.v1.CatalogService/GetManifest": "catalog.read",
     "/placet.v1.CatalogService/ListManifests": "catalog.read",
     "/placet.v1.CatalogService/GetCapability": "catalog.read",

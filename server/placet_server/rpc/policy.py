@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from placet.v1 import policy_service_pb2 as pb
 from placet_server.core.admission.policy_dry_run import dry_run
-from placet_server.core.admission.policy_set import PolicySets
 from placet_server.core.decision.policy_explain import explain
+from placet_server.core.governance.tools import ADMIT_POLICY_SET, ROLL_BACK_POLICY_SET, policy_sets
+from placet_server.core.governance.use import Members
 from placet_server.core.kernel import Kernel
+from placet_server.model.document import written
 from placet_server.model.query import PAGE_SIZE_DEFAULT, ActionQuery
 from placet_server.rpc.call import Rpc
 from placet_server.rpc.convert.policy import (
@@ -18,6 +22,7 @@ from placet_server.rpc.convert.policy import (
     revision_message,
 )
 from placet_server.rpc.convert.time import microseconds
+from placet_server.rpc.governed import governed
 from placet_server.rpc.page import page_position, page_token
 from placet_server.rpc.permission import may, owner_of, permit
 from placet_server.store.policy import REVISION_MAX
@@ -30,7 +35,7 @@ class PolicyServicer:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._sets = PolicySets(kernel.journal.pool, kernel.policies, kernel.journal.clock)
+        self._sets = policy_sets(kernel)
 
     async def validate_policy_set(
         self, rpc: Rpc[pb.ValidatePolicySetRequest]
@@ -41,32 +46,36 @@ class PolicyServicer:
 
     async def admit_policy_set(self, rpc: Rpc[pb.AdmitPolicySetRequest]) -> pb.AdmitPolicySetResponse:
         request = rpc.request
-        admitted = await self._sets.admit(
-            rpc.caller,
-            owner_of(rpc.caller, request.tenant),
-            policy_set_of(request.policy_set),
-            validate_only=request.validate_only,
-            expected_digest=request.expected_digest,
-        )
-        return pb.AdmitPolicySetResponse(
-            revision=admitted.revision,
-            digest=admitted.digest,
-            problems=map(problem_message, admitted.problems),
-            changed=admitted.changed,
-        )
+        owner, document = owner_of(rpc.caller, request.tenant), policy_set_of(request.policy_set)
+        if request.validate_only:
+            looked = await self._sets.admit(
+                rpc.caller, owner, document, validate_only=True, expected_digest=request.expected_digest
+            )
+            return pb.AdmitPolicySetResponse(
+                revision=looked.revision,
+                digest=looked.digest,
+                problems=map(problem_message, looked.problems),
+            )
+        members: Members = {"policy_set": written(document)}
+        output = await self._governed(rpc, ADMIT_POLICY_SET, members)
+        return pb.AdmitPolicySetResponse(**output)
 
     async def roll_back_policy_set(
         self, rpc: Rpc[pb.RollBackPolicySetRequest]
     ) -> pb.RollBackPolicySetResponse:
+        output = await self._governed(rpc, ROLL_BACK_POLICY_SET, {"revision": rpc.request.revision})
+        return pb.RollBackPolicySetResponse(**output)
+
+    async def _governed(self, rpc: Rpc[Any], capability: str, members: Members) -> Any:
         request = rpc.request
-        admitted = await self._sets.roll_back(
-            rpc.caller,
-            owner_of(rpc.caller, request.tenant),
-            request.revision,
-            expected_digest=request.expected_digest,
-        )
-        return pb.RollBackPolicySetResponse(
-            revision=admitted.revision, digest=admitted.digest, changed=admitted.changed
+        named = {"tenant": request.tenant, "expected_digest": request.expected_digest}
+        return await governed(
+            self._kernel,
+            rpc,
+            capability,
+            members | {name: text for name, text in named.items() if text},
+            idempotency_key=request.idempotency_key,
+            again_if_stale=not request.expected_digest,
         )
 
     async def get_policy_set(self, rpc: Rpc[pb.GetPolicySetRequest]) -> pb.GetPolicySetResponse:

@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placet.v1 import recovery_service_pb2 as pb
-from placet_server.core.admission.catalog import Catalog
+from placet_server.core.governance.govern import is_known
+from placet_server.core.governance.recovery import (
+    Redrive,
+    ResolveAmbiguous,
+    redrive_members,
+    resolve_members,
+    results_of,
+)
+from placet_server.core.governance.tools import REDRIVE, RESOLVE_AMBIGUOUS
 from placet_server.core.kernel import Kernel
+from placet_server.core.publication.read import get_action
 from placet_server.core.recovery.recover import Recovery, get_report, list_reports, recover
-from placet_server.core.recovery.redrive import AttemptsOf, list_dead_letters, redrive
-from placet_server.core.recovery.resolve import list_ambiguous, resolve_ambiguous
+from placet_server.core.recovery.redrive import list_dead_letters
+from placet_server.core.recovery.resolve import list_ambiguous
 from placet_server.core.recovery.wish import ReconcileCommand, reconcile_now
 from placet_server.model.action import Action
 from placet_server.model.caller import caller_of
-from placet_server.model.capability import Capability
-from placet_server.model.errors import CapabilityNotFound
 from placet_server.model.query import PAGE_SIZE_DEFAULT
 from placet_server.rpc.call import Rpc
 from placet_server.rpc.convert.action import action_message, told_to
 from placet_server.rpc.convert.ambiguous import ambiguous_message, reconcile_of, resolve_of
 from placet_server.rpc.convert.report import recover_of, report_message
 from placet_server.rpc.convert.selection import dead_letter_filter_of, redrive_of, result_message
+from placet_server.rpc.governed import governed
 from placet_server.rpc.page import fitting, page_position, page_token
 from placet_server.rpc.permission import tenant_of
 
@@ -30,6 +38,8 @@ class RecoveryServicer:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
+        self._redrives = Redrive(kernel)
+        self._resolves = ResolveAmbiguous(kernel)
 
     async def list_dead_letters(self, rpc: Rpc[pb.ListDeadLettersRequest]) -> pb.ListDeadLettersResponse:
         request, caller = rpc.request, rpc.caller
@@ -51,9 +61,16 @@ class RecoveryServicer:
         )
 
     async def redrive(self, rpc: Rpc[pb.RedriveRequest]) -> pb.RedriveResponse:
-        attempts_of = _attempts_by_contract(self._kernel.catalog)
-        done = await redrive(self._kernel.journal, rpc.caller, redrive_of(rpc.request), attempts_of)
-        return pb.RedriveResponse(results=map(result_message, done))
+        request, command = rpc.request, redrive_of(rpc.request)
+        looked = await self._redrives.look(rpc.caller, command)
+        key = request.idempotency_key
+        # Where nothing would change, nobody needs to be asked; but by its key it may have been done already.
+        is_idle = not any(each.changed for each in looked)
+        if request.validate_only or (is_idle and not await is_known(self._kernel, rpc.caller, REDRIVE, key)):
+            return pb.RedriveResponse(results=map(result_message, looked))
+        members = redrive_members(command)
+        output = await governed(self._kernel, rpc, REDRIVE, members, idempotency_key=key)
+        return pb.RedriveResponse(results=map(result_message, results_of(output)))
 
     async def list_ambiguous(self, rpc: Rpc[pb.ListAmbiguousRequest]) -> pb.ListAmbiguousResponse:
         request, caller = rpc.request, rpc.caller
@@ -74,7 +91,12 @@ class RecoveryServicer:
 
     async def resolve_ambiguous(self, rpc: Rpc[pb.ResolveAmbiguousRequest]) -> pb.ResolveAmbiguousResponse:
         command = resolve_of(rpc.request)
-        done = await resolve_ambiguous(self._kernel.engine, rpc.caller, command, self._capability_of)
+        if command.validate_only:
+            done = await self._resolves.look(rpc.caller, command)
+        else:
+            members = resolve_members(command)
+            await governed(self._kernel, rpc, RESOLVE_AMBIGUOUS, members)
+            done = await get_action(self._kernel.journal, rpc.caller, command.action_id, full=True)
         return pb.ResolveAmbiguousResponse(action=action_message(done, with_payloads=True))
 
     async def reconcile(self, rpc: Rpc[pb.ReconcileRequest]) -> pb.ReconcileResponse:
@@ -131,26 +153,3 @@ class RecoveryServicer:
             asked += done.changed
         self._kernel.hurry_reconciler()
         return asked
-
-    async def _capability_of(self, action: Action) -> Capability:
-        entry = await self._kernel.catalog.get_capability(
-            action.requester.tenant, action.capability, action.version
-        )
-        return entry.stored.capability
-
-
-def _attempts_by_contract(catalog: Catalog) -> AttemptsOf:
-    """Each contract is read once, as a call may redrive a thousand actions."""
-    known: dict[tuple[str, str], int] = {}
-
-    async def attempts_of(action: Action) -> int:
-        pinned = action.capability, action.version
-        if pinned not in known:
-            try:
-                entry = await catalog.get_capability(action.requester.tenant, *pinned)
-            except CapabilityNotFound:
-                return action.attempts_max
-            known[pinned] = entry.stored.capability.contract.attempts_max
-        return known[pinned]
-
-    return attempts_of

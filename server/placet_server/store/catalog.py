@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from placet_server.model.action import Action
 from placet_server.model.capability import Capability
 from placet_server.model.json_text import canonicalize, canonicalize_value
 from placet_server.model.manifest import (
@@ -17,6 +18,7 @@ from placet_server.model.manifest import (
     document_text,
 )
 from placet_server.store import queries
+from placet_server.store.action_record import read_action
 from placet_server.store.session import Connection
 
 _SQL = queries.load("catalog")
@@ -59,6 +61,7 @@ class StoredManifest:
     tenant: str
     digest: str
     manifest: Manifest
+    update_time_us: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +73,27 @@ class StoredCapability:
     capability: Capability
     contract_digest: str
     current: bool
+    is_withdrawn: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedVersion:
-    """Who owns a version of a name, and its contract digest in hex."""
+    """Who owns a version of a name, and its contract digest in hex. `withdrawals`: how often it was withdrawn."""
 
     name: str
     version: str
     manifest: str
     contract_digest: str
+    is_withdrawn: bool
+    withdrawals: int
+
+
+class OpenCounts(NamedTuple):
+    """Actions that have not ended: that wait for people, wait in line, run."""
+
+    waiting: int
+    queued: int
+    running: int
 
 
 class ConnectorRow(NamedTuple):
@@ -118,7 +132,12 @@ async def get_manifest(connection: Connection, tenant: str, name: str) -> Stored
     if row is None:
         return None
     manifest = Manifest.from_text(row["document"])
-    return StoredManifest(tenant=row["tenant"], digest=row["digest"].hex(), manifest=manifest)
+    return StoredManifest(
+        tenant=row["tenant"],
+        digest=row["digest"].hex(),
+        manifest=manifest,
+        update_time_us=row["update_time_us"],
+    )
 
 
 async def put_manifest(
@@ -224,6 +243,39 @@ async def list_capabilities(
     return [_stored(dict(row)) for row in await connection.fetch(LIST_CAPABILITIES.sql, *arguments)]
 
 
+async def withdraw(
+    connection: Connection,
+    tenant: str,
+    name: str,
+    versions: Sequence[str],
+    *,
+    withdrawn_by: str,
+    reason: str,
+    now: datetime | None,
+) -> None:
+    """The caller holds the lock."""
+    query = _SQL["withdraw"]
+    arguments = query.arguments(
+        tenant=tenant, name=name, versions=list(versions), withdrawn_by=withdrawn_by, reason=reason, now=now
+    )
+    await connection.execute(query.sql, *arguments)
+
+
+async def count_open(connection: Connection, tenant: str, name: str, versions: Sequence[str]) -> OpenCounts:
+    query = _SQL["count_open"]
+    row = await connection.fetchrow(
+        query.sql, *query.arguments(tenant=tenant, name=name, versions=list(versions))
+    )
+    assert row is not None
+    return OpenCounts(**dict(row))
+
+
+async def list_withdrawn(connection: Connection, count_max: int) -> list[Action]:
+    """What is ready of what was withdrawn, whatever state it is in by now."""
+    query = _SQL["list_withdrawn"]
+    return [read_action(r) for r in await connection.fetch(query.sql, *query.arguments(count_max=count_max))]
+
+
 async def list_for_policies(
     connection: Connection, tenant: str, *, after: tuple[str, str, str], count_max: int
 ) -> list[StoredCapability]:
@@ -245,4 +297,5 @@ def _stored(row: dict[str, object]) -> StoredCapability:
         capability=Capability.from_document(document),
         contract_digest=digest.hex(),
         current=bool(row["current"]),
+        is_withdrawn=bool(row["is_withdrawn"]),
     )

@@ -355,9 +355,14 @@ CREATE TABLE public.capabilities (
     current boolean NOT NULL,
     create_time timestamp with time zone NOT NULL,
     admitted_by text NOT NULL,
+    withdraw_time timestamp with time zone,
+    withdrawn_by text,
+    withdraw_reason text,
+    withdrawals integer DEFAULT 0 NOT NULL,
     CONSTRAINT capabilities_contract_digest_check CHECK ((length(contract_digest) = 32)),
     CONSTRAINT capabilities_name_check CHECK (((length(name) >= 1) AND (length(name) <= 128))),
-    CONSTRAINT capabilities_version_check CHECK (((length(version) >= 1) AND (length(version) <= 32)))
+    CONSTRAINT capabilities_version_check CHECK (((length(version) >= 1) AND (length(version) <= 32))),
+    CONSTRAINT capabilities_withdrawn CHECK ((num_nulls(withdraw_time, withdrawn_by, withdraw_reason) = ANY (ARRAY[0, 3])))
 );
 
 CREATE TABLE public.catalog_revisions (
@@ -427,6 +432,12 @@ CREATE TABLE public.feed_epochs (
     open_time timestamp with time zone NOT NULL,
     floor_xid bigint NOT NULL,
     last_xid bigint
+);
+
+CREATE TABLE public.governed (
+    tenant text NOT NULL,
+    action_id uuid NOT NULL,
+    output text NOT NULL
 );
 
 CREATE TABLE public.instances (
@@ -702,6 +713,9 @@ ALTER TABLE ONLY public.events
 ALTER TABLE ONLY public.feed_epochs
     ADD CONSTRAINT feed_epochs_pkey PRIMARY KEY (epoch);
 
+ALTER TABLE ONLY public.governed
+    ADD CONSTRAINT governed_pkey PRIMARY KEY (tenant, action_id);
+
 ALTER TABLE ONLY public.instances
     ADD CONSTRAINT instances_pkey PRIMARY KEY (boot_id);
 
@@ -787,6 +801,8 @@ CREATE UNIQUE INDEX approvals_open ON public.approvals USING btree (action_id) W
 CREATE INDEX approvals_pending ON public.approvals USING btree (((tenant || ''::text)), expire_time, approval_id) WHERE (state = 'PENDING'::text);
 
 CREATE UNIQUE INDEX capabilities_current ON public.capabilities USING btree (name, tenant) WHERE current;
+
+CREATE INDEX capabilities_withdrawn ON public.capabilities USING btree (withdraw_time) WHERE (withdraw_time IS NOT NULL);
 
 CREATE INDEX dead_letters_newest ON public.dead_letters USING btree (action_id);
 

@@ -119,6 +119,12 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "somebody's feed": ("WatchEvents", {"after_cursor": "AAAA"}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
     "all cancelled, without a filter": ("CancelActions", {}, "INVALID_ARGUMENT", "MALFORMED_REQUEST"),
     "manifest with problems": ("AdmitManifest", ADMIT, "INVALID_ARGUMENT", "MANIFEST_REFUSED"),
+    "unknown capability, withdrawn": (
+        "WithdrawCapability",
+        {"name": "desk.none"},
+        "NOT_FOUND",
+        "CAPABILITY_NOT_FOUND",
+    ),
     "unknown capability, read": (
         "GetCapability",
         {"name": "desk.none"},

@@ -414,7 +414,9 @@ type Capability struct {
 	// Output only. A handler of this server, or a connector that answers it, serves it.
 	Served bool `protobuf:"varint,11,opt,name=served,proto3" json:"served,omitempty"`
 	// Output only. Invocations without a version get this one.
-	Current       bool `protobuf:"varint,12,opt,name=current,proto3" json:"current,omitempty"`
+	Current bool `protobuf:"varint,12,opt,name=current,proto3" json:"current,omitempty"`
+	// Output only. It is out of service: invocations end with CAPABILITY_NOT_FOUND.
+	Withdrawn     bool `protobuf:"varint,13,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -522,6 +524,13 @@ func (x *Capability) GetServed() bool {
 func (x *Capability) GetCurrent() bool {
 	if x != nil {
 		return x.Current
+	}
+	return false
+}
+
+func (x *Capability) GetWithdrawn() bool {
+	if x != nil {
+		return x.Withdrawn
 	}
 	return false
 }
@@ -1444,7 +1453,7 @@ var File_placet_v1_capability_proto protoreflect.FileDescriptor
 
 const file_placet_v1_capability_proto_rawDesc = "" +
 	"\n" +
-	"\x1aplacet/v1/capability.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x18placet/v1/approval.proto\"\xa8\x03\n" +
+	"\x1aplacet/v1/capability.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x18placet/v1/approval.proto\"\xc6\x03\n" +
 	"\n" +
 	"Capability\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -1457,7 +1466,8 @@ const file_placet_v1_capability_proto_rawDesc = "" +
 	"\x0fcontract_digest\x18\b \x01(\tR\x0econtractDigest\x12\x1a\n" +
 	"\bmanifest\x18\t \x01(\tR\bmanifest\x12\x16\n" +
 	"\x06served\x18\v \x01(\bR\x06served\x12\x18\n" +
-	"\acurrent\x18\f \x01(\bR\acurrent\"\x92\x01\n" +
+	"\acurrent\x18\f \x01(\bR\acurrent\x12\x1c\n" +
+	"\twithdrawn\x18\r \x01(\bR\twithdrawn\"\x92\x01\n" +
 	"\fPresentation\x12\x14\n" +
 	"\x05title\x18\x01 \x01(\tR\x05title\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x1d\n" +

@@ -32,6 +32,8 @@ type AdmitManifestRequest struct {
 	ValidateOnly bool `protobuf:"varint,2,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	// Digest of the manifest this replaces; empty: whatever is there.
 	ExpectedDigest string `protobuf:"bytes,3,opt,name=expected_digest,json=expectedDigest,proto3" json:"expected_digest,omitempty"`
+	// Ties resends together. Empty: made of the manifest and of what it replaces.
+	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -83,6 +85,13 @@ func (x *AdmitManifestRequest) GetValidateOnly() bool {
 func (x *AdmitManifestRequest) GetExpectedDigest() string {
 	if x != nil {
 		return x.ExpectedDigest
+	}
+	return ""
+}
+
+func (x *AdmitManifestRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
 	}
 	return ""
 }
@@ -224,6 +233,161 @@ func (x *ManifestProblem) GetWarning() bool {
 	return false
 }
 
+// Request of WithdrawCapability.
+type WithdrawCapabilityRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Empty: all versions.
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Why, in words. Kept with the version.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Only look.
+	ValidateOnly bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Ties resends together. Empty: made of what is withdrawn.
+	IdempotencyKey string `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *WithdrawCapabilityRequest) Reset() {
+	*x = WithdrawCapabilityRequest{}
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WithdrawCapabilityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WithdrawCapabilityRequest) ProtoMessage() {}
+
+func (x *WithdrawCapabilityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WithdrawCapabilityRequest.ProtoReflect.Descriptor instead.
+func (*WithdrawCapabilityRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *WithdrawCapabilityRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WithdrawCapabilityRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *WithdrawCapabilityRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *WithdrawCapabilityRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
+func (x *WithdrawCapabilityRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+// Response of WithdrawCapability.
+type WithdrawCapabilityResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those that this request takes out of service; none: they were so already.
+	Versions []string `protobuf:"bytes,1,rep,name=versions,proto3" json:"versions,omitempty"`
+	// Actions of them that wait for people; if they are allowed they end REFUSED.
+	Waiting int64 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// Actions of them that stand in line; they end REFUSED.
+	Queued int64 `protobuf:"varint,3,opt,name=queued,proto3" json:"queued,omitempty"`
+	// Actions of them that run; they go on.
+	Running       int64 `protobuf:"varint,4,opt,name=running,proto3" json:"running,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WithdrawCapabilityResponse) Reset() {
+	*x = WithdrawCapabilityResponse{}
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WithdrawCapabilityResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WithdrawCapabilityResponse) ProtoMessage() {}
+
+func (x *WithdrawCapabilityResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WithdrawCapabilityResponse.ProtoReflect.Descriptor instead.
+func (*WithdrawCapabilityResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *WithdrawCapabilityResponse) GetVersions() []string {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+func (x *WithdrawCapabilityResponse) GetWaiting() int64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *WithdrawCapabilityResponse) GetQueued() int64 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+func (x *WithdrawCapabilityResponse) GetRunning() int64 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
 // Request of GetManifest.
 type GetManifestRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -235,7 +399,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[3]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -247,7 +411,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[3]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -260,7 +424,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{3}
+	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetManifestRequest) GetName() string {
@@ -283,7 +447,7 @@ type GetManifestResponse struct {
 
 func (x *GetManifestResponse) Reset() {
 	*x = GetManifestResponse{}
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[4]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -295,7 +459,7 @@ func (x *GetManifestResponse) String() string {
 func (*GetManifestResponse) ProtoMessage() {}
 
 func (x *GetManifestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[4]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -308,7 +472,7 @@ func (x *GetManifestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestResponse.ProtoReflect.Descriptor instead.
 func (*GetManifestResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{4}
+	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetManifestResponse) GetManifest() *Manifest {
@@ -338,7 +502,7 @@ type ListManifestsRequest struct {
 
 func (x *ListManifestsRequest) Reset() {
 	*x = ListManifestsRequest{}
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[5]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -350,7 +514,7 @@ func (x *ListManifestsRequest) String() string {
 func (*ListManifestsRequest) ProtoMessage() {}
 
 func (x *ListManifestsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[5]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -363,7 +527,7 @@ func (x *ListManifestsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListManifestsRequest.ProtoReflect.Descriptor instead.
 func (*ListManifestsRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{5}
+	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListManifestsRequest) GetPageSize() int32 {
@@ -393,7 +557,7 @@ type ListManifestsResponse struct {
 
 func (x *ListManifestsResponse) Reset() {
 	*x = ListManifestsResponse{}
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[6]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -405,7 +569,7 @@ func (x *ListManifestsResponse) String() string {
 func (*ListManifestsResponse) ProtoMessage() {}
 
 func (x *ListManifestsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[6]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -418,7 +582,7 @@ func (x *ListManifestsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListManifestsResponse.ProtoReflect.Descriptor instead.
 func (*ListManifestsResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{6}
+	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListManifestsResponse) GetManifests() []*ManifestSummary {
@@ -454,7 +618,7 @@ type ManifestSummary struct {
 
 func (x *ManifestSummary) Reset() {
 	*x = ManifestSummary{}
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[7]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -466,7 +630,7 @@ func (x *ManifestSummary) String() string {
 func (*ManifestSummary) ProtoMessage() {}
 
 func (x *ManifestSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[7]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -479,7 +643,7 @@ func (x *ManifestSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestSummary.ProtoReflect.Descriptor instead.
 func (*ManifestSummary) Descriptor() ([]byte, []int) {
-	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{7}
+	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ManifestSummary) GetName() string {
@@ -530,7 +694,7 @@ type GetCapabilityRequest struct {
 
 func (x *GetCapabilityRequest) Reset() {
 	*x = GetCapabilityRequest{}
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[8]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +706,7 @@ func (x *GetCapabilityRequest) String() string {
 func (*GetCapabilityRequest) ProtoMessage() {}
 
 func (x *GetCapabilityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[8]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +719,7 @@ func (x *GetCapabilityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapabilityRequest.ProtoReflect.Descriptor instead.
 func (*GetCapabilityRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{8}
+	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetCapabilityRequest) GetName() string {
@@ -583,7 +747,7 @@ type GetCapabilityResponse struct {
 
 func (x *GetCapabilityResponse) Reset() {
 	*x = GetCapabilityResponse{}
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[9]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -595,7 +759,7 @@ func (x *GetCapabilityResponse) String() string {
 func (*GetCapabilityResponse) ProtoMessage() {}
 
 func (x *GetCapabilityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[9]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -608,7 +772,7 @@ func (x *GetCapabilityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapabilityResponse.ProtoReflect.Descriptor instead.
 func (*GetCapabilityResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{9}
+	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetCapabilityResponse) GetCapability() *Capability {
@@ -633,7 +797,7 @@ type ListCapabilitiesRequest struct {
 
 func (x *ListCapabilitiesRequest) Reset() {
 	*x = ListCapabilitiesRequest{}
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[10]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -645,7 +809,7 @@ func (x *ListCapabilitiesRequest) String() string {
 func (*ListCapabilitiesRequest) ProtoMessage() {}
 
 func (x *ListCapabilitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[10]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -658,7 +822,7 @@ func (x *ListCapabilitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCapabilitiesRequest.ProtoReflect.Descriptor instead.
 func (*ListCapabilitiesRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{10}
+	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListCapabilitiesRequest) GetPageSize() int32 {
@@ -695,7 +859,7 @@ type ListCapabilitiesResponse struct {
 
 func (x *ListCapabilitiesResponse) Reset() {
 	*x = ListCapabilitiesResponse{}
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[11]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -707,7 +871,7 @@ func (x *ListCapabilitiesResponse) String() string {
 func (*ListCapabilitiesResponse) ProtoMessage() {}
 
 func (x *ListCapabilitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_catalog_service_proto_msgTypes[11]
+	mi := &file_placet_v1_catalog_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -720,7 +884,7 @@ func (x *ListCapabilitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCapabilitiesResponse.ProtoReflect.Descriptor instead.
 func (*ListCapabilitiesResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{11}
+	return file_placet_v1_catalog_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListCapabilitiesResponse) GetCapabilities() []*Capability {
@@ -741,11 +905,12 @@ var File_placet_v1_catalog_service_proto protoreflect.FileDescriptor
 
 const file_placet_v1_catalog_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1fplacet/v1/catalog_service.proto\x12\tplacet.v1\x1a\x1aplacet/v1/capability.proto\"\x95\x01\n" +
+	"\x1fplacet/v1/catalog_service.proto\x12\tplacet.v1\x1a\x1aplacet/v1/capability.proto\"\xbe\x01\n" +
 	"\x14AdmitManifestRequest\x12/\n" +
 	"\bmanifest\x18\x01 \x01(\v2\x13.placet.v1.ManifestR\bmanifest\x12#\n" +
 	"\rvalidate_only\x18\x02 \x01(\bR\fvalidateOnly\x12'\n" +
-	"\x0fexpected_digest\x18\x03 \x01(\tR\x0eexpectedDigest\"\x81\x01\n" +
+	"\x0fexpected_digest\x18\x03 \x01(\tR\x0eexpectedDigest\x12'\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\tR\x0eidempotencyKey\"\x81\x01\n" +
 	"\x15AdmitManifestResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x126\n" +
 	"\bproblems\x18\x02 \x03(\v2\x1a.placet.v1.ManifestProblemR\bproblems\x12\x18\n" +
@@ -754,7 +919,18 @@ const file_placet_v1_catalog_service_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x18\n" +
-	"\awarning\x18\x04 \x01(\bR\awarning\"(\n" +
+	"\awarning\x18\x04 \x01(\bR\awarning\"\xaf\x01\n" +
+	"\x19WithdrawCapabilityRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12#\n" +
+	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\x12'\n" +
+	"\x0fidempotency_key\x18\x05 \x01(\tR\x0eidempotencyKey\"\x84\x01\n" +
+	"\x1aWithdrawCapabilityResponse\x12\x1a\n" +
+	"\bversions\x18\x01 \x03(\tR\bversions\x12\x18\n" +
+	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x16\n" +
+	"\x06queued\x18\x03 \x01(\x03R\x06queued\x12\x18\n" +
+	"\arunning\x18\x04 \x01(\x03R\arunning\"(\n" +
 	"\x12GetManifestRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"^\n" +
 	"\x13GetManifestResponse\x12/\n" +
@@ -788,9 +964,10 @@ const file_placet_v1_catalog_service_proto_rawDesc = "" +
 	"namePrefix\"}\n" +
 	"\x18ListCapabilitiesResponse\x129\n" +
 	"\fcapabilities\x18\x01 \x03(\v2\x15.placet.v1.CapabilityR\fcapabilities\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xb7\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\x9a\x04\n" +
 	"\x0eCatalogService\x12R\n" +
-	"\rAdmitManifest\x12\x1f.placet.v1.AdmitManifestRequest\x1a .placet.v1.AdmitManifestResponse\x12L\n" +
+	"\rAdmitManifest\x12\x1f.placet.v1.AdmitManifestRequest\x1a .placet.v1.AdmitManifestResponse\x12a\n" +
+	"\x12WithdrawCapability\x12$.placet.v1.WithdrawCapabilityRequest\x1a%.placet.v1.WithdrawCapabilityResponse\x12L\n" +
 	"\vGetManifest\x12\x1d.placet.v1.GetManifestRequest\x1a\x1e.placet.v1.GetManifestResponse\x12R\n" +
 	"\rListManifests\x12\x1f.placet.v1.ListManifestsRequest\x1a .placet.v1.ListManifestsResponse\x12R\n" +
 	"\rGetCapability\x12\x1f.placet.v1.GetCapabilityRequest\x1a .placet.v1.GetCapabilityResponse\x12[\n" +
@@ -809,42 +986,46 @@ func file_placet_v1_catalog_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_catalog_service_proto_rawDescData
 }
 
-var file_placet_v1_catalog_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_placet_v1_catalog_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_placet_v1_catalog_service_proto_goTypes = []any{
-	(*AdmitManifestRequest)(nil),     // 0: placet.v1.AdmitManifestRequest
-	(*AdmitManifestResponse)(nil),    // 1: placet.v1.AdmitManifestResponse
-	(*ManifestProblem)(nil),          // 2: placet.v1.ManifestProblem
-	(*GetManifestRequest)(nil),       // 3: placet.v1.GetManifestRequest
-	(*GetManifestResponse)(nil),      // 4: placet.v1.GetManifestResponse
-	(*ListManifestsRequest)(nil),     // 5: placet.v1.ListManifestsRequest
-	(*ListManifestsResponse)(nil),    // 6: placet.v1.ListManifestsResponse
-	(*ManifestSummary)(nil),          // 7: placet.v1.ManifestSummary
-	(*GetCapabilityRequest)(nil),     // 8: placet.v1.GetCapabilityRequest
-	(*GetCapabilityResponse)(nil),    // 9: placet.v1.GetCapabilityResponse
-	(*ListCapabilitiesRequest)(nil),  // 10: placet.v1.ListCapabilitiesRequest
-	(*ListCapabilitiesResponse)(nil), // 11: placet.v1.ListCapabilitiesResponse
-	(*Manifest)(nil),                 // 12: placet.v1.Manifest
-	(*Capability)(nil),               // 13: placet.v1.Capability
+	(*AdmitManifestRequest)(nil),       // 0: placet.v1.AdmitManifestRequest
+	(*AdmitManifestResponse)(nil),      // 1: placet.v1.AdmitManifestResponse
+	(*ManifestProblem)(nil),            // 2: placet.v1.ManifestProblem
+	(*WithdrawCapabilityRequest)(nil),  // 3: placet.v1.WithdrawCapabilityRequest
+	(*WithdrawCapabilityResponse)(nil), // 4: placet.v1.WithdrawCapabilityResponse
+	(*GetManifestRequest)(nil),         // 5: placet.v1.GetManifestRequest
+	(*GetManifestResponse)(nil),        // 6: placet.v1.GetManifestResponse
+	(*ListManifestsRequest)(nil),       // 7: placet.v1.ListManifestsRequest
+	(*ListManifestsResponse)(nil),      // 8: placet.v1.ListManifestsResponse
+	(*ManifestSummary)(nil),            // 9: placet.v1.ManifestSummary
+	(*GetCapabilityRequest)(nil),       // 10: placet.v1.GetCapabilityRequest
+	(*GetCapabilityResponse)(nil),      // 11: placet.v1.GetCapabilityResponse
+	(*ListCapabilitiesRequest)(nil),    // 12: placet.v1.ListCapabilitiesRequest
+	(*ListCapabilitiesResponse)(nil),   // 13: placet.v1.ListCapabilitiesResponse
+	(*Manifest)(nil),                   // 14: placet.v1.Manifest
+	(*Capability)(nil),                 // 15: placet.v1.Capability
 }
 var file_placet_v1_catalog_service_proto_depIdxs = []int32{
-	12, // 0: placet.v1.AdmitManifestRequest.manifest:type_name -> placet.v1.Manifest
+	14, // 0: placet.v1.AdmitManifestRequest.manifest:type_name -> placet.v1.Manifest
 	2,  // 1: placet.v1.AdmitManifestResponse.problems:type_name -> placet.v1.ManifestProblem
-	12, // 2: placet.v1.GetManifestResponse.manifest:type_name -> placet.v1.Manifest
-	7,  // 3: placet.v1.ListManifestsResponse.manifests:type_name -> placet.v1.ManifestSummary
-	13, // 4: placet.v1.GetCapabilityResponse.capability:type_name -> placet.v1.Capability
-	13, // 5: placet.v1.ListCapabilitiesResponse.capabilities:type_name -> placet.v1.Capability
+	14, // 2: placet.v1.GetManifestResponse.manifest:type_name -> placet.v1.Manifest
+	9,  // 3: placet.v1.ListManifestsResponse.manifests:type_name -> placet.v1.ManifestSummary
+	15, // 4: placet.v1.GetCapabilityResponse.capability:type_name -> placet.v1.Capability
+	15, // 5: placet.v1.ListCapabilitiesResponse.capabilities:type_name -> placet.v1.Capability
 	0,  // 6: placet.v1.CatalogService.AdmitManifest:input_type -> placet.v1.AdmitManifestRequest
-	3,  // 7: placet.v1.CatalogService.GetManifest:input_type -> placet.v1.GetManifestRequest
-	5,  // 8: placet.v1.CatalogService.ListManifests:input_type -> placet.v1.ListManifestsRequest
-	8,  // 9: placet.v1.CatalogService.GetCapability:input_type -> placet.v1.GetCapabilityRequest
-	10, // 10: placet.v1.CatalogService.ListCapabilities:input_type -> placet.v1.ListCapabilitiesRequest
-	1,  // 11: placet.v1.CatalogService.AdmitManifest:output_type -> placet.v1.AdmitManifestResponse
-	4,  // 12: placet.v1.CatalogService.GetManifest:output_type -> placet.v1.GetManifestResponse
-	6,  // 13: placet.v1.CatalogService.ListManifests:output_type -> placet.v1.ListManifestsResponse
-	9,  // 14: placet.v1.CatalogService.GetCapability:output_type -> placet.v1.GetCapabilityResponse
-	11, // 15: placet.v1.CatalogService.ListCapabilities:output_type -> placet.v1.ListCapabilitiesResponse
-	11, // [11:16] is the sub-list for method output_type
-	6,  // [6:11] is the sub-list for method input_type
+	3,  // 7: placet.v1.CatalogService.WithdrawCapability:input_type -> placet.v1.WithdrawCapabilityRequest
+	5,  // 8: placet.v1.CatalogService.GetManifest:input_type -> placet.v1.GetManifestRequest
+	7,  // 9: placet.v1.CatalogService.ListManifests:input_type -> placet.v1.ListManifestsRequest
+	10, // 10: placet.v1.CatalogService.GetCapability:input_type -> placet.v1.GetCapabilityRequest
+	12, // 11: placet.v1.CatalogService.ListCapabilities:input_type -> placet.v1.ListCapabilitiesRequest
+	1,  // 12: placet.v1.CatalogService.AdmitManifest:output_type -> placet.v1.AdmitManifestResponse
+	4,  // 13: placet.v1.CatalogService.WithdrawCapability:output_type -> placet.v1.WithdrawCapabilityResponse
+	6,  // 14: placet.v1.CatalogService.GetManifest:output_type -> placet.v1.GetManifestResponse
+	8,  // 15: placet.v1.CatalogService.ListManifests:output_type -> placet.v1.ListManifestsResponse
+	11, // 16: placet.v1.CatalogService.GetCapability:output_type -> placet.v1.GetCapabilityResponse
+	13, // 17: placet.v1.CatalogService.ListCapabilities:output_type -> placet.v1.ListCapabilitiesResponse
+	12, // [12:18] is the sub-list for method output_type
+	6,  // [6:12] is the sub-list for method input_type
 	6,  // [6:6] is the sub-list for extension type_name
 	6,  // [6:6] is the sub-list for extension extendee
 	0,  // [0:6] is the sub-list for field type_name
@@ -862,7 +1043,7 @@ func file_placet_v1_catalog_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_catalog_service_proto_rawDesc), len(file_placet_v1_catalog_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

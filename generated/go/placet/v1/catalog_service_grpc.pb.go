@@ -21,11 +21,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	CatalogService_AdmitManifest_FullMethodName    = "/placet.v1.CatalogService/AdmitManifest"
-	CatalogService_GetManifest_FullMethodName      = "/placet.v1.CatalogService/GetManifest"
-	CatalogService_ListManifests_FullMethodName    = "/placet.v1.CatalogService/ListManifests"
-	CatalogService_GetCapability_FullMethodName    = "/placet.v1.CatalogService/GetCapability"
-	CatalogService_ListCapabilities_FullMethodName = "/placet.v1.CatalogService/ListCapabilities"
+	CatalogService_AdmitManifest_FullMethodName      = "/placet.v1.CatalogService/AdmitManifest"
+	CatalogService_WithdrawCapability_FullMethodName = "/placet.v1.CatalogService/WithdrawCapability"
+	CatalogService_GetManifest_FullMethodName        = "/placet.v1.CatalogService/GetManifest"
+	CatalogService_ListManifests_FullMethodName      = "/placet.v1.CatalogService/ListManifests"
+	CatalogService_GetCapability_FullMethodName      = "/placet.v1.CatalogService/GetCapability"
+	CatalogService_ListCapabilities_FullMethodName   = "/placet.v1.CatalogService/ListCapabilities"
 )
 
 // CatalogServiceClient is the client API for CatalogService service.
@@ -34,8 +35,13 @@ const (
 //
 // The catalogue of the caller's tenant, with what the server itself offers to every tenant.
 type CatalogServiceClient interface {
-	// All or nothing, needs scope catalog.admit. validate_only answers with every problem and changes nothing.
+	// All or nothing, needs scope catalog.admit. It is an action of placet.catalog.admit: policies may refuse it, or ask somebody else to agree; then it
+	// ends with APPROVAL_REQUIRED, and the same request meets it again. validate_only answers with every problem and changes nothing.
 	AdmitManifest(ctx context.Context, in *AdmitManifestRequest, opts ...grpc.CallOption) (*AdmitManifestResponse, error)
+	// Takes a version, or all versions of a name, out of service: new invocations end with CAPABILITY_NOT_FOUND, and so does what waits or stands in line,
+	// REFUSED when its turn comes. What runs goes on. Needs scope catalog.admit. It is an action of placet.catalog.withdraw, as AdmitManifest is one.
+	// A manifest that has the version, admitted again, brings it back.
+	WithdrawCapability(ctx context.Context, in *WithdrawCapabilityRequest, opts ...grpc.CallOption) (*WithdrawCapabilityResponse, error)
 	// The newest manifest of a name.
 	GetManifest(ctx context.Context, in *GetManifestRequest, opts ...grpc.CallOption) (*GetManifestResponse, error)
 	// By name.
@@ -58,6 +64,16 @@ func (c *catalogServiceClient) AdmitManifest(ctx context.Context, in *AdmitManif
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AdmitManifestResponse)
 	err := c.cc.Invoke(ctx, CatalogService_AdmitManifest_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *catalogServiceClient) WithdrawCapability(ctx context.Context, in *WithdrawCapabilityRequest, opts ...grpc.CallOption) (*WithdrawCapabilityResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WithdrawCapabilityResponse)
+	err := c.cc.Invoke(ctx, CatalogService_WithdrawCapability_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +126,13 @@ func (c *catalogServiceClient) ListCapabilities(ctx context.Context, in *ListCap
 //
 // The catalogue of the caller's tenant, with what the server itself offers to every tenant.
 type CatalogServiceServer interface {
-	// All or nothing, needs scope catalog.admit. validate_only answers with every problem and changes nothing.
+	// All or nothing, needs scope catalog.admit. It is an action of placet.catalog.admit: policies may refuse it, or ask somebody else to agree; then it
+	// ends with APPROVAL_REQUIRED, and the same request meets it again. validate_only answers with every problem and changes nothing.
 	AdmitManifest(context.Context, *AdmitManifestRequest) (*AdmitManifestResponse, error)
+	// Takes a version, or all versions of a name, out of service: new invocations end with CAPABILITY_NOT_FOUND, and so does what waits or stands in line,
+	// REFUSED when its turn comes. What runs goes on. Needs scope catalog.admit. It is an action of placet.catalog.withdraw, as AdmitManifest is one.
+	// A manifest that has the version, admitted again, brings it back.
+	WithdrawCapability(context.Context, *WithdrawCapabilityRequest) (*WithdrawCapabilityResponse, error)
 	// The newest manifest of a name.
 	GetManifest(context.Context, *GetManifestRequest) (*GetManifestResponse, error)
 	// By name.
@@ -132,6 +153,9 @@ type UnimplementedCatalogServiceServer struct{}
 
 func (UnimplementedCatalogServiceServer) AdmitManifest(context.Context, *AdmitManifestRequest) (*AdmitManifestResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AdmitManifest not implemented")
+}
+func (UnimplementedCatalogServiceServer) WithdrawCapability(context.Context, *WithdrawCapabilityRequest) (*WithdrawCapabilityResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WithdrawCapability not implemented")
 }
 func (UnimplementedCatalogServiceServer) GetManifest(context.Context, *GetManifestRequest) (*GetManifestResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetManifest not implemented")
@@ -180,6 +204,24 @@ func _CatalogService_AdmitManifest_Handler(srv interface{}, ctx context.Context,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(CatalogServiceServer).AdmitManifest(ctx, req.(*AdmitManifestRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _CatalogService_WithdrawCapability_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WithdrawCapabilityRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CatalogServiceServer).WithdrawCapability(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CatalogService_WithdrawCapability_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CatalogServiceServer).WithdrawCapability(ctx, req.(*WithdrawCapabilityRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -266,6 +308,10 @@ var CatalogService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AdmitManifest",
 			Handler:    _CatalogService_AdmitManifest_Handler,
+		},
+		{
+			MethodName: "WithdrawCapability",
+			Handler:    _CatalogService_WithdrawCapability_Handler,
 		},
 		{
 			MethodName: "GetManifest",

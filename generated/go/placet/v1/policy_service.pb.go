@@ -437,9 +437,11 @@ type AdmitPolicySetRequest struct {
 	// Digest of the set this replaces; empty: whatever is there.
 	ExpectedDigest string `protobuf:"bytes,3,opt,name=expected_digest,json=expectedDigest,proto3" json:"expected_digest,omitempty"`
 	// Empty, or "-".
-	Tenant        string `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Tenant string `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Ties resends together. Empty: made of the set and of what it replaces.
+	IdempotencyKey string `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *AdmitPolicySetRequest) Reset() {
@@ -496,6 +498,13 @@ func (x *AdmitPolicySetRequest) GetExpectedDigest() string {
 func (x *AdmitPolicySetRequest) GetTenant() string {
 	if x != nil {
 		return x.Tenant
+	}
+	return ""
+}
+
+func (x *AdmitPolicySetRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
 	}
 	return ""
 }
@@ -581,9 +590,11 @@ type RollBackPolicySetRequest struct {
 	// Digest of the set this replaces; empty: whatever is there.
 	ExpectedDigest string `protobuf:"bytes,2,opt,name=expected_digest,json=expectedDigest,proto3" json:"expected_digest,omitempty"`
 	// Empty, or "-".
-	Tenant        string `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Tenant string `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Ties resends together. Empty: made of the set and of what it replaces.
+	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RollBackPolicySetRequest) Reset() {
@@ -633,6 +644,13 @@ func (x *RollBackPolicySetRequest) GetExpectedDigest() string {
 func (x *RollBackPolicySetRequest) GetTenant() string {
 	if x != nil {
 		return x.Tenant
+	}
+	return ""
+}
+
+func (x *RollBackPolicySetRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
 	}
 	return ""
 }
@@ -1519,22 +1537,24 @@ const file_placet_v1_policy_service_proto_rawDesc = "" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\"i\n" +
 	"\x19ValidatePolicySetResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x124\n" +
-	"\bproblems\x18\x02 \x03(\v2\x18.placet.v1.PolicyProblemR\bproblems\"\xb2\x01\n" +
+	"\bproblems\x18\x02 \x03(\v2\x18.placet.v1.PolicyProblemR\bproblems\"\xdb\x01\n" +
 	"\x15AdmitPolicySetRequest\x123\n" +
 	"\n" +
 	"policy_set\x18\x01 \x01(\v2\x14.placet.v1.PolicySetR\tpolicySet\x12#\n" +
 	"\rvalidate_only\x18\x02 \x01(\bR\fvalidateOnly\x12'\n" +
 	"\x0fexpected_digest\x18\x03 \x01(\tR\x0eexpectedDigest\x12\x16\n" +
-	"\x06tenant\x18\x04 \x01(\tR\x06tenant\"\x9c\x01\n" +
+	"\x06tenant\x18\x04 \x01(\tR\x06tenant\x12'\n" +
+	"\x0fidempotency_key\x18\x05 \x01(\tR\x0eidempotencyKey\"\x9c\x01\n" +
 	"\x16AdmitPolicySetResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x124\n" +
 	"\bproblems\x18\x03 \x03(\v2\x18.placet.v1.PolicyProblemR\bproblems\x12\x18\n" +
-	"\achanged\x18\x04 \x01(\bR\achanged\"w\n" +
+	"\achanged\x18\x04 \x01(\bR\achanged\"\xa0\x01\n" +
 	"\x18RollBackPolicySetRequest\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12'\n" +
 	"\x0fexpected_digest\x18\x02 \x01(\tR\x0eexpectedDigest\x12\x16\n" +
-	"\x06tenant\x18\x03 \x01(\tR\x06tenant\"i\n" +
+	"\x06tenant\x18\x03 \x01(\tR\x06tenant\x12'\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\tR\x0eidempotencyKey\"i\n" +
 	"\x19RollBackPolicySetResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x18\n" +

@@ -40,9 +40,10 @@ const (
 type PolicyServiceClient interface {
 	// Everything that is wrong with a set. Changes nothing.
 	ValidatePolicySet(ctx context.Context, in *ValidatePolicySetRequest, opts ...grpc.CallOption) (*ValidatePolicySetResponse, error)
-	// Puts a set in force, all or nothing. What is in force already changes nothing.
+	// Puts a set in force, all or nothing. What is in force already changes nothing. It is an action of placet.policy.admit: the policies in force may
+	// refuse it, or ask somebody else to agree; then it ends with APPROVAL_REQUIRED, and the same request meets it again.
 	AdmitPolicySet(ctx context.Context, in *AdmitPolicySetRequest, opts ...grpc.CallOption) (*AdmitPolicySetResponse, error)
-	// Puts an older revision in force again, as a new one.
+	// Puts an older revision in force again, as a new one. It is an action of placet.policy.roll_back, as AdmitPolicySet is one.
 	RollBackPolicySet(ctx context.Context, in *RollBackPolicySetRequest, opts ...grpc.CallOption) (*RollBackPolicySetResponse, error)
 	// One revision.
 	GetPolicySet(ctx context.Context, in *GetPolicySetRequest, opts ...grpc.CallOption) (*GetPolicySetResponse, error)
@@ -143,9 +144,10 @@ func (c *policyServiceClient) ExplainDecision(ctx context.Context, in *ExplainDe
 type PolicyServiceServer interface {
 	// Everything that is wrong with a set. Changes nothing.
 	ValidatePolicySet(context.Context, *ValidatePolicySetRequest) (*ValidatePolicySetResponse, error)
-	// Puts a set in force, all or nothing. What is in force already changes nothing.
+	// Puts a set in force, all or nothing. What is in force already changes nothing. It is an action of placet.policy.admit: the policies in force may
+	// refuse it, or ask somebody else to agree; then it ends with APPROVAL_REQUIRED, and the same request meets it again.
 	AdmitPolicySet(context.Context, *AdmitPolicySetRequest) (*AdmitPolicySetResponse, error)
-	// Puts an older revision in force again, as a new one.
+	// Puts an older revision in force again, as a new one. It is an action of placet.policy.roll_back, as AdmitPolicySet is one.
 	RollBackPolicySet(context.Context, *RollBackPolicySetRequest) (*RollBackPolicySetResponse, error)
 	// One revision.
 	GetPolicySet(context.Context, *GetPolicySetRequest) (*GetPolicySetResponse, error)

@@ -230,6 +230,7 @@ class Capability(_message.Message):
     MANIFEST_FIELD_NUMBER: _builtins.int
     SERVED_FIELD_NUMBER: _builtins.int
     CURRENT_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Dotted lower-case name, for example "payments.refund"."""
     version: _builtins.str
@@ -248,6 +249,8 @@ class Capability(_message.Message):
     """Output only. A handler of this server, or a connector that answers it, serves it."""
     current: _builtins.bool
     """Output only. Invocations without a version get this one."""
+    withdrawn: _builtins.bool
+    """Output only. It is out of service: invocations end with CAPABILITY_NOT_FOUND."""
     @_builtins.property
     def contract(self) -> Global___Contract:
         """What is promised about it."""
@@ -270,10 +273,11 @@ class Capability(_message.Message):
         manifest: _builtins.str = ...,
         served: _builtins.bool = ...,
         current: _builtins.bool = ...,
+        withdrawn: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["contract", b"contract", "presentation", b"presentation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract", b"contract", "contract_digest", b"contract_digest", "current", b"current", "input_schema_json", b"input_schema_json", "kind", b"kind", "manifest", b"manifest", "name", b"name", "output_schema_json", b"output_schema_json", "presentation", b"presentation", "served", b"served", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract", b"contract", "contract_digest", b"contract_digest", "current", b"current", "input_schema_json", b"input_schema_json", "kind", b"kind", "manifest", b"manifest", "name", b"name", "output_schema_json", b"output_schema_json", "presentation", b"presentation", "served", b"served", "version", b"version", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

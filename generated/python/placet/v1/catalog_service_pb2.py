@@ -26,7 +26,7 @@ from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from placet.v1 import capability_pb2 as placet_dot_v1_dot_capability__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fplacet/v1/catalog_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1aplacet/v1/capability.proto\"\xb7\x01\n\x14\x41\x64mitManifestRequest\x12\x37\n\x08manifest\x18\x01 \x01(\x0b\x32\x13.placet.v1.ManifestB\x06\xbaH\x03\xc8\x01\x01R\x08manifest\x12#\n\rvalidate_only\x18\x02 \x01(\x08R\x0cvalidateOnly\x12\x41\n\x0f\x65xpected_digest\x18\x03 \x01(\tB\x18\xbaH\x15r\x13\x32\x11^([0-9a-f]{64})?$R\x0e\x65xpectedDigest\"\x8a\x01\n\x15\x41\x64mitManifestResponse\x12\x1f\n\x06\x64igest\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x06\x64igest\x12\x36\n\x08problems\x18\x02 \x03(\x0b\x32\x1a.placet.v1.ManifestProblemR\x08problems\x12\x18\n\x07\x63hanged\x18\x03 \x01(\x08R\x07\x63hanged\"\x8a\x01\n\x0fManifestProblem\x12\x1c\n\x04path\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x04path\x12\x1b\n\x04\x63ode\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x04\x63ode\x12\"\n\x07message\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08R\x07message\x12\x18\n\x07warning\x18\x04 \x01(\x08R\x07warning\"3\n\x12GetManifestRequest\x12\x1d\n\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x04name\"g\n\x13GetManifestResponse\x12/\n\x08manifest\x18\x01 \x01(\x0b\x32\x13.placet.v1.ManifestR\x08manifest\x12\x1f\n\x06\x64igest\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x06\x64igest\"h\n\x14ListManifestsRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08pageSize\x12\'\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"\x83\x01\n\x15ListManifestsResponse\x12\x38\n\tmanifests\x18\x01 \x03(\x0b\x32\x1a.placet.v1.ManifestSummaryR\tmanifests\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"\xbc\x01\n\x0fManifestSummary\x12\x1b\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x04name\x12!\n\x07version\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18 R\x07version\x12\x1f\n\x06\x64igest\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x06\x64igest\x12\x32\n\x10\x63\x61pability_count\x18\x04 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x0f\x63\x61pabilityCount\x12\x14\n\x05local\x18\x05 \x01(\x08R\x05local\"Y\n\x14GetCapabilityRequest\x12\x1e\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01R\x04name\x12!\n\x07version\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18 R\x07version\"N\n\x15GetCapabilityResponse\x12\x35\n\ncapability\x18\x01 \x01(\x0b\x32\x15.placet.v1.CapabilityR\ncapability\"\x96\x01\n\x17ListCapabilitiesRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08pageSize\x12\'\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12)\n\x0bname_prefix\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\nnamePrefix\"\x87\x01\n\x18ListCapabilitiesResponse\x12\x39\n\x0c\x63\x61pabilities\x18\x01 \x03(\x0b\x32\x15.placet.v1.CapabilityR\x0c\x63\x61pabilities\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken2\xb7\x03\n\x0e\x43\x61talogService\x12R\n\rAdmitManifest\x12\x1f.placet.v1.AdmitManifestRequest\x1a .placet.v1.AdmitManifestResponse\x12L\n\x0bGetManifest\x12\x1d.placet.v1.GetManifestRequest\x1a\x1e.placet.v1.GetManifestResponse\x12R\n\rListManifests\x12\x1f.placet.v1.ListManifestsRequest\x1a .placet.v1.ListManifestsResponse\x12R\n\rGetCapability\x12\x1f.placet.v1.GetCapabilityRequest\x1a .placet.v1.GetCapabilityResponse\x12[\n\x10ListCapabilities\x12\".placet.v1.ListCapabilitiesRequest\x1a#.placet.v1.ListCapabilitiesResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fplacet/v1/catalog_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1aplacet/v1/capability.proto\"\x96\x02\n\x14\x41\x64mitManifestRequest\x12\x37\n\x08manifest\x18\x01 \x01(\x0b\x32\x13.placet.v1.ManifestB\x06\xbaH\x03\xc8\x01\x01R\x08manifest\x12#\n\rvalidate_only\x18\x02 \x01(\x08R\x0cvalidateOnly\x12\x41\n\x0f\x65xpected_digest\x18\x03 \x01(\tB\x18\xbaH\x15r\x13\x32\x11^([0-9a-f]{64})?$R\x0e\x65xpectedDigest\x12]\n\x0fidempotency_key\x18\x04 \x01(\tB4\xbaH1r/\x18\x80\x02\x32*^([\\x21-\\x7e]([\\x20-\\x7e]*[\\x21-\\x7e])?)?$R\x0eidempotencyKey\"\x8a\x01\n\x15\x41\x64mitManifestResponse\x12\x1f\n\x06\x64igest\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x06\x64igest\x12\x36\n\x08problems\x18\x02 \x03(\x0b\x32\x1a.placet.v1.ManifestProblemR\x08problems\x12\x18\n\x07\x63hanged\x18\x03 \x01(\x08R\x07\x63hanged\"\x8a\x01\n\x0fManifestProblem\x12\x1c\n\x04path\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x04path\x12\x1b\n\x04\x63ode\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x04\x63ode\x12\"\n\x07message\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08R\x07message\x12\x18\n\x07warning\x18\x04 \x01(\x08R\x07warning\"\x84\x02\n\x19WithdrawCapabilityRequest\x12\x1e\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01R\x04name\x12!\n\x07version\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18 R\x07version\x12 \n\x06reason\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\x06reason\x12#\n\rvalidate_only\x18\x04 \x01(\x08R\x0cvalidateOnly\x12]\n\x0fidempotency_key\x18\x05 \x01(\tB4\xbaH1r/\x18\x80\x02\x32*^([\\x21-\\x7e]([\\x20-\\x7e]*[\\x21-\\x7e])?)?$R\x0eidempotencyKey\"\xad\x01\n\x1aWithdrawCapabilityResponse\x12(\n\x08versions\x18\x01 \x03(\tB\x0c\xbaH\t\x92\x01\x06\"\x04r\x02\x18 R\x08versions\x12!\n\x07waiting\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x07waiting\x12\x1f\n\x06queued\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x06queued\x12!\n\x07running\x18\x04 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00R\x07running\"3\n\x12GetManifestRequest\x12\x1d\n\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x04name\"g\n\x13GetManifestResponse\x12/\n\x08manifest\x18\x01 \x01(\x0b\x32\x13.placet.v1.ManifestR\x08manifest\x12\x1f\n\x06\x64igest\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x06\x64igest\"h\n\x14ListManifestsRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08pageSize\x12\'\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"\x83\x01\n\x15ListManifestsResponse\x12\x38\n\tmanifests\x18\x01 \x03(\x0b\x32\x1a.placet.v1.ManifestSummaryR\tmanifests\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"\xbc\x01\n\x0fManifestSummary\x12\x1b\n\x04name\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x04name\x12!\n\x07version\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18 R\x07version\x12\x1f\n\x06\x64igest\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x06\x64igest\x12\x32\n\x10\x63\x61pability_count\x18\x04 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x0f\x63\x61pabilityCount\x12\x14\n\x05local\x18\x05 \x01(\x08R\x05local\"Y\n\x14GetCapabilityRequest\x12\x1e\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01R\x04name\x12!\n\x07version\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18 R\x07version\"N\n\x15GetCapabilityResponse\x12\x35\n\ncapability\x18\x01 \x01(\x0b\x32\x15.placet.v1.CapabilityR\ncapability\"\x96\x01\n\x17ListCapabilitiesRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00R\x08pageSize\x12\'\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12)\n\x0bname_prefix\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\nnamePrefix\"\x87\x01\n\x18ListCapabilitiesResponse\x12\x39\n\x0c\x63\x61pabilities\x18\x01 \x03(\x0b\x32\x15.placet.v1.CapabilityR\x0c\x63\x61pabilities\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken2\x9a\x04\n\x0e\x43\x61talogService\x12R\n\rAdmitManifest\x12\x1f.placet.v1.AdmitManifestRequest\x1a .placet.v1.AdmitManifestResponse\x12\x61\n\x12WithdrawCapability\x12$.placet.v1.WithdrawCapabilityRequest\x1a%.placet.v1.WithdrawCapabilityResponse\x12L\n\x0bGetManifest\x12\x1d.placet.v1.GetManifestRequest\x1a\x1e.placet.v1.GetManifestResponse\x12R\n\rListManifests\x12\x1f.placet.v1.ListManifestsRequest\x1a .placet.v1.ListManifestsResponse\x12R\n\rGetCapability\x12\x1f.placet.v1.GetCapabilityRequest\x1a .placet.v1.GetCapabilityResponse\x12[\n\x10ListCapabilities\x12\".placet.v1.ListCapabilitiesRequest\x1a#.placet.v1.ListCapabilitiesResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,6 +38,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ADMITMANIFESTREQUEST'].fields_by_name['manifest']._serialized_options = b'\272H\003\310\001\001'
   _globals['_ADMITMANIFESTREQUEST'].fields_by_name['expected_digest']._loaded_options = None
   _globals['_ADMITMANIFESTREQUEST'].fields_by_name['expected_digest']._serialized_options = b'\272H\025r\0232\021^([0-9a-f]{64})?$'
+  _globals['_ADMITMANIFESTREQUEST'].fields_by_name['idempotency_key']._loaded_options = None
+  _globals['_ADMITMANIFESTREQUEST'].fields_by_name['idempotency_key']._serialized_options = b'\272H1r/\030\200\0022*^([\\x21-\\x7e]([\\x20-\\x7e]*[\\x21-\\x7e])?)?$'
   _globals['_ADMITMANIFESTRESPONSE'].fields_by_name['digest']._loaded_options = None
   _globals['_ADMITMANIFESTRESPONSE'].fields_by_name['digest']._serialized_options = b'\272H\004r\002\030@'
   _globals['_MANIFESTPROBLEM'].fields_by_name['path']._loaded_options = None
@@ -46,6 +48,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MANIFESTPROBLEM'].fields_by_name['code']._serialized_options = b'\272H\004r\002\030@'
   _globals['_MANIFESTPROBLEM'].fields_by_name['message']._loaded_options = None
   _globals['_MANIFESTPROBLEM'].fields_by_name['message']._serialized_options = b'\272H\005r\003\030\200\010'
+  _globals['_WITHDRAWCAPABILITYREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_WITHDRAWCAPABILITYREQUEST'].fields_by_name['name']._serialized_options = b'\272H\007r\005\020\001\030\200\001'
+  _globals['_WITHDRAWCAPABILITYREQUEST'].fields_by_name['version']._loaded_options = None
+  _globals['_WITHDRAWCAPABILITYREQUEST'].fields_by_name['version']._serialized_options = b'\272H\004r\002\030 '
+  _globals['_WITHDRAWCAPABILITYREQUEST'].fields_by_name['reason']._loaded_options = None
+  _globals['_WITHDRAWCAPABILITYREQUEST'].fields_by_name['reason']._serialized_options = b'\272H\005r\003\030\200\004'
+  _globals['_WITHDRAWCAPABILITYREQUEST'].fields_by_name['idempotency_key']._loaded_options = None
+  _globals['_WITHDRAWCAPABILITYREQUEST'].fields_by_name['idempotency_key']._serialized_options = b'\272H1r/\030\200\0022*^([\\x21-\\x7e]([\\x20-\\x7e]*[\\x21-\\x7e])?)?$'
+  _globals['_WITHDRAWCAPABILITYRESPONSE'].fields_by_name['versions']._loaded_options = None
+  _globals['_WITHDRAWCAPABILITYRESPONSE'].fields_by_name['versions']._serialized_options = b'\272H\t\222\001\006\"\004r\002\030 '
+  _globals['_WITHDRAWCAPABILITYRESPONSE'].fields_by_name['waiting']._loaded_options = None
+  _globals['_WITHDRAWCAPABILITYRESPONSE'].fields_by_name['waiting']._serialized_options = b'\272H\004\"\002(\000'
+  _globals['_WITHDRAWCAPABILITYRESPONSE'].fields_by_name['queued']._loaded_options = None
+  _globals['_WITHDRAWCAPABILITYRESPONSE'].fields_by_name['queued']._serialized_options = b'\272H\004\"\002(\000'
+  _globals['_WITHDRAWCAPABILITYRESPONSE'].fields_by_name['running']._loaded_options = None
+  _globals['_WITHDRAWCAPABILITYRESPONSE'].fields_by_name['running']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_GETMANIFESTREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_GETMANIFESTREQUEST'].fields_by_name['name']._serialized_options = b'\272H\006r\004\020\001\030@'
   _globals['_GETMANIFESTRESPONSE'].fields_by_name['digest']._loaded_options = None
@@ -77,29 +95,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTCAPABILITIESRESPONSE'].fields_by_name['next_page_token']._loaded_options = None
   _globals['_LISTCAPABILITIESRESPONSE'].fields_by_name['next_page_token']._serialized_options = b'\272H\005r\003\030\200\004'
   _globals['_ADMITMANIFESTREQUEST']._serialized_start=104
-  _globals['_ADMITMANIFESTREQUEST']._serialized_end=287
-  _globals['_ADMITMANIFESTRESPONSE']._serialized_start=290
-  _globals['_ADMITMANIFESTRESPONSE']._serialized_end=428
-  _globals['_MANIFESTPROBLEM']._serialized_start=431
-  _globals['_MANIFESTPROBLEM']._serialized_end=569
-  _globals['_GETMANIFESTREQUEST']._serialized_start=571
-  _globals['_GETMANIFESTREQUEST']._serialized_end=622
-  _globals['_GETMANIFESTRESPONSE']._serialized_start=624
-  _globals['_GETMANIFESTRESPONSE']._serialized_end=727
-  _globals['_LISTMANIFESTSREQUEST']._serialized_start=729
-  _globals['_LISTMANIFESTSREQUEST']._serialized_end=833
-  _globals['_LISTMANIFESTSRESPONSE']._serialized_start=836
-  _globals['_LISTMANIFESTSRESPONSE']._serialized_end=967
-  _globals['_MANIFESTSUMMARY']._serialized_start=970
-  _globals['_MANIFESTSUMMARY']._serialized_end=1158
-  _globals['_GETCAPABILITYREQUEST']._serialized_start=1160
-  _globals['_GETCAPABILITYREQUEST']._serialized_end=1249
-  _globals['_GETCAPABILITYRESPONSE']._serialized_start=1251
-  _globals['_GETCAPABILITYRESPONSE']._serialized_end=1329
-  _globals['_LISTCAPABILITIESREQUEST']._serialized_start=1332
-  _globals['_LISTCAPABILITIESREQUEST']._serialized_end=1482
-  _globals['_LISTCAPABILITIESRESPONSE']._serialized_start=1485
-  _globals['_LISTCAPABILITIESRESPONSE']._serialized_end=1620
-  _globals['_CATALOGSERVICE']._serialized_start=1623
-  _globals['_CATALOGSERVICE']._serialized_end=2062
+  _globals['_ADMITMANIFESTREQUEST']._serialized_end=382
+  _globals['_ADMITMANIFESTRESPONSE']._serialized_start=385
+  _globals['_ADMITMANIFESTRESPONSE']._serialized_end=523
+  _globals['_MANIFESTPROBLEM']._serialized_start=526
+  _globals['_MANIFESTPROBLEM']._serialized_end=664
+  _globals['_WITHDRAWCAPABILITYREQUEST']._serialized_start=667
+  _globals['_WITHDRAWCAPABILITYREQUEST']._serialized_end=927
+  _globals['_WITHDRAWCAPABILITYRESPONSE']._serialized_start=930
+  _globals['_WITHDRAWCAPABILITYRESPONSE']._serialized_end=1103
+  _globals['_GETMANIFESTREQUEST']._serialized_start=1105
+  _globals['_GETMANIFESTREQUEST']._serialized_end=1156
+  _globals['_GETMANIFESTRESPONSE']._serialized_start=1158
+  _globals['_GETMANIFESTRESPONSE']._serialized_end=1261
+  _globals['_LISTMANIFESTSREQUEST']._serialized_start=1263
+  _globals['_LISTMANIFESTSREQUEST']._serialized_end=1367
+  _globals['_LISTMANIFESTSRESPONSE']._serialized_start=1370
+  _globals['_LISTMANIFESTSRESPONSE']._serialized_end=1501
+  _globals['_MANIFESTSUMMARY']._serialized_start=1504
+  _globals['_MANIFESTSUMMARY']._serialized_end=1692
+  _globals['_GETCAPABILITYREQUEST']._serialized_start=1694
+  _globals['_GETCAPABILITYREQUEST']._serialized_end=1783
+  _globals['_GETCAPABILITYRESPONSE']._serialized_start=1785
+  _globals['_GETCAPABILITYRESPONSE']._serialized_end=1863
+  _globals['_LISTCAPABILITIESREQUEST']._serialized_start=1866
+  _globals['_LISTCAPABILITIESREQUEST']._serialized_end=2016
+  _globals['_LISTCAPABILITIESRESPONSE']._serialized_start=2019
+  _globals['_LISTCAPABILITIESRESPONSE']._serialized_end=2154
+  _globals['_CATALOGSERVICE']._serialized_start=2157
+  _globals['_CATALOGSERVICE']._serialized_end=2695
 # @@protoc_insertion_point(module_scope)

@@ -28,10 +28,13 @@ class AdmitManifestRequest(_message.Message):
     MANIFEST_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     EXPECTED_DIGEST_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     validate_only: _builtins.bool
     """Only look."""
     expected_digest: _builtins.str
     """Digest of the manifest this replaces; empty: whatever is there."""
+    idempotency_key: _builtins.str
+    """Ties resends together. Empty: made of the manifest and of what it replaces."""
     @_builtins.property
     def manifest(self) -> _capability_pb2.Manifest:
         """What to admit."""
@@ -42,10 +45,11 @@ class AdmitManifestRequest(_message.Message):
         manifest: _capability_pb2.Manifest | None = ...,
         validate_only: _builtins.bool = ...,
         expected_digest: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_digest", b"expected_digest", "manifest", b"manifest", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_digest", b"expected_digest", "idempotency_key", b"idempotency_key", "manifest", b"manifest", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -116,6 +120,80 @@ class ManifestProblem(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ManifestProblem: _TypeAlias = ManifestProblem  # noqa: Y015
+
+@_typing.final
+class WithdrawCapabilityRequest(_message.Message):
+    """Request of WithdrawCapability."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    version: _builtins.str
+    """Empty: all versions."""
+    reason: _builtins.str
+    """Why, in words. Kept with the version."""
+    validate_only: _builtins.bool
+    """Only look."""
+    idempotency_key: _builtins.str
+    """Ties resends together. Empty: made of what is withdrawn."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        version: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        validate_only: _builtins.bool = ...,
+        idempotency_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "name", b"name", "reason", b"reason", "validate_only", b"validate_only", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WithdrawCapabilityRequest: _TypeAlias = WithdrawCapabilityRequest  # noqa: Y015
+
+@_typing.final
+class WithdrawCapabilityResponse(_message.Message):
+    """Response of WithdrawCapability."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    QUEUED_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    waiting: _builtins.int
+    """Actions of them that wait for people; if they are allowed they end REFUSED."""
+    queued: _builtins.int
+    """Actions of them that stand in line; they end REFUSED."""
+    running: _builtins.int
+    """Actions of them that run; they go on."""
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those that this request takes out of service; none: they were so already."""
+
+    def __init__(
+        self,
+        *,
+        versions: _abc.Iterable[_builtins.str] | None = ...,
+        waiting: _builtins.int = ...,
+        queued: _builtins.int = ...,
+        running: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queued", b"queued", "running", b"running", "versions", b"versions", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WithdrawCapabilityResponse: _TypeAlias = WithdrawCapabilityResponse  # noqa: Y015
 
 @_typing.final
 class GetManifestRequest(_message.Message):

@@ -40,6 +40,11 @@ class CatalogServiceStub:
                 request_serializer=placet_dot_v1_dot_catalog__service__pb2.AdmitManifestRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_catalog__service__pb2.AdmitManifestResponse.FromString,
                 _registered_method=True)
+        self.WithdrawCapability = channel.unary_unary(
+                '/placet.v1.CatalogService/WithdrawCapability',
+                request_serializer=placet_dot_v1_dot_catalog__service__pb2.WithdrawCapabilityRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_catalog__service__pb2.WithdrawCapabilityResponse.FromString,
+                _registered_method=True)
         self.GetManifest = channel.unary_unary(
                 '/placet.v1.CatalogService/GetManifest',
                 request_serializer=placet_dot_v1_dot_catalog__service__pb2.GetManifestRequest.SerializeToString,
@@ -67,7 +72,17 @@ class CatalogServiceServicer:
     """
 
     def AdmitManifest(self, request, context):
-        """All or nothing, needs scope catalog.admit. validate_only answers with every problem and changes nothing.
+        """All or nothing, needs scope catalog.admit. It is an action of placet.catalog.admit: policies may refuse it, or ask somebody else to agree; then it
+        ends with APPROVAL_REQUIRED, and the same request meets it again. validate_only answers with every problem and changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WithdrawCapability(self, request, context):
+        """Takes a version, or all versions of a name, out of service: new invocations end with CAPABILITY_NOT_FOUND, and so does what waits or stands in line,
+        REFUSED when its turn comes. What runs goes on. Needs scope catalog.admit. It is an action of placet.catalog.withdraw, as AdmitManifest is one.
+        A manifest that has the version, admitted again, brings it back.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,6 +123,11 @@ def add_CatalogServiceServicer_to_server(servicer, server):
                     servicer.AdmitManifest,
                     request_deserializer=placet_dot_v1_dot_catalog__service__pb2.AdmitManifestRequest.FromString,
                     response_serializer=placet_dot_v1_dot_catalog__service__pb2.AdmitManifestResponse.SerializeToString,
+            ),
+            'WithdrawCapability': grpc.unary_unary_rpc_method_handler(
+                    servicer.WithdrawCapability,
+                    request_deserializer=placet_dot_v1_dot_catalog__service__pb2.WithdrawCapabilityRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_catalog__service__pb2.WithdrawCapabilityResponse.SerializeToString,
             ),
             'GetManifest': grpc.unary_unary_rpc_method_handler(
                     servicer.GetManifest,
@@ -158,6 +178,33 @@ class CatalogService:
             '/placet.v1.CatalogService/AdmitManifest',
             placet_dot_v1_dot_catalog__service__pb2.AdmitManifestRequest.SerializeToString,
             placet_dot_v1_dot_catalog__service__pb2.AdmitManifestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WithdrawCapability(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.CatalogService/WithdrawCapability',
+            placet_dot_v1_dot_catalog__service__pb2.WithdrawCapabilityRequest.SerializeToString,
+            placet_dot_v1_dot_catalog__service__pb2.WithdrawCapabilityResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -34,7 +34,14 @@ class CatalogServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> CatalogServiceAsyncStub: ...
     AdmitManifest: _grpc.UnaryUnaryMultiCallable[_catalog_service_pb2.AdmitManifestRequest, _catalog_service_pb2.AdmitManifestResponse]
-    """All or nothing, needs scope catalog.admit. validate_only answers with every problem and changes nothing."""
+    """All or nothing, needs scope catalog.admit. It is an action of placet.catalog.admit: policies may refuse it, or ask somebody else to agree; then it
+    ends with APPROVAL_REQUIRED, and the same request meets it again. validate_only answers with every problem and changes nothing.
+    """
+    WithdrawCapability: _grpc.UnaryUnaryMultiCallable[_catalog_service_pb2.WithdrawCapabilityRequest, _catalog_service_pb2.WithdrawCapabilityResponse]
+    """Takes a version, or all versions of a name, out of service: new invocations end with CAPABILITY_NOT_FOUND, and so does what waits or stands in line,
+    REFUSED when its turn comes. What runs goes on. Needs scope catalog.admit. It is an action of placet.catalog.withdraw, as AdmitManifest is one.
+    A manifest that has the version, admitted again, brings it back.
+    """
     GetManifest: _grpc.UnaryUnaryMultiCallable[_catalog_service_pb2.GetManifestRequest, _catalog_service_pb2.GetManifestResponse]
     """The newest manifest of a name."""
     ListManifests: _grpc.UnaryUnaryMultiCallable[_catalog_service_pb2.ListManifestsRequest, _catalog_service_pb2.ListManifestsResponse]
@@ -50,7 +57,14 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     AdmitManifest: _aio.UnaryUnaryMultiCallable[_catalog_service_pb2.AdmitManifestRequest, _catalog_service_pb2.AdmitManifestResponse]  # type: ignore[assignment]
-    """All or nothing, needs scope catalog.admit. validate_only answers with every problem and changes nothing."""
+    """All or nothing, needs scope catalog.admit. It is an action of placet.catalog.admit: policies may refuse it, or ask somebody else to agree; then it
+    ends with APPROVAL_REQUIRED, and the same request meets it again. validate_only answers with every problem and changes nothing.
+    """
+    WithdrawCapability: _aio.UnaryUnaryMultiCallable[_catalog_service_pb2.WithdrawCapabilityRequest, _catalog_service_pb2.WithdrawCapabilityResponse]  # type: ignore[assignment]
+    """Takes a version, or all versions of a name, out of service: new invocations end with CAPABILITY_NOT_FOUND, and so does what waits or stands in line,
+    REFUSED when its turn comes. What runs goes on. Needs scope catalog.admit. It is an action of placet.catalog.withdraw, as AdmitManifest is one.
+    A manifest that has the version, admitted again, brings it back.
+    """
     GetManifest: _aio.UnaryUnaryMultiCallable[_catalog_service_pb2.GetManifestRequest, _catalog_service_pb2.GetManifestResponse]  # type: ignore[assignment]
     """The newest manifest of a name."""
     ListManifests: _aio.UnaryUnaryMultiCallable[_catalog_service_pb2.ListManifestsRequest, _catalog_service_pb2.ListManifestsResponse]  # type: ignore[assignment]
@@ -69,7 +83,20 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _catalog_service_pb2.AdmitManifestRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_service_pb2.AdmitManifestResponse, _abc.Awaitable[_catalog_service_pb2.AdmitManifestResponse]]:
-        """All or nothing, needs scope catalog.admit. validate_only answers with every problem and changes nothing."""
+        """All or nothing, needs scope catalog.admit. It is an action of placet.catalog.admit: policies may refuse it, or ask somebody else to agree; then it
+        ends with APPROVAL_REQUIRED, and the same request meets it again. validate_only answers with every problem and changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def WithdrawCapability(
+        self,
+        request: _catalog_service_pb2.WithdrawCapabilityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_catalog_service_pb2.WithdrawCapabilityResponse, _abc.Awaitable[_catalog_service_pb2.WithdrawCapabilityResponse]]:
+        """Takes a version, or all versions of a name, out of service: new invocations end with CAPABILITY_NOT_FOUND, and so does what waits or stands in line,
+        REFUSED when its turn comes. What runs goes on. Needs scope catalog.admit. It is an action of placet.catalog.withdraw, as AdmitManifest is one.
+        A manifest that has the version, admitted again, brings it back.
+        """
 
     @_abc_1.abstractmethod
     def GetManifest(

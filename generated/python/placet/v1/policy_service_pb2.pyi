@@ -230,12 +230,15 @@ class AdmitPolicySetRequest(_message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     EXPECTED_DIGEST_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     validate_only: _builtins.bool
     """Only look."""
     expected_digest: _builtins.str
     """Digest of the set this replaces; empty: whatever is there."""
     tenant: _builtins.str
     """Empty, or "-"."""
+    idempotency_key: _builtins.str
+    """Ties resends together. Empty: made of the set and of what it replaces."""
     @_builtins.property
     def policy_set(self) -> Global___PolicySet:
         """What to put in force."""
@@ -247,10 +250,11 @@ class AdmitPolicySetRequest(_message.Message):
         validate_only: _builtins.bool = ...,
         expected_digest: _builtins.str = ...,
         tenant: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy_set", b"policy_set"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_digest", b"expected_digest", "policy_set", b"policy_set", "tenant", b"tenant", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_digest", b"expected_digest", "idempotency_key", b"idempotency_key", "policy_set", b"policy_set", "tenant", b"tenant", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -301,22 +305,26 @@ class RollBackPolicySetRequest(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     EXPECTED_DIGEST_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """The one to go back to; 0: the built-in one."""
     expected_digest: _builtins.str
     """Digest of the set this replaces; empty: whatever is there."""
     tenant: _builtins.str
     """Empty, or "-"."""
+    idempotency_key: _builtins.str
+    """Ties resends together. Empty: made of the set and of what it replaces."""
     def __init__(
         self,
         *,
         revision: _builtins.int = ...,
         expected_digest: _builtins.str = ...,
         tenant: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_digest", b"expected_digest", "revision", b"revision", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_digest", b"expected_digest", "idempotency_key", b"idempotency_key", "revision", b"revision", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

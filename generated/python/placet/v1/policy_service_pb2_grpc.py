@@ -88,14 +88,15 @@ class PolicyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AdmitPolicySet(self, request, context):
-        """Puts a set in force, all or nothing. What is in force already changes nothing.
+        """Puts a set in force, all or nothing. What is in force already changes nothing. It is an action of placet.policy.admit: the policies in force may
+        refuse it, or ask somebody else to agree; then it ends with APPROVAL_REQUIRED, and the same request meets it again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RollBackPolicySet(self, request, context):
-        """Puts an older revision in force again, as a new one.
+        """Puts an older revision in force again, as a new one. It is an action of placet.policy.roll_back, as AdmitPolicySet is one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,9 +39,11 @@ class PolicyServiceStub:
     ValidatePolicySet: _grpc.UnaryUnaryMultiCallable[_policy_service_pb2.ValidatePolicySetRequest, _policy_service_pb2.ValidatePolicySetResponse]
     """Everything that is wrong with a set. Changes nothing."""
     AdmitPolicySet: _grpc.UnaryUnaryMultiCallable[_policy_service_pb2.AdmitPolicySetRequest, _policy_service_pb2.AdmitPolicySetResponse]
-    """Puts a set in force, all or nothing. What is in force already changes nothing."""
+    """Puts a set in force, all or nothing. What is in force already changes nothing. It is an action of placet.policy.admit: the policies in force may
+    refuse it, or ask somebody else to agree; then it ends with APPROVAL_REQUIRED, and the same request meets it again.
+    """
     RollBackPolicySet: _grpc.UnaryUnaryMultiCallable[_policy_service_pb2.RollBackPolicySetRequest, _policy_service_pb2.RollBackPolicySetResponse]
-    """Puts an older revision in force again, as a new one."""
+    """Puts an older revision in force again, as a new one. It is an action of placet.policy.roll_back, as AdmitPolicySet is one."""
     GetPolicySet: _grpc.UnaryUnaryMultiCallable[_policy_service_pb2.GetPolicySetRequest, _policy_service_pb2.GetPolicySetResponse]
     """One revision."""
     ListPolicySets: _grpc.UnaryUnaryMultiCallable[_policy_service_pb2.ListPolicySetsRequest, _policy_service_pb2.ListPolicySetsResponse]
@@ -64,9 +66,11 @@ class PolicyServiceAsyncStub(PolicyServiceStub):
     ValidatePolicySet: _aio.UnaryUnaryMultiCallable[_policy_service_pb2.ValidatePolicySetRequest, _policy_service_pb2.ValidatePolicySetResponse]  # type: ignore[assignment]
     """Everything that is wrong with a set. Changes nothing."""
     AdmitPolicySet: _aio.UnaryUnaryMultiCallable[_policy_service_pb2.AdmitPolicySetRequest, _policy_service_pb2.AdmitPolicySetResponse]  # type: ignore[assignment]
-    """Puts a set in force, all or nothing. What is in force already changes nothing."""
+    """Puts a set in force, all or nothing. What is in force already changes nothing. It is an action of placet.policy.admit: the policies in force may
+    refuse it, or ask somebody else to agree; then it ends with APPROVAL_REQUIRED, and the same request meets it again.
+    """
     RollBackPolicySet: _aio.UnaryUnaryMultiCallable[_policy_service_pb2.RollBackPolicySetRequest, _policy_service_pb2.RollBackPolicySetResponse]  # type: ignore[assignment]
-    """Puts an older revision in force again, as a new one."""
+    """Puts an older revision in force again, as a new one. It is an action of placet.policy.roll_back, as AdmitPolicySet is one."""
     GetPolicySet: _aio.UnaryUnaryMultiCallable[_policy_service_pb2.GetPolicySetRequest, _policy_service_pb2.GetPolicySetResponse]  # type: ignore[assignment]
     """One revision."""
     ListPolicySets: _aio.UnaryUnaryMultiCallable[_policy_service_pb2.ListPolicySetsRequest, _policy_service_pb2.ListPolicySetsResponse]  # type: ignore[assignment]
@@ -98,7 +102,9 @@ class PolicyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _policy_service_pb2.AdmitPolicySetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_policy_service_pb2.AdmitPolicySetResponse, _abc.Awaitable[_policy_service_pb2.AdmitPolicySetResponse]]:
-        """Puts a set in force, all or nothing. What is in force already changes nothing."""
+        """Puts a set in force, all or nothing. What is in force already changes nothing. It is an action of placet.policy.admit: the policies in force may
+        refuse it, or ask somebody else to agree; then it ends with APPROVAL_REQUIRED, and the same request meets it again.
+        """
 
     @_abc_1.abstractmethod
     def RollBackPolicySet(
@@ -106,7 +112,7 @@ class PolicyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _policy_service_pb2.RollBackPolicySetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_policy_service_pb2.RollBackPolicySetResponse, _abc.Awaitable[_policy_service_pb2.RollBackPolicySetResponse]]:
-        """Puts an older revision in force again, as a new one."""
+        """Puts an older revision in force again, as a new one. It is an action of placet.policy.roll_back, as AdmitPolicySet is one."""
 
     @_abc_1.abstractmethod
     def GetPolicySet(

@@ -96,6 +96,13 @@ export declare type Capability = Message<"placet.v1.Capability"> & {
    * @generated from field: bool current = 12;
    */
   current: boolean;
+
+  /**
+   * Output only. It is out of service: invocations end with CAPABILITY_NOT_FOUND.
+   *
+   * @generated from field: bool withdrawn = 13;
+   */
+  withdrawn: boolean;
 };
 
 /**

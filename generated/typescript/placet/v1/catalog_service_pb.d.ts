@@ -39,6 +39,13 @@ export declare type AdmitManifestRequest = Message<"placet.v1.AdmitManifestReque
    * @generated from field: string expected_digest = 3;
    */
   expectedDigest: string;
+
+  /**
+   * Ties resends together. Empty: made of the manifest and of what it replaces.
+   *
+   * @generated from field: string idempotency_key = 4;
+   */
+  idempotencyKey: string;
 };
 
 /**
@@ -121,6 +128,95 @@ export declare type ManifestProblem = Message<"placet.v1.ManifestProblem"> & {
  * Use `create(ManifestProblemSchema)` to create a new message.
  */
 export declare const ManifestProblemSchema: GenMessage<ManifestProblem>;
+
+/**
+ * Request of WithdrawCapability.
+ *
+ * @generated from message placet.v1.WithdrawCapabilityRequest
+ */
+export declare type WithdrawCapabilityRequest = Message<"placet.v1.WithdrawCapabilityRequest"> & {
+  /**
+   * Its name.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Empty: all versions.
+   *
+   * @generated from field: string version = 2;
+   */
+  version: string;
+
+  /**
+   * Why, in words. Kept with the version.
+   *
+   * @generated from field: string reason = 3;
+   */
+  reason: string;
+
+  /**
+   * Only look.
+   *
+   * @generated from field: bool validate_only = 4;
+   */
+  validateOnly: boolean;
+
+  /**
+   * Ties resends together. Empty: made of what is withdrawn.
+   *
+   * @generated from field: string idempotency_key = 5;
+   */
+  idempotencyKey: string;
+};
+
+/**
+ * Describes the message placet.v1.WithdrawCapabilityRequest.
+ * Use `create(WithdrawCapabilityRequestSchema)` to create a new message.
+ */
+export declare const WithdrawCapabilityRequestSchema: GenMessage<WithdrawCapabilityRequest>;
+
+/**
+ * Response of WithdrawCapability.
+ *
+ * @generated from message placet.v1.WithdrawCapabilityResponse
+ */
+export declare type WithdrawCapabilityResponse = Message<"placet.v1.WithdrawCapabilityResponse"> & {
+  /**
+   * Those that this request takes out of service; none: they were so already.
+   *
+   * @generated from field: repeated string versions = 1;
+   */
+  versions: string[];
+
+  /**
+   * Actions of them that wait for people; if they are allowed they end REFUSED.
+   *
+   * @generated from field: int64 waiting = 2;
+   */
+  waiting: bigint;
+
+  /**
+   * Actions of them that stand in line; they end REFUSED.
+   *
+   * @generated from field: int64 queued = 3;
+   */
+  queued: bigint;
+
+  /**
+   * Actions of them that run; they go on.
+   *
+   * @generated from field: int64 running = 4;
+   */
+  running: bigint;
+};
+
+/**
+ * Describes the message placet.v1.WithdrawCapabilityResponse.
+ * Use `create(WithdrawCapabilityResponseSchema)` to create a new message.
+ */
+export declare const WithdrawCapabilityResponseSchema: GenMessage<WithdrawCapabilityResponse>;
 
 /**
  * Request of GetManifest.
@@ -386,7 +482,8 @@ export declare const ListCapabilitiesResponseSchema: GenMessage<ListCapabilities
  */
 export declare const CatalogService: GenService<{
   /**
-   * All or nothing, needs scope catalog.admit. validate_only answers with every problem and changes nothing.
+   * All or nothing, needs scope catalog.admit. It is an action of placet.catalog.admit: policies may refuse it, or ask somebody else to agree; then it
+   * ends with APPROVAL_REQUIRED, and the same request meets it again. validate_only answers with every problem and changes nothing.
    *
    * @generated from rpc placet.v1.CatalogService.AdmitManifest
    */
@@ -394,6 +491,18 @@ export declare const CatalogService: GenService<{
     methodKind: "unary";
     input: typeof AdmitManifestRequestSchema;
     output: typeof AdmitManifestResponseSchema;
+  },
+  /**
+   * Takes a version, or all versions of a name, out of service: new invocations end with CAPABILITY_NOT_FOUND, and so does what waits or stands in line,
+   * REFUSED when its turn comes. What runs goes on. Needs scope catalog.admit. It is an action of placet.catalog.withdraw, as AdmitManifest is one.
+   * A manifest that has the version, admitted again, brings it back.
+   *
+   * @generated from rpc placet.v1.CatalogService.WithdrawCapability
+   */
+  withdrawCapability: {
+    methodKind: "unary";
+    input: typeof WithdrawCapabilityRequestSchema;
+    output: typeof WithdrawCapabilityResponseSchema;
   },
   /**
    * The newest manifest of a name.

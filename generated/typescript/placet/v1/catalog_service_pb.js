@@ -11,7 +11,7 @@ import { file_placet_v1_capability } from "./capability_pb.js";
  * Describes the file placet/v1/catalog_service.proto.
  */
 export const file_placet_v1_catalog_service = /*@__PURE__*/
-  fileDesc("Ch9wbGFjZXQvdjEvY2F0YWxvZ19zZXJ2aWNlLnByb3RvEglwbGFjZXQudjEibQoUQWRtaXRNYW5pZmVzdFJlcXVlc3QSJQoIbWFuaWZlc3QYASABKAsyEy5wbGFjZXQudjEuTWFuaWZlc3QSFQoNdmFsaWRhdGVfb25seRgCIAEoCBIXCg9leHBlY3RlZF9kaWdlc3QYAyABKAkiZgoVQWRtaXRNYW5pZmVzdFJlc3BvbnNlEg4KBmRpZ2VzdBgBIAEoCRIsCghwcm9ibGVtcxgCIAMoCzIaLnBsYWNldC52MS5NYW5pZmVzdFByb2JsZW0SDwoHY2hhbmdlZBgDIAEoCCJPCg9NYW5pZmVzdFByb2JsZW0SDAoEcGF0aBgBIAEoCRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkSDwoHd2FybmluZxgEIAEoCCIiChJHZXRNYW5pZmVzdFJlcXVlc3QSDAoEbmFtZRgBIAEoCSJMChNHZXRNYW5pZmVzdFJlc3BvbnNlEiUKCG1hbmlmZXN0GAEgASgLMhMucGxhY2V0LnYxLk1hbmlmZXN0Eg4KBmRpZ2VzdBgCIAEoCSI9ChRMaXN0TWFuaWZlc3RzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCSJfChVMaXN0TWFuaWZlc3RzUmVzcG9uc2USLQoJbWFuaWZlc3RzGAEgAygLMhoucGxhY2V0LnYxLk1hbmlmZXN0U3VtbWFyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiaQoPTWFuaWZlc3RTdW1tYXJ5EgwKBG5hbWUYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIOCgZkaWdlc3QYAyABKAkSGAoQY2FwYWJpbGl0eV9jb3VudBgEIAEoBRINCgVsb2NhbBgFIAEoCCI1ChRHZXRDYXBhYmlsaXR5UmVxdWVzdBIMCgRuYW1lGAEgASgJEg8KB3ZlcnNpb24YAiABKAkiQgoVR2V0Q2FwYWJpbGl0eVJlc3BvbnNlEikKCmNhcGFiaWxpdHkYASABKAsyFS5wbGFjZXQudjEuQ2FwYWJpbGl0eSJVChdMaXN0Q2FwYWJpbGl0aWVzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCRITCgtuYW1lX3ByZWZpeBgDIAEoCSJgChhMaXN0Q2FwYWJpbGl0aWVzUmVzcG9uc2USKwoMY2FwYWJpbGl0aWVzGAEgAygLMhUucGxhY2V0LnYxLkNhcGFiaWxpdHkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJMrcDCg5DYXRhbG9nU2VydmljZRJSCg1BZG1pdE1hbmlmZXN0Eh8ucGxhY2V0LnYxLkFkbWl0TWFuaWZlc3RSZXF1ZXN0GiAucGxhY2V0LnYxLkFkbWl0TWFuaWZlc3RSZXNwb25zZRJMCgtHZXRNYW5pZmVzdBIdLnBsYWNldC52MS5HZXRNYW5pZmVzdFJlcXVlc3QaHi5wbGFjZXQudjEuR2V0TWFuaWZlc3RSZXNwb25zZRJSCg1MaXN0TWFuaWZlc3RzEh8ucGxhY2V0LnYxLkxpc3RNYW5pZmVzdHNSZXF1ZXN0GiAucGxhY2V0LnYxLkxpc3RNYW5pZmVzdHNSZXNwb25zZRJSCg1HZXRDYXBhYmlsaXR5Eh8ucGxhY2V0LnYxLkdldENhcGFiaWxpdHlSZXF1ZXN0GiAucGxhY2V0LnYxLkdldENhcGFiaWxpdHlSZXNwb25zZRJbChBMaXN0Q2FwYWJpbGl0aWVzEiIucGxhY2V0LnYxLkxpc3RDYXBhYmlsaXRpZXNSZXF1ZXN0GiMucGxhY2V0LnYxLkxpc3RDYXBhYmlsaXRpZXNSZXNwb25zZUI0Cg1kZXYucGxhY2V0LnYxUAFaIXBsYWNldC5kZXYvYXBpL3BsYWNldC92MTtwbGFjZXR2MWIGcHJvdG8z", [file_placet_v1_capability]);
+  fileDesc("Ch9wbGFjZXQvdjEvY2F0YWxvZ19zZXJ2aWNlLnByb3RvEglwbGFjZXQudjEihgEKFEFkbWl0TWFuaWZlc3RSZXF1ZXN0EiUKCG1hbmlmZXN0GAEgASgLMhMucGxhY2V0LnYxLk1hbmlmZXN0EhUKDXZhbGlkYXRlX29ubHkYAiABKAgSFwoPZXhwZWN0ZWRfZGlnZXN0GAMgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgEIAEoCSJmChVBZG1pdE1hbmlmZXN0UmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEiwKCHByb2JsZW1zGAIgAygLMhoucGxhY2V0LnYxLk1hbmlmZXN0UHJvYmxlbRIPCgdjaGFuZ2VkGAMgASgIIk8KD01hbmlmZXN0UHJvYmxlbRIMCgRwYXRoGAEgASgJEgwKBGNvZGUYAiABKAkSDwoHbWVzc2FnZRgDIAEoCRIPCgd3YXJuaW5nGAQgASgIInoKGVdpdGhkcmF3Q2FwYWJpbGl0eVJlcXVlc3QSDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgJEg4KBnJlYXNvbhgDIAEoCRIVCg12YWxpZGF0ZV9vbmx5GAQgASgIEhcKD2lkZW1wb3RlbmN5X2tleRgFIAEoCSJgChpXaXRoZHJhd0NhcGFiaWxpdHlSZXNwb25zZRIQCgh2ZXJzaW9ucxgBIAMoCRIPCgd3YWl0aW5nGAIgASgDEg4KBnF1ZXVlZBgDIAEoAxIPCgdydW5uaW5nGAQgASgDIiIKEkdldE1hbmlmZXN0UmVxdWVzdBIMCgRuYW1lGAEgASgJIkwKE0dldE1hbmlmZXN0UmVzcG9uc2USJQoIbWFuaWZlc3QYASABKAsyEy5wbGFjZXQudjEuTWFuaWZlc3QSDgoGZGlnZXN0GAIgASgJIj0KFExpc3RNYW5pZmVzdHNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJIl8KFUxpc3RNYW5pZmVzdHNSZXNwb25zZRItCgltYW5pZmVzdHMYASADKAsyGi5wbGFjZXQudjEuTWFuaWZlc3RTdW1tYXJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJpCg9NYW5pZmVzdFN1bW1hcnkSDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgJEg4KBmRpZ2VzdBgDIAEoCRIYChBjYXBhYmlsaXR5X2NvdW50GAQgASgFEg0KBWxvY2FsGAUgASgIIjUKFEdldENhcGFiaWxpdHlSZXF1ZXN0EgwKBG5hbWUYASABKAkSDwoHdmVyc2lvbhgCIAEoCSJCChVHZXRDYXBhYmlsaXR5UmVzcG9uc2USKQoKY2FwYWJpbGl0eRgBIAEoCzIVLnBsYWNldC52MS5DYXBhYmlsaXR5IlUKF0xpc3RDYXBhYmlsaXRpZXNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJEhMKC25hbWVfcHJlZml4GAMgASgJImAKGExpc3RDYXBhYmlsaXRpZXNSZXNwb25zZRIrCgxjYXBhYmlsaXRpZXMYASADKAsyFS5wbGFjZXQudjEuQ2FwYWJpbGl0eRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkymgQKDkNhdGFsb2dTZXJ2aWNlElIKDUFkbWl0TWFuaWZlc3QSHy5wbGFjZXQudjEuQWRtaXRNYW5pZmVzdFJlcXVlc3QaIC5wbGFjZXQudjEuQWRtaXRNYW5pZmVzdFJlc3BvbnNlEmEKEldpdGhkcmF3Q2FwYWJpbGl0eRIkLnBsYWNldC52MS5XaXRoZHJhd0NhcGFiaWxpdHlSZXF1ZXN0GiUucGxhY2V0LnYxLldpdGhkcmF3Q2FwYWJpbGl0eVJlc3BvbnNlEkwKC0dldE1hbmlmZXN0Eh0ucGxhY2V0LnYxLkdldE1hbmlmZXN0UmVxdWVzdBoeLnBsYWNldC52MS5HZXRNYW5pZmVzdFJlc3BvbnNlElIKDUxpc3RNYW5pZmVzdHMSHy5wbGFjZXQudjEuTGlzdE1hbmlmZXN0c1JlcXVlc3QaIC5wbGFjZXQudjEuTGlzdE1hbmlmZXN0c1Jlc3BvbnNlElIKDUdldENhcGFiaWxpdHkSHy5wbGFjZXQudjEuR2V0Q2FwYWJpbGl0eVJlcXVlc3QaIC5wbGFjZXQudjEuR2V0Q2FwYWJpbGl0eVJlc3BvbnNlElsKEExpc3RDYXBhYmlsaXRpZXMSIi5wbGFjZXQudjEuTGlzdENhcGFiaWxpdGllc1JlcXVlc3QaIy5wbGFjZXQudjEuTGlzdENhcGFiaWxpdGllc1Jlc3BvbnNlQjQKDWRldi5wbGFjZXQudjFQAVohcGxhY2V0LmRldi9hcGkvcGxhY2V0L3YxO3BsYWNldHYxYgZwcm90bzM", [file_placet_v1_capability]);
 
 /**
  * Describes the message placet.v1.AdmitManifestRequest.
@@ -35,67 +35,81 @@ export const ManifestProblemSchema = /*@__PURE__*/
   messageDesc(file_placet_v1_catalog_service, 2);
 
 /**
+ * Describes the message placet.v1.WithdrawCapabilityRequest.
+ * Use `create(WithdrawCapabilityRequestSchema)` to create a new message.
+ */
+export const WithdrawCapabilityRequestSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_catalog_service, 3);
+
+/**
+ * Describes the message placet.v1.WithdrawCapabilityResponse.
+ * Use `create(WithdrawCapabilityResponseSchema)` to create a new message.
+ */
+export const WithdrawCapabilityResponseSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_catalog_service, 4);
+
+/**
  * Describes the message placet.v1.GetManifestRequest.
  * Use `create(GetManifestRequestSchema)` to create a new message.
  */
 export const GetManifestRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_catalog_service, 3);
+  messageDesc(file_placet_v1_catalog_service, 5);
 
 /**
  * Describes the message placet.v1.GetManifestResponse.
  * Use `create(GetManifestResponseSchema)` to create a new message.
  */
 export const GetManifestResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_catalog_service, 4);
+  messageDesc(file_placet_v1_catalog_service, 6);
 
 /**
  * Describes the message placet.v1.ListManifestsRequest.
  * Use `create(ListManifestsRequestSchema)` to create a new message.
  */
 export const ListManifestsRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_catalog_service, 5);
+  messageDesc(file_placet_v1_catalog_service, 7);
 
 /**
  * Describes the message placet.v1.ListManifestsResponse.
  * Use `create(ListManifestsResponseSchema)` to create a new message.
  */
 export const ListManifestsResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_catalog_service, 6);
+  messageDesc(file_placet_v1_catalog_service, 8);
 
 /**
  * Describes the message placet.v1.ManifestSummary.
  * Use `create(ManifestSummarySchema)` to create a new message.
  */
 export const ManifestSummarySchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_catalog_service, 7);
+  messageDesc(file_placet_v1_catalog_service, 9);
 
 /**
  * Describes the message placet.v1.GetCapabilityRequest.
  * Use `create(GetCapabilityRequestSchema)` to create a new message.
  */
 export const GetCapabilityRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_catalog_service, 8);
+  messageDesc(file_placet_v1_catalog_service, 10);
 
 /**
  * Describes the message placet.v1.GetCapabilityResponse.
  * Use `create(GetCapabilityResponseSchema)` to create a new message.
  */
 export const GetCapabilityResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_catalog_service, 9);
+  messageDesc(file_placet_v1_catalog_service, 11);
 
 /**
  * Describes the message placet.v1.ListCapabilitiesRequest.
  * Use `create(ListCapabilitiesRequestSchema)` to create a new message.
  */
 export const ListCapabilitiesRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_catalog_service, 10);
+  messageDesc(file_placet_v1_catalog_service, 12);
 
 /**
  * Describes the message placet.v1.ListCapabilitiesResponse.
  * Use `create(ListCapabilitiesResponseSchema)` to create a new message.
  */
 export const ListCapabilitiesResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_catalog_service, 11);
+  messageDesc(file_placet_v1_catalog_service, 13);
 
 /**
  * The catalogue of the caller's tenant, with what the server itself offers to every tenant.

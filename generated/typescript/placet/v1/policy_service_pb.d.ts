@@ -266,6 +266,13 @@ export declare type AdmitPolicySetRequest = Message<"placet.v1.AdmitPolicySetReq
    * @generated from field: string tenant = 4;
    */
   tenant: string;
+
+  /**
+   * Ties resends together. Empty: made of the set and of what it replaces.
+   *
+   * @generated from field: string idempotency_key = 5;
+   */
+  idempotencyKey: string;
 };
 
 /**
@@ -341,6 +348,13 @@ export declare type RollBackPolicySetRequest = Message<"placet.v1.RollBackPolicy
    * @generated from field: string tenant = 3;
    */
   tenant: string;
+
+  /**
+   * Ties resends together. Empty: made of the set and of what it replaces.
+   *
+   * @generated from field: string idempotency_key = 4;
+   */
+  idempotencyKey: string;
 };
 
 /**
@@ -839,7 +853,8 @@ export declare const PolicyService: GenService<{
     output: typeof ValidatePolicySetResponseSchema;
   },
   /**
-   * Puts a set in force, all or nothing. What is in force already changes nothing.
+   * Puts a set in force, all or nothing. What is in force already changes nothing. It is an action of placet.policy.admit: the policies in force may
+   * refuse it, or ask somebody else to agree; then it ends with APPROVAL_REQUIRED, and the same request meets it again.
    *
    * @generated from rpc placet.v1.PolicyService.AdmitPolicySet
    */
@@ -849,7 +864,7 @@ export declare const PolicyService: GenService<{
     output: typeof AdmitPolicySetResponseSchema;
   },
   /**
-   * Puts an older revision in force again, as a new one.
+   * Puts an older revision in force again, as a new one. It is an action of placet.policy.roll_back, as AdmitPolicySet is one.
    *
    * @generated from rpc placet.v1.PolicyService.RollBackPolicySet
    */

@@ -9,27 +9,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from time import monotonic
 
+from placet_server.core.admission.builtin import stored
 from placet_server.core.admission.elsewhere import Elsewhere
-from placet_server.core.admission.manifest import Known, check_manifest, is_refused
+from placet_server.core.admission.manifest import is_refused
+from placet_server.core.admission.manifest_admit import Admission, AdmitResult, Note, admit_within, refusal
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
-from placet_server.model.errors import (
-    CapabilityNotFound,
-    FieldViolation,
-    HandlerNotFound,
-    ManifestRefused,
-    NotFound,
-    StaleDigest,
-)
+from placet_server.model.capability import Capability
+from placet_server.model.errors import CapabilityNotFound, HandlerNotFound, NotFound
 from placet_server.model.manifest import LOCAL_TENANT, Handlers, Manifest, Problem
 from placet_server.model.policy_schema import Offered
 from placet_server.store import catalog as rows
-from placet_server.store.catalog import ManifestRow, StoredCapability, StoredManifest
+from placet_server.store.catalog import (
+    ManifestRow,
+    NamedVersion,
+    OpenCounts,
+    StoredCapability,
+    StoredManifest,
+)
 from placet_server.store.clock import Clock, DatabaseClock
 from placet_server.store.pool import Pool
 from placet_server.store.session import Connection
@@ -44,18 +46,6 @@ class CatalogEntry:
 
     stored: StoredCapability
     served: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmitResult:
-    """`problems` are warnings only, unless nothing was to be changed.
-
-    `changed`: False if it was there already.
-    """
-
-    digest: str
-    problems: tuple[Problem, ...]
-    changed: bool
 
 
 class _Known:
@@ -79,8 +69,10 @@ class Catalog:
         handlers: HandlerTable,
         clock: Clock | None = None,
         refresh_seconds: float = 1.0,
+        built_in: Iterable[Capability] = (),
     ) -> None:
         self._pool = pool
+        self._built_in = stored(built_in)
         self._table = handlers
         self._handlers = handlers.claims()
         self._clock = clock or DatabaseClock()
@@ -94,23 +86,37 @@ class Catalog:
         self._own_versions: dict[str, str] = {}
         self._elsewhere = Elsewhere(pool)
 
+    @property
+    def built_in(self) -> list[Capability]:
+        """What every server offers by itself."""
+        return [found.capability for found in self._built_in.values()]
+
     async def resolve(
-        self, tenant: str, name: str, version: str | None = None, *, anywhere: bool = False
+        self,
+        tenant: str,
+        name: str,
+        version: str | None = None,
+        *,
+        anywhere: bool = False,
+        even_withdrawn: bool = False,
     ) -> StoredCapability:
         """The version, or the current one. The server's own names come first and are never shadowed.
 
         Raises CapabilityNotFound, HandlerNotFound (known, but neither a handler of this process nor a connector serves
-        it; `anywhere`: nor any process that takes work from queues), StoreUnavailable."""
+        it; `anywhere`: nor any process that takes work from queues), StoreUnavailable. `even_withdrawn`: for what an
+        action has done already."""
         asked = (tenant, name, version)
         fresh = self._fresh.get(asked)
         if fresh is not None and monotonic() < fresh[0]:
             return fresh[1]
         began = monotonic()
-        found = await self.find(tenant, name, version)
+        found = await self.find(tenant, name, version, even_withdrawn=even_withdrawn)
         if (name, found.capability.version) not in self._handlers:
             if anywhere and await self._elsewhere.serves(name, found.capability.version):
                 return found
             await self._route(found)
+        if found.is_withdrawn:
+            return found
         if len(self._fresh) >= _ENTRIES_MAX:
             self._fresh.clear()
         # Owners whose revision was read at different times: together no older than the interval.
@@ -120,13 +126,19 @@ class Catalog:
         self._fresh[asked] = (checked_at + self._refresh_seconds, found)
         return found
 
-    async def find(self, tenant: str, name: str, version: str | None = None) -> StoredCapability:
+    async def find(
+        self, tenant: str, name: str, version: str | None = None, *, even_withdrawn: bool = False
+    ) -> StoredCapability:
         """The same, whether anything serves it or not. Raises CapabilityNotFound, StoreUnavailable."""
+        if (built_in := self._built_in.get(name)) is not None:
+            if version not in (None, built_in.capability.version):
+                raise CapabilityNotFound(capability=name, version=version or "")
+            return built_in
         own = version or self._own_versions.get(name)
         found = await self._find(LOCAL_TENANT, name, own)
         if found is None and (own is None or await self._find(LOCAL_TENANT, name, None) is None):
             found = await self._find(tenant, name, version)
-        if found is None:
+        if found is None or (found.is_withdrawn and not even_withdrawn):
             raise CapabilityNotFound(capability=name, version=version or "")
         return found
 
@@ -151,14 +163,84 @@ class Catalog:
 
         Raises ManifestRefused with every violation (never when `validate_only`, which changes nothing),
         StaleDigest, StoreUnavailable. Locks the revisions of '-' and of the tenant, in this order."""
-        return await self._admit(caller.tenant, manifest, caller.subject, validate_only, expected_digest)
+        return await self._admit(
+            Admission(
+                owner=caller.tenant,
+                manifest=manifest,
+                admitted_by=caller.subject,
+                validate_only=validate_only,
+                replaces=expected_digest or None,
+            )
+        )
+
+    async def look(self, tenant: str, manifest: Manifest, expected_digest: str) -> AdmitResult:
+        """What admitting it would do. Changes nothing; raises as `admit` does."""
+        looked = await self._admit(
+            Admission(
+                owner=tenant,
+                manifest=manifest,
+                admitted_by="",
+                validate_only=True,
+                replaces=expected_digest or None,
+            )
+        )
+        if is_refused(looked.problems):
+            raise refusal(manifest, looked.problems)
+        return looked
+
+    async def admit_looked_at(
+        self, caller: Caller, manifest: Manifest, *, replaces: str, note: Note
+    ) -> AdmitResult:
+        """The same as `admit`, if what it replaces is what it was when somebody looked. `note` is stored with it."""
+        return await self._admit(
+            Admission(
+                owner=caller.tenant,
+                manifest=manifest,
+                admitted_by=caller.subject,
+                replaces=replaces,
+                note=note,
+            )
+        )
 
     async def admit_local(self, manifest: Manifest) -> AdmitResult:
         """Admit what the loaded app offers to every tenant. Raises as `admit` does."""
-        result = await self._admit(LOCAL_TENANT, manifest, "server", False, "")
+        result = await self._admit(Admission(owner=LOCAL_TENANT, manifest=manifest, admitted_by="server"))
         self._own_versions |= {c.name: c.version for c in manifest.capabilities}
         self._fresh.clear()
         return result
+
+    async def look_at_versions(self, tenant: str, name: str, version: str) -> list[NamedVersion]:
+        """Those that a withdrawal of the version means, or, without one, of the name. Raises CapabilityNotFound."""
+        async with self._pool.connection() as connection:
+            known = await rows.list_named(connection, tenant, [name])
+        found = [each for each in known if version in ("", each.version)]
+        if not found:
+            raise CapabilityNotFound(capability=name, version=version)
+        return found
+
+    async def count_open(self, tenant: str, name: str, versions: Sequence[str]) -> OpenCounts:
+        """What has not ended of them."""
+        async with self._pool.connection() as connection:
+            return await rows.count_open(connection, tenant, name, versions)
+
+    async def withdraw(
+        self,
+        caller: Caller,
+        name: str,
+        versions: Sequence[str],
+        reason: str,
+        note: Callable[[Connection], Awaitable[None]],
+    ) -> None:
+        """Takes them out of service; `note` is stored with it. Raises StoreUnavailable. Locks the tenant's revision."""
+        owner, now = caller.tenant, self._clock.now()
+        async with self._pool.tx(timeout_seconds=10.0) as connection:
+            await rows.lock(connection, owner, now)
+            await rows.withdraw(
+                connection, owner, name, versions, withdrawn_by=caller.subject, reason=reason, now=now
+            )
+            await rows.raise_revision(connection, owner, now)
+            await note(connection)
+        await self._changed(owner, dials=False)
 
     async def get_manifest(self, tenant: str, name: str) -> StoredManifest:
         """The server's own of that name, else the tenant's. Raises NotFound."""
@@ -175,6 +257,8 @@ class Catalog:
 
     async def get_capability(self, tenant: str, name: str, version: str | None = None) -> CatalogEntry:
         """The server's own of that name, else the tenant's. Raises CapabilityNotFound."""
+        if name in self._built_in:
+            return CatalogEntry(stored=await self.find(tenant, name, version), served=True)
         async with self._pool.connection() as connection:
             if await rows.list_named(connection, LOCAL_TENANT, [name]):
                 tenant = LOCAL_TENANT
@@ -189,7 +273,18 @@ class Catalog:
         """At most `page_size` by name and version, after the given pair; fewer on the last page."""
         async with self._pool.connection() as connection:
             page = await rows.list_capabilities(connection, tenant, name_prefix, after, page_size)
-        return [self._entry(stored) for stored in page]
+        return [self._entry(found) for found in self._with_built_in(page, name_prefix, after)[:page_size]]
+
+    def _with_built_in(
+        self, page: list[StoredCapability], name_prefix: str, after: tuple[str, str]
+    ) -> list[StoredCapability]:
+        """They are listed for who asks for them by the beginning of their names."""
+        asked = [
+            found
+            for name, found in self._built_in.items()
+            if name_prefix and name.startswith(name_prefix) and _place(found) > after
+        ]
+        return sorted([*page, *asked], key=_place) if asked else page
 
     def _entry(self, stored: StoredCapability) -> CatalogEntry:
         name, version = stored.capability.name, stored.capability.version
@@ -239,77 +334,26 @@ class Catalog:
         known.entries[name, version] = stored
         return stored
 
-    async def _admit(
-        self, owner: str, manifest: Manifest, admitted_by: str, validate_only: bool, expected_digest: str
-    ) -> AdmitResult:
-        now = self._clock.now()
+    async def _admit(self, wanted: Admission) -> AdmitResult:
         handlers: Handlers | None = self._handlers
         told: tuple[Problem, ...] = ()
-        if manifest.connector is not None:
+        if wanted.manifest.connector is not None:
             # Before anything is locked: the connector may take its time.
-            handlers, told = await self._table.connectors.describe(owner, manifest)
+            handlers, told = await self._table.connectors.describe(wanted.owner, wanted.manifest)
         async with self._pool.tx(timeout_seconds=10.0) as connection:
-            if not validate_only:
-                await _lock(connection, owner, now)
-            previous = await rows.get_manifest(connection, owner, manifest.name)
-            _check_expected(expected_digest, previous)
-            known = await _known_before(connection, owner, manifest, previous)
-            # Compiling megabytes of schemas must not hold up the calls of others.
-            checked = await asyncio.to_thread(check_manifest, manifest, known=known, handlers=handlers)
-            problems = (*told, *checked)
-            refused = is_refused(problems)
-            digest = "" if refused else manifest.digest()
-            if validate_only:
-                return AdmitResult(digest=digest, problems=problems, changed=False)
-            if refused:
-                raise _refusal(manifest, problems)
-            changed = previous is None or previous.digest != digest
-            if changed:
-                await rows.put_manifest(connection, owner, manifest, admitted_by, now)
-                await rows.put_capabilities(connection, owner, manifest, admitted_by, now)
-                await rows.raise_revision(connection, owner, now)
+            result = await admit_within(
+                connection, wanted, handlers=handlers, told=told, now=self._clock.now()
+            )
+        if not wanted.validate_only:
+            await self._changed(wanted.owner, dials=wanted.manifest.connector is not None)
+        return result
+
+    async def _changed(self, owner: str, *, dials: bool) -> None:
         self._known.pop(owner, None)
         self._fresh.clear()
-        if manifest.connector is not None:
+        if dials:
             await self._table.connectors.learn(monotonic())
-        return AdmitResult(digest=digest, problems=problems, changed=changed)
 
 
-async def _lock(connection: Connection, owner: str, now: datetime | None) -> None:
-    # The server's names must not change while a tenant's are checked against them.
-    if owner != LOCAL_TENANT:
-        await rows.share(connection, LOCAL_TENANT, now)
-    await rows.lock(connection, owner, now)
-
-
-async def _known_before(
-    connection: Connection, owner: str, manifest: Manifest, previous: StoredManifest | None
-) -> Known:
-    names = sorted({capability.name for capability in manifest.capabilities})
-    versions = await rows.list_named(connection, owner, names)
-    owners = {v.name: f"manifest {v.manifest!r}" for v in versions if v.manifest != manifest.name}
-    if owner != LOCAL_TENANT:
-        for local in await rows.list_named(connection, LOCAL_TENANT, names):
-            owners[local.name] = f"the server's own manifest {local.manifest!r}"
-    return Known(
-        previous=previous.manifest if previous else None,
-        digests={(v.name, v.version): v.contract_digest for v in versions},
-        owners=owners,
-    )
-
-
-def _check_expected(expected_digest: str, previous: StoredManifest | None) -> None:
-    actual = previous.digest if previous else ""
-    if expected_digest and expected_digest != actual:
-        raise StaleDigest(expected=expected_digest, actual=actual)
-
-
-def _refusal(manifest: Manifest, problems: tuple[Problem, ...]) -> ManifestRefused:
-    errors = [problem for problem in problems if not problem.warning]
-    return ManifestRefused(
-        manifest=manifest.name,
-        violations=tuple(
-            FieldViolation(field=f"manifest.{error.path}", rule=error.code, description=error.message)
-            for error in errors
-        ),
-    )
+def _place(found: StoredCapability) -> tuple[str, str]:
+    return found.capability.name, found.capability.version

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from re import compile as pattern
 
+from placet_server.core.admission.builtin import RESERVED_PREFIX, is_reserved
 from placet_server.core.admission.manifest_weakening import weakenings
 from placet_server.model import capability as capability_model
 from placet_server.model import manifest as manifest_model
@@ -42,11 +43,12 @@ class Known:
     """What was admitted before.
 
     `digests`: contract digest by (name, version). `owners`: who owns a name, for names that another
-    manifest owns."""
+    manifest owns. `withdrawn`: versions out of service."""
 
     previous: Manifest | None = None
     digests: Mapping[tuple[str, str], str]
     owners: Mapping[str, str]
+    withdrawn: frozenset[tuple[str, str]] = frozenset()
 
 
 NOTHING_KNOWN = Known(digests={}, owners={})
@@ -71,7 +73,7 @@ def check_manifest(
         problems += _known_problems(capability, path, known)
         if handlers is not None:
             problems += _handler_problems(capability, path, handlers.get(identity))
-    problems += weakenings(manifest, known.previous)
+    problems += weakenings(manifest, known.previous, known.withdrawn)
     return problems
 
 
@@ -100,6 +102,9 @@ def _capability_problems(capability: Capability, path: str) -> Iterator[Problem]
     if not model.NAME_PATTERN.fullmatch(capability.name) or len(capability.name) > model.NAME_LENGTH_MAX:
         text = "A name is lower-case words joined by dots, such as orders.refund, at most 128 characters."
         yield _error(f"{path}.name", "capability_name", text)
+    if is_reserved(capability.name):
+        text = f"Names that begin with {RESERVED_PREFIX} are the server's own."
+        yield _error(f"{path}.name", "name_reserved", text)
     if (
         not model.VERSION_PATTERN.fullmatch(capability.version)
         or len(capability.version) > model.VERSION_LENGTH_MAX

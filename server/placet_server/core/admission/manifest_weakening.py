@@ -24,8 +24,18 @@ class _Weakening:
     message: str
 
 
-def weakenings(manifest: Manifest, previous: Manifest | None) -> Iterator[Problem]:
-    """One warning per promise taken back, by the current version of each name."""
+def weakenings(
+    manifest: Manifest, previous: Manifest | None, withdrawn: frozenset[tuple[str, str]] = frozenset()
+) -> Iterator[Problem]:
+    """One warning per promise taken back, by the current version of each name; and per withdrawn version that would be
+    back in service.
+    """
+    for index, capability in enumerate(manifest.capabilities):
+        if (capability.name, capability.version) in withdrawn:
+            text = f"{capability.name} version {capability.version} was withdrawn, and would be back."
+            yield Problem(
+                path=f"capabilities[{index}].version", code="version_restored", message=text, warning=True
+            )
     if previous is None:
         return
     current = {c.name: (index, c) for index, c in enumerate(manifest.capabilities)}

@@ -9,6 +9,7 @@ Identity is the transport's (`rpc/identity`): no gate reads it from the payload.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -109,6 +110,11 @@ async def check(
     canonical = check_input(capability, invocation.input_json)
     clocks = check_contract(capability, invocation, call.time_left_seconds, needs_key=needs_key)
     check_credential(capability, call.caller)
+    if capability.name in kernel.governor.governed:
+        prepared = await kernel.governor.prepare(call, capability, canonical, parent)
+        canonical = prepared.input
+        invocation = replace(invocation, idempotency_key=prepared.idempotency_key)
+        call = call._replace(invocation=invocation)
     verdict = kernel.policies.known(capability, call.caller)
     if verdict is None or not verdict.allowed:
         offered = Offered(capability=capability, manifest=resolved.manifest)

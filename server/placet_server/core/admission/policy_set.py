@@ -6,6 +6,7 @@ with an expected digest it hears that what it wanted to replace is not there any
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from placet_server.core.admission.policy_check import check_policy_set
@@ -49,11 +50,18 @@ class AdmittedSet:
     changed: bool = False
 
 
+Note = Callable[[Connection, AdmittedSet], Awaitable[None]]
+
+
 class PolicySets:
     """One per process; belongs to its event loop. `tenant` is whose set is meant: '-' the operator's."""
 
-    def __init__(self, pool: Pool, policies: Policies, clock: Clock) -> None:
+    def __init__(
+        self, pool: Pool, policies: Policies, clock: Clock, *, built_in: Sequence[Capability] = ()
+    ) -> None:
+        """`built_in`: what policies can be about besides what is admitted."""
         self._pool = pool
+        self._built_in = built_in
         self._policies = policies
         self._clock = clock
         # Checking takes a whole thread: of those who ask at once one goes after the other.
@@ -78,14 +86,25 @@ class PolicySets:
 
         Raises PolicySetRefused (never when `validate_only`, which changes nothing), StaleDigest, StoreUnavailable.
         """
+        if not validate_only:
+            await self.check(tenant, document)
+            return await self.put(caller, tenant, document, expected_digest=expected_digest)
         problems = await self.validate(tenant, document)
-        if problems and not validate_only:
+        newest = await self.newest(tenant, document, expected_digest)
+        return AdmittedSet(revision=newest.revision, digest=document.digest, problems=problems)
+
+    async def check(self, tenant: str, document: PolicySet) -> None:
+        """Raises PolicySetRefused with every problem, StoreUnavailable."""
+        problems = await self.validate(tenant, document)
+        if problems:
             raise _refusal(document, problems)
-        if validate_only:
-            newest = await self.get(tenant)
-            _check_expected(expected_digest, newest)
-            return AdmittedSet(revision=newest.revision, digest=document.digest, problems=problems)
-        return await self._put(caller, tenant, document, None, expected_digest)
+
+    async def newest(self, tenant: str, document: PolicySet, expected_digest: str) -> StoredPolicySet:
+        """What a set would replace. Raises StaleDigest unless that is as expected, or the set itself."""
+        async with self._pool.connection() as connection:
+            newest = await _newest(connection, tenant)
+        _check_expected(expected_digest, newest, document)
+        return newest
 
     async def roll_back(
         self, caller: Caller, tenant: str, revision: int, *, expected_digest: str = ""
@@ -95,7 +114,9 @@ class PolicySets:
         Raises NotFound, StaleDigest, StoreUnavailable.
         """
         older = await self.get(tenant, revision)
-        return await self._put(caller, tenant, older.document, revision, expected_digest)
+        return await self.put(
+            caller, tenant, older.document, restores=revision, expected_digest=expected_digest
+        )
 
     async def get(self, tenant: str, revision: int | None = None) -> StoredPolicySet:
         """None: what is in force. Raises NotFound, StoreUnavailable."""
@@ -114,14 +135,22 @@ class PolicySets:
         async with self._pool.connection() as connection:
             return await rows.list_sets(connection, tenant, before=before, page_size=page_size)
 
-    async def _put(
-        self, caller: Caller, tenant: str, document: PolicySet, restores: int | None, expected_digest: str
+    async def put(
+        self,
+        caller: Caller,
+        tenant: str,
+        document: PolicySet,
+        *,
+        restores: int | None = None,
+        expected_digest: str = "",
+        note: Note | None = None,
     ) -> AdmittedSet:
+        """Of a set that was checked. `note`: what is stored in the tx that puts it in force. Raises as `admit` does."""
         count = await asyncio.to_thread(_count, document)
         for _ in range(TRIES_MAX):
-            async with self._pool.connection() as connection:
+            async with self._pool.tx(timeout_seconds=10.0) as connection:
                 newest = await _newest(connection, tenant)
-                _check_expected(expected_digest, newest)
+                _check_expected(expected_digest, newest, document)
                 if newest.digest == document.digest and newest.revision:
                     return AdmittedSet(revision=newest.revision, digest=newest.digest)
                 revision = await rows.put_set(
@@ -134,14 +163,17 @@ class PolicySets:
                     restores=restores,
                     now=self._clock.now(),
                 )
+                admitted = AdmittedSet(revision=revision or 0, digest=document.digest, changed=True)
+                if revision is not None and note is not None:
+                    await note(connection, admitted)
             if revision is not None:
                 self._policies.forget(tenant)
-                return AdmittedSet(revision=revision, digest=document.digest, changed=True)
+                return admitted
         raise StoreUnavailable(detail="others admit policy sets all the time")
 
     async def _capabilities(self, tenant: str) -> list[Capability]:
         """All that policies of a tenant could be about; the operator's: of every tenant."""
-        found: list[Capability] = []
+        found: list[Capability] = list(self._built_in)
         after = ("", "", "")
         while len(found) < CAPABILITIES_MAX:
             async with self._pool.connection() as connection:
@@ -162,8 +194,10 @@ async def _newest(connection: Connection, tenant: str) -> StoredPolicySet:
     return await rows.get_set(connection, tenant) or BUILT_IN
 
 
-def _check_expected(expected_digest: str, newest: StoredPolicySet) -> None:
-    if expected_digest and expected_digest != newest.digest:
+def _check_expected(expected_digest: str, newest: StoredPolicySet, document: PolicySet) -> None:
+    """What is in force already replaces nothing: whoever has not heard the answer may ask again."""
+    is_there = bool(newest.revision) and newest.digest == document.digest
+    if expected_digest and expected_digest != newest.digest and not is_there:
         raise StaleDigest(expected=expected_digest, actual=newest.digest)
 
 

@@ -17,7 +17,7 @@ from placet_server.core.decision.policy import Policies
 from placet_server.core.decision.policy_slice import Question
 from placet_server.core.decision.request import request_of
 from placet_server.core.execution.begin import Looked
-from placet_server.core.execution.judgement import StopCause, Stopped, judge
+from placet_server.core.execution.judgement import StopCause, Stopped, judge, withdrawn_verdict
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action
@@ -25,7 +25,7 @@ from placet_server.model.approval import Terms, join
 from placet_server.model.caller import caller_of
 from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.decision import Approval, ApprovalState
-from placet_server.model.errors import StoreUnavailable
+from placet_server.model.errors import CapabilityNotFound, StoreUnavailable
 from placet_server.model.json_text import canonicalize
 from placet_server.model.lifecycle import ActionState, check_transition
 from placet_server.model.outcome import EffectState
@@ -55,7 +55,10 @@ class Recheck:
 
     async def look(self, action: Action) -> Looked:
         """See `execution.begin.Rechecker`."""
-        offered = await self._offered_of(action)
+        try:
+            offered = await self._offered_of(action)
+        except CapabilityNotFound:
+            return Looked(may_begin=False, verdict=withdrawn_verdict(action))
         verdict = self._policies.known(offered.capability, caller_of(action.requester))
         if verdict is None:
             verdict = await self._policies.decide(await self._question(action, offered))

@@ -12,8 +12,14 @@ from placet_server.model.manifest import HandlerClaims
 class HandlerTable:
     """By capability name and version. This process's own are fixed after start, and nothing shadows them."""
 
-    def __init__(self, tools: Iterable[Tool] = (), connectors: Connectors | None = None) -> None:
-        self._tools = {(tool.name, tool.version): tool for tool in tools}
+    def __init__(
+        self,
+        tools: Iterable[Tool] = (),
+        connectors: Connectors | None = None,
+        built_in: Iterable[Tool] = (),
+    ) -> None:
+        self._built_in = {(tool.name, tool.version): tool for tool in built_in}
+        self._tools = {(tool.name, tool.version): tool for tool in tools} | self._built_in
         self.connectors: Connectors = connectors or NoConnectors()
 
     def find(self, capability: str, version: str, tenant: str) -> Tool | None:
@@ -46,5 +52,7 @@ class HandlerTable:
         }
 
     def served(self) -> tuple[str, ...]:
-        """As capability@version, in order."""
-        return tuple(sorted(f"{name}@{version}" for name, version in self._tools))
+        """As capability@version, in order; without what every server has."""
+        return tuple(
+            sorted(f"{name}@{version}" for name, version in self._tools.keys() - self._built_in.keys())
+        )

@@ -34,6 +34,7 @@ EFFECT_KEY_EXPIRED = "EFFECT_KEY_EXPIRED"
 QUEUE_DELAY = "QUEUE_DELAY"
 RETRY_BUDGET = "RETRY_BUDGET"
 CALLER_GONE = "CALLER_GONE"
+CAPABILITY_WITHDRAWN = "CAPABILITY_WITHDRAWN"
 RECONCILED = "RECONCILED"
 NOT_DONE = "not_done"
 
@@ -170,6 +171,16 @@ def close_verdict(action: Action, now_us: int) -> Verdict | None:
     reason = QUEUE_DELAY if action.budget_time_us is None else RETRY_BUDGET
     return _exhausted(action, reason, reason)._replace(
         message=action.message, failure_code=action.failure_code, failure_category=action.failure_category
+    )
+
+
+def withdrawn_verdict(action: Action) -> Verdict:
+    """What a ready action comes to whose capability is not in service any more."""
+    if action.effect_unknown:
+        return _ambiguous(CAPABILITY_WITHDRAWN)
+    effect = _unless_read(action, EffectState.NOT_DONE)
+    return Verdict(
+        state=ActionState.REFUSED, effect=effect, reason="CAPABILITY_NOT_FOUND", cause=CAPABILITY_WITHDRAWN
     )
 
 

@@ -23,7 +23,7 @@ from placet_server.model.ending_errors import (
     RetryBudgetExhausted,
     Shutdown,
 )
-from placet_server.model.errors import Code, PlacetError, WaitExpired
+from placet_server.model.errors import CapabilityNotFound, Code, PlacetError, WaitExpired
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, FailureCategory, Outcome, OutcomeKind, RetryAdvice
 from placet_server.model.policy_errors import PolicyRefused
@@ -118,6 +118,8 @@ def _error(action: Action) -> PlacetError | None:
             return required(approval_id=action.approval_id or "")
         case ActionState.DENIED:
             return _denied(action)
+        case ActionState.REFUSED if action.reason == "CAPABILITY_NOT_FOUND":
+            return CapabilityNotFound(capability=action.capability, version=action.version)
         case ActionState.REFUSED:
             return PolicyRefused(
                 capability=action.capability, policies=action.cause or "", problem="forbidden", refusal_id=""

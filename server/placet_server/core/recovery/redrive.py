@@ -53,13 +53,16 @@ class RedriveCommand:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
     """`state` afterwards, None if there is no such action. `refused_rule`, if it was not changed: not_found,
-    not_terminal, not_allowed, effect_done, effect_ambiguous, child, child_ambiguous, key_taken or moved.
+    not_terminal, not_allowed, effect_done, effect_ambiguous, child, child_ambiguous, key_taken or moved. `capability`
+    and `sequence`: as they were looked at.
     """
 
     action_id: str
     state: ActionState | None
     changed: bool
     refused_rule: str = ""
+    capability: str = field(default="", compare=False)
+    sequence: int = field(default=0, compare=False)
 
 
 async def redrive(
@@ -116,7 +119,13 @@ async def _redrive(
         return looked or _refused(action_id, None, "not_found")
     action = found.action
     if command.validate_only:
-        return Selected(action_id=action_id, state=action.state, changed=True)
+        return Selected(
+            action_id=action_id,
+            state=action.state,
+            changed=True,
+            capability=action.capability,
+            sequence=action.sequence,
+        )
     attempts = command.attempts or await attempts_of(action)
     if not await _again(journal, action, attempts, _body(action, caller, command, attempts)):
         return await _missed(journal, caller, command, action_id)
@@ -170,7 +179,7 @@ def _look(found: Found | None, caller: Caller, command: RedriveCommand, action_i
     if command.request and _was_redriven_by(found, caller, command.request):
         return Selected(action_id=action_id, state=state, changed=True)
     rule = _rule_against(found)
-    return None if rule is None else _refused(action_id, state, rule)
+    return None if rule is None else _refused(action_id, state, rule, found.action.sequence)
 
 
 def _rule_against(found: Found) -> str | None:
@@ -197,8 +206,8 @@ def _was_redriven_by(found: Found, caller: Caller, request: str) -> bool:
     return bool(body.get("request") == request and body["requester"] == caller.subject)
 
 
-def _refused(action_id: str, state: ActionState | None, rule: str) -> Selected:
-    return Selected(action_id=action_id, state=state, changed=False, refused_rule=rule)
+def _refused(action_id: str, state: ActionState | None, rule: str, sequence: int = 0) -> Selected:
+    return Selected(action_id=action_id, state=state, changed=False, refused_rule=rule, sequence=sequence)
 
 
 def _body(action: Action, caller: Caller, command: RedriveCommand, attempts: int) -> str:

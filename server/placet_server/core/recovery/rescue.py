@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placet_server.core.execution.cancel import cancel_below, close_with_family
-from placet_server.core.execution.judgement import StopCause, Stopped, close_verdict, judge
+from placet_server.core.execution.judgement import StopCause, Stopped, close_verdict, judge, withdrawn_verdict
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.line import closing_time_us
 from placet_server.core.publication.read import now_us
@@ -20,8 +20,8 @@ from placet_server.core.publication.settle import settle
 from placet_server.model.action import Action
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import action as actions
+from placet_server.store import catalog, queue
 from placet_server.store import instance as instances
-from placet_server.store import queue
 
 BATCH_MAX = 200
 EXPIRED_MAX = 50
@@ -112,6 +112,19 @@ async def close_unwanted(journal: Journal, told: str | None = None) -> int:
         if verdict is not None:
             is_closed = await close_with_family(journal, action, verdict)
             closed += is_closed and told in (None, action.requester.tenant)
+        else:
+            await _correct(journal, action)
+    return closed
+
+
+async def close_withdrawn(journal: Journal) -> int:
+    """Ready actions whose capability was withdrawn since they were asked for; how many were closed."""
+    async with journal.pool.connection() as connection:
+        standing = await catalog.list_withdrawn(connection, BATCH_MAX)
+    closed = 0
+    for action in standing:
+        if action.state is ActionState.QUEUED:
+            closed += await close_with_family(journal, action, withdrawn_verdict(action))
         else:
             await _correct(journal, action)
     return closed

@@ -27,7 +27,7 @@ select revision from catalog_revisions where tenant = :tenant
 
 -- name: get_manifest
 -- One manifest of one owner.
-select tenant, name, version, digest, document, capability_count
+select tenant, name, version, digest, document, capability_count, (extract(epoch from update_time) * 1000000)::bigint as update_time_us
 from manifests
 where tenant = :tenant and name = :name
 
@@ -71,7 +71,7 @@ where tenant = :tenant and manifest = :manifest
 
 -- name: list_named
 -- Owner and contract digest of every version of the given names.
-select name, version, manifest, contract_digest
+select name, version, manifest, contract_digest, withdraw_time is not null as is_withdrawn, withdrawals
 from capabilities
 where tenant = :tenant and name = any (:names::text[])
 
@@ -81,7 +81,7 @@ update capabilities set current = false
 where tenant = :tenant and manifest = :manifest and current
 
 -- name: put_capabilities
--- Store the versions of a manifest; those known already get its presentation and keep their contract.
+-- Store the versions of a manifest; those known already get its presentation and keep their contract, and what was withdrawn is back.
 insert into capabilities
     (tenant, name, version, manifest, contract_digest, document, current, create_time, admitted_by)
 select :tenant, item.name, item.version, :manifest, item.contract_digest, item.document, item.current,
@@ -90,24 +90,28 @@ from unnest(:names::text[], :versions::text[], :digests::bytea[], :documents::te
      as item (name, version, contract_digest, document, current)
 order by item.name, item.version
 on conflict on constraint capabilities_pkey do update
-set document = excluded.document, current = excluded.current
+set document = excluded.document,
+    current = excluded.current,
+    withdraw_time = null,
+    withdrawn_by = null,
+    withdraw_reason = null
 where capabilities.contract_digest = excluded.contract_digest and capabilities.manifest = excluded.manifest
 
 -- name: get_capability
 -- One version of a name.
-select tenant, name, version, manifest, contract_digest, document, current
+select tenant, name, version, manifest, contract_digest, document, current, withdraw_time is not null as is_withdrawn
 from capabilities
 where tenant = :tenant and name = :name and version = :version
 
 -- name: get_current_capability
 -- The version that invocations without one get.
-select tenant, name, version, manifest, contract_digest, document, current
+select tenant, name, version, manifest, contract_digest, document, current, withdraw_time is not null as is_withdrawn
 from capabilities
 where tenant = :tenant and name = :name and current
 
 -- name: list_capabilities
 -- A page by name and version: the tenant's and the server's own, which hide others of their name.
-select c.tenant, c.name, c.version, c.manifest, c.contract_digest, c.document, c.current
+select c.tenant, c.name, c.version, c.manifest, c.contract_digest, c.document, c.current, c.withdraw_time is not null as is_withdrawn
 from capabilities c
 where c.tenant in ('-', :tenant)
   and (c.name, c.version) > (:after_name::text collate "C", :after_version::text collate "C")
@@ -120,9 +124,55 @@ limit :count_max
 -- name: list_for_policies
 -- A page, by owner, name and version, of what policies of a tenant can be about: its own and the server's. Cross-tenant for the operator's policies,
 -- which are about everybody's.
-select tenant, name, version, manifest, contract_digest, document, current
+select tenant, name, version, manifest, contract_digest, document, current, withdraw_time is not null as is_withdrawn
 from capabilities
 where (:tenant = '-' or tenant in ('-', :tenant))
   and (tenant, name, version) > (:after_tenant::text collate "C", :after_name::text collate "C", :after_version::text collate "C")
 order by tenant, name, version
 limit :count_max
+
+-- name: withdraw
+-- Take versions of a name out of service; those that were so already are left alone.
+update capabilities
+set withdraw_time = coalesce(:now::timestamptz, statement_timestamp()),
+    withdrawn_by = :withdrawn_by,
+    withdraw_reason = :reason,
+    withdrawals = withdrawals + 1
+where tenant = :tenant and name = :name and version = any (:versions::text[]) and withdraw_time is null
+
+-- name: count_open
+-- What has not ended of versions of a name: waits for people, waits in line, runs.
+select
+    (
+        select count(*)
+        from approvals as p
+        join actions as a on a.tenant = p.tenant and a.action_id = p.action_id
+        where p.tenant || '' = :tenant and p.state = 'PENDING' and p.capability = :name
+          and a.version = any (:versions::text[]) and a.state = 'WAITING'
+    ) as waiting,
+    (
+        select count(*)
+        from (
+            select from queue_ready where tenant = :tenant and capability = :name and version = any (:versions::text[])
+            union all
+            select from queue_delayed where tenant = :tenant and capability = :name and version = any (:versions::text[])
+        ) as placed
+    ) as queued,
+    (
+        select count(*)
+        from actions
+        where state = 'RUNNING' and tenant = :tenant and capability = :name and version = any (:versions::text[])
+    ) as running
+
+-- name: list_withdrawn
+-- What stands in line for a version that was withdrawn. Cross-tenant: the sweep's.
+select s.*
+from (
+    select q.tenant, q.action_id
+    from capabilities as c
+    join queue_ready as q on q.tenant = c.tenant and q.capability = c.name and q.version = c.version
+    where c.withdraw_time is not null
+    limit :count_max
+) as e
+join action_summaries as s on s.tenant = e.tenant and s.action_id = e.action_id
+where num_nonnulls(e.tenant, e.action_id) = 2

@@ -133,6 +133,9 @@ gone_votes as (
     using gone_approvals as p
     where num_nonnulls(p.tenant, p.approval_id) = 2 and v.tenant = p.tenant and v.approval_id = p.approval_id
 ),
+gone_changes as (
+    delete from governed as g using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and g.tenant = d.tenant and g.action_id = d.action_id
+),
 gone_kin as (
     delete from lineage as l
     using due as d

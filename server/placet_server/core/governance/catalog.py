@@ -1,0 +1,115 @@
+"""Admitting a manifest, and taking capabilities out of service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from placet_server.core.admission.catalog import Catalog
+from placet_server.core.admission.manifest_admit import AdmitResult
+from placet_server.core.governance.governor import note
+from placet_server.core.governance.use import Members, Proposal
+from placet_server.model.action import Action
+from placet_server.model.caller import Caller
+from placet_server.model.document import DocumentRefused, written
+from placet_server.model.errors import FieldViolation, MalformedRequest, StaleDigest
+from placet_server.model.manifest import Manifest, Problem
+from placet_server.store.catalog import NamedVersion
+from placet_server.store.session import Connection
+
+# What people are shown of weakenings; the number counts all.
+SHOWN_MAX = 32
+
+
+class AdmitManifest:
+    """Whole or not at all, in place of exactly what was there when it was asked for."""
+
+    scope = "catalog.admit"
+    asked = frozenset({"manifest", "expected_digest"})
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    async def propose(self, caller: Caller, given: Members) -> Proposal:
+        manifest = _manifest_of(given)
+        looked = await self._catalog.look(caller.tenant, manifest, given.get("expected_digest", ""))
+        found = {
+            "name": manifest.name,
+            "digest": looked.digest,
+            "replaces": looked.replaces,
+            "first": looked.replaces == "",
+            "weakenings": len(looked.weakened),
+            "weakened": [f"{each.path}: {each.message}" for each in looked.weakened[:SHOWN_MAX]],
+            "adds_hazards": list(looked.added_hazards),
+            "restores": looked.restores,
+        }
+        return Proposal(found, basis=str(looked.replaces_time_us))
+
+    async def run(self, caller: Caller, action: Action, members: Members) -> Members:
+        async def noted(connection: Connection, result: AdmitResult) -> None:
+            await note(connection, action, _admitted(result))
+
+        manifest = _manifest_of(members)
+        return _admitted(
+            await self._catalog.admit_looked_at(caller, manifest, replaces=members["replaces"], note=noted)
+        )
+
+
+class WithdrawCapability:
+    """New invocations do not find it; what waits or stands in line for it is refused when its turn comes."""
+
+    scope = "catalog.admit"
+    asked = frozenset({"name", "version", "reason"})
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    async def propose(self, caller: Caller, given: Members) -> Proposal:
+        known = await self._catalog.look_at_versions(caller.tenant, given["name"], given.get("version", ""))
+        basis = ",".join(f"{each.version}:{each.withdrawals}" for each in known)
+        return Proposal({"versions": _in_service(known)}, basis)
+
+    async def run(self, caller: Caller, action: Action, members: Members) -> Members:
+        name, versions = members["name"], members["versions"]
+        output = await look_at_withdrawal(self._catalog, caller, name, members.get("version", ""))
+        if output["versions"] != versions:
+            raise StaleDigest(expected=", ".join(versions), actual=", ".join(output["versions"]))
+
+        async def noted(connection: Connection) -> None:
+            await note(connection, action, output)
+
+        if versions:
+            await self._catalog.withdraw(caller, name, versions, members.get("reason", ""), noted)
+        return output
+
+
+async def look_at_withdrawal(catalog: Catalog, caller: Caller, name: str, version: str) -> Members:
+    """What it would take out of service, and which actions that concerns. Raises CapabilityNotFound."""
+    versions = _in_service(await catalog.look_at_versions(caller.tenant, name, version))
+    counts = await catalog.count_open(caller.tenant, name, versions)
+    return {"versions": versions, "open": counts._asdict()}
+
+
+def _in_service(known: Sequence[NamedVersion]) -> list[str]:
+    return sorted(each.version for each in known if not each.is_withdrawn)
+
+
+def problems_of(output: Members) -> list[Problem]:
+    """Of an admission's output."""
+    return [Problem(**each) for each in output["problems"]]
+
+
+def _admitted(result: AdmitResult) -> Members:
+    problems: list[Any] = [written(problem) for problem in result.problems]
+    return {"digest": result.digest, "changed": result.changed, "problems": problems}
+
+
+def _manifest_of(members: Members) -> Manifest:
+    """Raises MalformedRequest."""
+    try:
+        return Manifest.from_document(members["manifest"])
+    except DocumentRefused as refused:
+        field = f"input_json/manifest/{refused.path}"
+        raise MalformedRequest(
+            violations=(FieldViolation(field=field, rule="document", description=refused.problem),)
+        ) from refused
