@@ -21,6 +21,8 @@ import pytest
 from placet_server.cli import main
 
 COMMAND = (sys.executable, "-m", "placet_server.cli.main")
+# The same for a server, which ends with its standard input: whatever ends these tests leaves none behind.
+TIED = "from placet_server.cli import main, serve; serve._end_with_stdin(); main.main()"
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
@@ -71,8 +73,13 @@ class DevServer:
         return self.data / "token"
 
     def __enter__(self) -> Self:
-        command = [*COMMAND, "dev", "--port", "0", "--data", str(self.data), "--json", *self._options]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, env=clean_environment())
+        command = [sys.executable, "-c", TIED, "dev", "--port", "0", "--data", str(self.data), "--json"]
+        self._process = subprocess.Popen(
+            [*command, *self._options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=clean_environment(),
+        )
         line = first_line(self._process)
         if not line:
             self._process.kill()
@@ -99,8 +106,9 @@ class DevServer:
             self._process.wait()
             raise
         finally:
-            assert self._process.stdout is not None
-            self._process.stdout.close()
+            for stream in (self._process.stdin, self._process.stdout):
+                assert stream is not None
+                stream.close()
 
 
 def first_line(process: subprocess.Popen[bytes]) -> bytes:
