@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
+from placet.testing import Server, server
+from tests.cli import people
+from tests.cli.people import Office
 from tests.cli.support import CommandLine, DevServer, missing_server, public_folder
 
 
@@ -48,3 +53,24 @@ def lone_cli(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return CommandLine(capsys)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def people_server() -> AsyncIterator[tuple[Server, Path]]:
+    """A server in this process, for people who decide, and the developer's token file; theirs lie beside it."""
+    problem = missing_server()
+    if problem is not None:
+        pytest.skip(problem)
+    with tempfile.TemporaryDirectory(prefix="placet-people-") as folder:
+        token_file = Path(folder, "token")
+        async with server(people.app, token_file=token_file, dev_people=people.PEOPLE) as running:
+            yield running, token_file
+
+
+@pytest.fixture
+def office(
+    people_server: tuple[Server, Path], lone_cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> Office:
+    running, token_file = people_server
+    monkeypatch.setenv("PLACET_HEALTH_TARGET", running.placet.health_target)
+    return Office(lone_cli, running, token_file, monkeypatch)

@@ -1,7 +1,8 @@
 """The code blocks of a document, and a folder in which to follow it as a reader would.
 
 A block's first word is its language, its second, where given, the file that it is. A `console` block is typed at a
-shell: lines after `$ ` are commands, the others what they print, with `…` for what differs from run to run.
+shell: lines after `$ ` are commands, the others what they print, with `…` for what differs from run to run. A
+`terminal` block is the same at a terminal, where what stands behind a question, `[y/N]: `, is typed.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from tests.house.source_tree import ROOT
+from tests.terminal import at_a_terminal
 
 READY_SECONDS = 60
 POLL_SECONDS = 0.05
 COMMAND_SECONDS = 60
+QUESTION = "[y/N]: "
 
 _BLOCK = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _SERVER = re.compile(r"\s*(\w+=\S+ )*placet (dev|serve)\b")
@@ -115,6 +118,9 @@ class Desk:
             elif block.language == "console":
                 for command in commands(block):
                     self._type(command)
+            elif block.language == "terminal":
+                for command in commands(block):
+                    self._type_at_a_terminal(command)
 
     def _type(self, command: Command) -> None:
         found = _CONNECTOR.match(command.line)
@@ -143,6 +149,21 @@ class Desk:
         self._code = done.returncode
         said = f"$ {command.line}\n{done.stdout}\nThe document says:\n{command.output}{self._server_said()}"
         assert matches(command.output, done.stdout), said
+
+    def _type_at_a_terminal(self, command: Command) -> None:
+        """Without colours, and so wide that nothing is folded."""
+        answers = iter(re.findall(re.escape(QUESTION) + r"(.*)", command.output))
+        line = ["bash", "-c", command.line]
+        with at_a_terminal(line, self._environment | {"TERM": "dumb"}, self.folder) as terminal:
+            said, asked = "", 0
+            while part := terminal.read():
+                said += part
+                if said.count(QUESTION) > asked:
+                    terminal.type(f"{next(answers)}\n")
+                    asked += 1
+            self._code = terminal.process.returncode
+        told = f"$ {command.line}\n{said}\nThe document says:\n{command.output}{self._server_said()}"
+        assert matches(command.output, said.replace("\r\n", "\n")), told
 
     def _serve(self, command: Command) -> None:
         """On any free port; what else runs on the machine is not the reader's."""

@@ -46,7 +46,9 @@ def test_every_command_of_the_readme_prints_what_it_says_by_the_installed_progra
         desk.follow("README.md")
 
 
-@pytest.mark.parametrize("document", ["docs/first-tool.md", "docs/queues.md", "docs/recovery.md"])
+@pytest.mark.parametrize(
+    "document", ["docs/first-tool.md", "docs/two-people.md", "docs/queues.md", "docs/recovery.md"]
+)
 def test_every_command_prints_what_the_document_says(desk: Desk, document: str) -> None:
     desk.follow(document)
 

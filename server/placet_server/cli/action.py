@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from placet_server.cli.complaint import Complaint
-from placet_server.cli.option import ActionId, Json, Labels, Target, labels_of, moment_of
-from placet_server.cli.output import pretty_json, print_document, print_facts, print_table, say
+from placet_server.cli.escape import escape
+from placet_server.cli.option import Json, Labels, Target, labels_of, moment_of
+from placet_server.cli.output import pretty_json, print_document, print_facts, print_table, say, warn
 
 if TYPE_CHECKING:
     from placet import Client
@@ -70,12 +71,14 @@ def ls(
 
 
 def show(
-    action_id: ActionId,
+    id_: Annotated[
+        str, typer.Argument(metavar="ID", help="Of an action or an approval, or a unique beginning of it.")
+    ],
     events: Annotated[bool, typer.Option("--events", help="With what happened, in order.")] = False,
     target: Target = None,
     is_json: Json = False,
 ) -> None:
-    """One action, what became of its effect, and what it has called.
+    """One action, what became of its effect, and what it has called; or one approval, and what exactly would run.
 
     \b
     Examples:
@@ -83,11 +86,17 @@ def show(
       placet show 01996f0a-3c4d --events
       placet show 01996f0a-3c4d --json
     """
+    from placet_server.cli.approval_id import find_either
     from placet_server.cli.document import document_of
-    from placet_server.cli.session import connect, find_action
+    from placet_server.cli.session import connect
+    from placet_server.cli.wait import wait_lines
 
     with connect(target) as client:
-        found = document_of(client.get(find_action(client, action_id)))
+        which = find_either(client, id_)
+        if not which.is_action:
+            _show_approval(client, which.approval_id, events=events, is_json=is_json)
+            return
+        found = document_of(client.get(which.action_id))
         children = _children(client, found["action_id"])
         history = _history(client, found["action_id"]) if events else []
     if is_json:
@@ -95,14 +104,34 @@ def show(
         print_document({**told, "events": [document_of(event) for event in history]} if events else told)
         return
     print_action(found)
+    for line in wait_lines((found["outcome"] or {}).get("waits", ())):
+        say(line)
     for child in children:
-        say(f"called  {child['step_path']}  {child['action_id']}  {child['capability']}  {child['state']}")
+        said = f"called  {child['step_path']}  {child['action_id']}  {child['capability']}  {child['state']}"
+        say(escape(said))
     if events:
         from placet_server.cli.event import line_of
 
         say("\nevents")
         for event in history:
-            say(f"  {line_of(event)}")
+            say(escape(f"  {line_of(event)}"))
+
+
+def _show_approval(client: Client, approval_id: str, *, events: bool, is_json: bool) -> None:
+    from placet_server.cli.answer import print_question
+    from placet_server.cli.approval import look_at, print_approval
+
+    if events:
+        raise Complaint("--events is of actions; this is an approval")
+    found = look_at(client, approval_id)
+    if is_json:
+        print_document(found)
+        return
+    is_question = found["kind"] == "INPUT"
+    print_question(found) if is_question else print_approval(found)
+    if found["state"] == "PENDING" and (found["eligibility"] or {}).get("eligible"):
+        verb = "answer" if is_question else "approve"
+        warn(f"to decide it: placet {verb} {approval_id}, or placet deny {approval_id} --reason …")
 
 
 def through_of(caller: dict[str, Any]) -> str:
@@ -135,6 +164,7 @@ def print_action(found: dict[str, Any]) -> None:
         ("cancel asked", found["cancel_requested_time"] or ""),
         ("provider operation", found["provider_operation"]),
         ("keeps", found["durability"]),
+        ("approval", found["approval_id"]),
         ("predecessor", found["predecessor_id"]),
         ("called by", found["parent_id"] and f"{found['parent_id']}, step {found['step_path']}"),
         ("receipt", found["receipt_digest"]),

@@ -10,7 +10,6 @@ import typer
 
 from placet_server.cli.action import print_action
 from placet_server.cli.complaint import Complaint
-from placet_server.cli.escape import escape
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import ActionId, AllTenants, Json, Target, payload_of
 from placet_server.cli.output import print_document, print_facts, print_table, warn
@@ -150,8 +149,7 @@ def _asked(
         ("reason", reason),
         ("evidence", evidence),
     )
-    # One fact a line: no text of others makes up one of its own.
-    print_facts((name, escape(value)) for name, value in facts)
+    print_facts(facts)
     what = "happened: SUCCEEDED" if verdict == "done" else "did not happen, and will not: FAILED"
     if not typer.confirm(f"Its effect {what}. Nobody can take this back. Is it so?", err=True):
         raise Complaint("nothing was changed", ExitCode.INTERRUPTED)

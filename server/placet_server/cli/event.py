@@ -72,6 +72,18 @@ def _redriven(redriven: dict[str, Any]) -> str:
     return f"{text}: {redriven['reason']}" if redriven["reason"] else text
 
 
+def _waiting(waiting: dict[str, Any]) -> str:
+    wait = waiting["wait"] or {}
+    again = f", again after {waiting['predecessor_id']}" if waiting["predecessor_id"] else ""
+    return f"for {wait.get('kind', '').lower()} {wait.get('approval_id', '')}{again}: {wait.get('title', '')}"
+
+
+def _decided(decided: dict[str, Any]) -> str:
+    text = f"{'yes' if decided['verdict'] == 'APPROVE' else 'no'} from {decided['voter']}"
+    text += f": {decided['reason']}" if decided["reason"] else ""
+    return f"{text}; with that it is decided" if decided["completes"] else text
+
+
 _SAY = {
     "admitted": lambda it: f"{it['capability']} {it['version']}, kept {it['durability']}",
     "attempt_started": lambda it: f"attempt {it['attempt']}; output of earlier ones is void",
@@ -80,6 +92,9 @@ _SAY = {
     "reconcile_given_up": lambda it: f"asked {it['asked']} times; an operator's to find out: {it['finding']}",
     "progress": _progress,
     "chunk": _chunk,
+    "waiting": _waiting,
+    "approval_decided": _decided,
+    "approval_ended": lambda it: f"{it['approval_id']} {it['state']}",
     "effect_checkpointed": lambda it: str(it["provider_operation"]),
     "effect_started": lambda it: "from here a stopped attempt may have taken effect",
     "cancel_requested": lambda it: f"by {it['requester']} {it['reason']}".rstrip(),

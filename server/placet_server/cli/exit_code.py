@@ -24,6 +24,8 @@ class ExitCode(IntEnum):
     FORBIDDEN = 10
     UNAVAILABLE = 11
     CONFLICT = 12
+    WAITING = 13
+    DENIED = 14
     INTERNAL = 70
     INTERRUPTED = 130
     BROKEN_PIPE = 141
@@ -46,7 +48,7 @@ def code_of_error(error: PlacetError) -> ExitCode:
         errors.ExhaustedError: ExitCode.EXHAUSTED,
         errors.AmbiguousError: ExitCode.AMBIGUOUS,
         errors.PendingError: ExitCode.PENDING,
-        errors.WaitingError: ExitCode.PENDING,
-        errors.DeniedError: ExitCode.FORBIDDEN,
+        errors.WaitingError: ExitCode.WAITING,
+        errors.DeniedError: ExitCode.DENIED,
     }
     return next((table[kind] for kind in type(error).__mro__ if kind in table), ExitCode.INTERNAL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from placet.errors import PlacetError, TransportError, UnavailableError
+from placet_server.cli.wait import wait_lines
 
 
 def text_of_error(error: PlacetError, *, is_call: bool = True) -> str:
@@ -18,6 +19,7 @@ def text_of_error(error: PlacetError, *, is_call: bool = True) -> str:
         lines.append(f"  action        {error.action_id}")
     if error.effect and (is_call or error.action_id):
         lines.append(f"  effect        {error.effect}: {_EFFECTS[error.effect]}")
+    lines += [f"  {line}" for line in wait_lines(waits_of(error))]
     lines.append(f"  next          {advice_of(error, is_call=is_call)}")
     return "\n".join(lines)
 
@@ -29,6 +31,13 @@ def violations_of(error: PlacetError) -> list[str]:
         for each in error.violations
         if f"{each.field or '/'}: {each.description}" not in error.message
     ]
+
+
+def waits_of(error: PlacetError) -> list[dict[str, Any]]:
+    """What its action waits for, as documents."""
+    from placet_server.cli.document import document_of
+
+    return [] if error.outcome is None else [document_of(wait) for wait in error.outcome.waits]
 
 
 def advice_of(error: PlacetError, *, is_call: bool = True) -> str:
@@ -65,6 +74,7 @@ def document_of_error(error: PlacetError) -> dict[str, Any]:
             {"field": each.field, "rule": each.rule, "description": each.description}
             for each in error.violations
         ],
+        "waits": waits_of(error),
         "notes": list(getattr(error, "__notes__", ())),
     }
 
@@ -92,6 +102,13 @@ _REASONS = {
     "RETRY_BUDGET": _AGAIN,
     "QUEUE_DELAY": _AGAIN,
     "STATE_CONFLICT": "`placet show` tells how it stands",
+    "STALE_DIGEST": "it is not what was looked at: `placet show` tells what it is now",
+    "NOT_ELIGIBLE": "somebody else has to decide it: `placet show` tells who may",
+    "DECISION_CONFLICT": "`placet show` tells how you have voted",
+    "APPROVAL_REQUIRED": "once people have said yes it runs by itself: `placet watch`, or the same --key",
+    "APPROVAL_DENIED": "`placet show` tells who said no, and why; asking anew needs a new --key",
+    "APPROVAL_REVOKED": "`placet show` tells who took a yes back; asking anew needs a new --key",
+    "APPROVAL_EXPIRED": "asking anew needs a new --key; `placet inbox` is where people see it",
     "CAPABILITY_NOT_FOUND": "`placet capabilities` lists what can be called",
     "UNAUTHENTICATED": "set $PLACET_TOKEN, or $PLACET_TOKEN_FILE to the token file of `placet dev`",
 }

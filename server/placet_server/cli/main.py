@@ -13,20 +13,25 @@ import typer
 from placet_server.cli import (
     action,
     ambiguous,
+    answer,
     app,
     call,
     callback,
     cancel,
     capability,
+    claim,
     connect,
     dead_letter,
+    decide,
     explain,
     health,
+    inbox,
     migrate,
     policy,
     queue,
     recovery,
     resume,
+    revoke,
     serve,
     server,
     status,
@@ -48,7 +53,8 @@ EPILOG = """\b
 Exit codes:
   0 succeeded   2 usage   3 refused   4 failed   5 cancelled   6 exhausted
   7 ambiguous   8 pending   9 not found   10 unauthenticated or forbidden
-  11 unavailable   12 conflict   70 internal   130 interrupted
+  11 unavailable   12 conflict   13 waiting for people   14 denied by people
+  70 internal   130 interrupted
 """
 
 cli = typer.Typer(
@@ -60,6 +66,7 @@ cli = typer.Typer(
       placet demo                                      see what it is about
       placet dev                                       a server in this folder
       placet call orders.lookup '{"order": "A-1001"}'  run a capability
+      placet inbox                                     what waits for you
       placet ambiguous                                 what is not known yet
     """,
     epilog=EPILOG,
@@ -84,6 +91,13 @@ for command in (
     watch.watch,
     resume.resume,
     cancel.cancel,
+    inbox.inbox,
+    decide.approve,
+    decide.deny,
+    answer.answer,
+    revoke.revoke,
+    claim.claim,
+    claim.release,
     dead_letter.dead,
     dead_letter.redrive,
     ambiguous.ambiguous,

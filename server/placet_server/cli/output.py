@@ -67,11 +67,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty:
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Names with values, one a line; empty values are left out."""
+    """Names with values, one a line, whatever is in them; empty values are left out."""
     shown = [(name, value) for name, value in facts if value]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        say(f"{name:<{width}}  {value}")
+        say(f"{name:<{width}}  {escape(value)}")
 
 
 def pretty_json(value: Any) -> str:
@@ -90,6 +90,9 @@ def style_of(word: str) -> str:
         "AMBIGUOUS": "bold magenta",
         "RUNNING": "cyan",
         "QUEUED": "cyan",
+        "WAITING": "yellow",
+        "DENIED": "red",
+        "REFUSED": "red",
         "SERVING": "green",
         "NOT_SERVING": "red",
         "UNREACHABLE": "red",

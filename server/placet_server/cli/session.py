@@ -48,11 +48,8 @@ def find_action(client: Client, text: str) -> str:
 
     Raises Complaint if none does, or several do.
     """
-    digits = text.strip().lower().replace("-", "")
-    if not _PREFIX.fullmatch(digits):
-        raise Complaint(f"{text!r} is no action id: at least 4 hexadecimal digits of it are needed")
-    prefix = _hyphenated(digits)
-    if len(digits) == 32:
+    prefix = prefix_of(text)
+    if len(prefix) == 36:
         return prefix
     matches = [
         action.action_id
@@ -69,6 +66,14 @@ def find_action(client: Client, text: str) -> str:
             f"several actions begin with {prefix}; say more of it:\n{shown}{more}", kind="PREFIX_AMBIGUOUS"
         )
     return matches[0]
+
+
+def prefix_of(text: str) -> str:
+    """An id, or the beginning of one, as ids are written. Raises Complaint for what is none."""
+    digits = text.strip().lower().replace("-", "")
+    if not _PREFIX.fullmatch(digits):
+        raise Complaint(f"{text!r} is no id: at least 4 hexadecimal digits of it are needed")
+    return _hyphenated(digits)
 
 
 def _hyphenated(digits: str) -> str:

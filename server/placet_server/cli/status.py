@@ -93,6 +93,23 @@ def _asked(client: Client, tenant: str) -> dict[str, Any]:
             "first": [each["action_id"] for each in dead[:SHOWN_MAX]],
         },
         "report": None if newest is None else document_of(newest),
+        "approvals": _approvals(client),
+    }
+
+
+def _approvals(client: Client) -> dict[str, Any] | None:
+    """What waits for people, in this tenant; of very many, some. None: not ours to see."""
+    from placet import errors
+    from placet_server.cli.document import document_of
+
+    try:
+        pending = [document_of(each) for each in islice(client.approvals(page_size=1000), COUNTED_MAX + 1)]
+    except errors.PermissionDeniedError:
+        return None
+    return {
+        "pending": len(pending),
+        "yours": sum(each["eligibility"]["eligible"] for each in pending),
+        "first_expire_time": pending[0]["expire_time"] if pending else "",
     }
 
 
@@ -147,6 +164,8 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     report = found["report"]
     told = "none yet" if report is None else f"{report['report_id']} of {_time(report['create_time'])}"
     facts.append(("newest report", told))
+    if found["approvals"] is not None:
+        facts.append(("people", _people(found["approvals"])))
     facts.append(("next", "" if found["next_steps"] else "nothing waits for you"))
     return [(name, escape(value)) for name, value in facts]
 
@@ -159,6 +178,17 @@ def _processes(servers: list[dict[str, Any]] | None) -> str:
         count = sum(server[word] for server in servers)
         told += f", {count} {word}" if count else ""
     return told
+
+
+def _people(approvals: dict[str, Any]) -> str:
+    from placet_server.cli.approval import time_left
+
+    pending = f"{_count(approvals['pending'])} to decide"
+    if not approvals["pending"]:
+        return pending
+    return (
+        f"{pending}, {approvals['yours']} by you; the first ends {time_left(approvals['first_expire_time'])}"
+    )
 
 
 def _named(names: list[str]) -> str:
@@ -198,6 +228,8 @@ def _next_steps(found: dict[str, Any], tenant: str) -> list[str]:
         steps += [f"placet show {action_id} --events" for action_id in found["dead_letters"]["first"]]
     if steps:
         steps.append(f"placet recover --look{everywhere}")
+    if found["approvals"] and found["approvals"]["yours"]:
+        steps.insert(0, "placet inbox")
     return steps
 
 

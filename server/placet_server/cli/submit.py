@@ -75,7 +75,7 @@ def submit(
     """Store an action and return: a server runs it from its queue.
 
     Prints the action's id. Exit code 0 says that it is stored, not that it has run. With --wait it is the output that
-    is printed, and the exit code is that of the outcome.
+    is printed, and the exit code is that of the outcome; it stays, too, while people decide.
 
     A line of --batch has capability and input, and, where it wants, key, queue, priority, delay, at, version,
     attempt_timeout and labels; options say what lines do not. Each line is stored or refused by itself and has a
@@ -156,7 +156,8 @@ def _one(
 def _tell(submitted: Submitted, *, is_id: bool) -> None:
     """Where it stands; the id alone is on stdout, for whoever takes it from there."""
     from placet.v1.action_pb2 import ActionState
-    from placet_server.cli.document import time_text, word
+    from placet_server.cli.document import document_of, time_text, word
+    from placet_server.cli.wait import wait_lines
 
     action = submitted.action
     if is_id:
@@ -164,11 +165,15 @@ def _tell(submitted: Submitted, *, is_id: bool) -> None:
     key = f", key {action.idempotency_key}" if action.idempotency_key else ""
     if submitted.attached:
         text = f"{word(ActionState.DESCRIPTOR, action.state)}  its key was known, nothing is added"
+    elif action.state == ActionState.ACTION_STATE_WAITING:
+        text = "stored; people have to say yes before a server runs it"
     elif action.ready_time.ToNanoseconds() > action.create_time.ToNanoseconds():
         text = f"stored in queue {action.queue}, not run before {time_text(action.ready_time)}"
     else:
         text = f"stored in queue {action.queue}; a server runs it"
     warn(f"{text}{key}: placet watch {action.action_id}")
+    for line in wait_lines(document_of(wait) for wait in action.outcome.waits):
+        warn(f"  {line}")
 
 
 def _tell_end(action: Action) -> None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from placet_server.cli.complaint import Complaint
+from placet_server.cli.escape import escape
 from placet_server.cli.exit_code import ExitCode, code_of_error
 from placet_server.cli.option import Json, Labels, Target, labels_of
 from placet_server.cli.output import print_line, say, warn
 
 if TYPE_CHECKING:
+    from placet import Client
     from placet.errors import PlacetError
     from placet.v1.event_pb2 import ActionEvent
 
@@ -117,6 +119,8 @@ def _watch_one(target: str | None, action_id: str, after: str, descendants: bool
                 print_event(event, is_json=is_json, with_id=descendants)
                 if event.WhichOneof("event") == "ambiguous" and not is_json:
                     warn("it may have happened; waiting until it is known (Ctrl-C leaves, the action stays)")
+                if event.WhichOneof("event") == "waiting" and not is_json:
+                    _tell_waits(client, event.action_id)
                 if event.WhichOneof("event") == "settled" and event.action_id == found:
                     ended = _code_of(error_of_outcome(event.settled.outcome, event.action_id))
         # Without one the end came before the cursor.
@@ -130,7 +134,19 @@ def print_event(event: ActionEvent, *, is_json: bool, with_id: bool = False) -> 
     if is_json:
         print_line(document_of(event))
     else:
-        say(f"{event.action_id}  {line_of(event)}" if with_id else line_of(event))
+        say(escape(f"{event.action_id}  {line_of(event)}" if with_id else line_of(event)))
+
+
+def _tell_waits(client: Client, action_id: str) -> None:
+    """Of history nothing: what it has waited for is decided."""
+    from placet_server.cli.document import document_of
+    from placet_server.cli.wait import wait_lines
+
+    lines = wait_lines(document_of(wait) for wait in client.get(action_id).outcome.waits)
+    for line in lines:
+        warn(f"  {line}")
+    if lines:
+        warn("  Ctrl-C leaves, the action stays")
 
 
 def _code_of(error: PlacetError | None) -> ExitCode:

@@ -56,10 +56,10 @@ async def server(*apps: App, **config: Any) -> AsyncIterator[Server]:
     async with database() as dsn:
         with tempfile.TemporaryDirectory(prefix="placet-testing-") as folder:
             token_file = Path(folder, "token")
-            fields = {"dsn": dsn, "port": 0, "health_port": 0, "identity_dev": True, "token_file": token_file}
-            placet = PlacetServer(load_config(**(fields | config)), apps=apps, clock=clock)
+            fields = {"port": 0, "health_port": 0, "identity_dev": True, "token_file": token_file, **config}
+            placet = PlacetServer(load_config(dsn=dsn, **fields), apps=apps, clock=clock)
             await placet.start()
-            running = Server(placet, clock, read_token_file(token_file)[1])
+            running = Server(placet, clock, read_token_file(Path(fields["token_file"]))[1])
             try:
                 yield running
             finally:
