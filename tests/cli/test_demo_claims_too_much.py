@@ -37,7 +37,9 @@ def test_every_claim_holds_and_nothing_is_left_behind(folder: Path) -> None:
     texts = " ".join(claim["claim"] for claim in claims)
     assert all(word in texts for word in ("READ", "IDEMPOTENT", "RECONCILABLE", "UNSAFE"))
     assert "a queued export survives the crash" in texts
-    assert {"refunds": 2, "charges": 1, "messages": 1} == ended.document["provider"]
+    assert "who asks cannot say yes" in texts
+    assert "what people said yes to survives the crash" in texts
+    assert {"refunds": 3, "charges": 1, "messages": 1} == ended.document["provider"]
     assert [] == os.listdir(folder)
 
 

@@ -94,6 +94,26 @@ async def refund(context: Context, order: OrderId, amount: Money) -> Refund:
 
 
 @app.tool(
+    "payments.goodwill",
+    "idempotent",
+    title="Refund as goodwill",
+    hazards=["financial"],
+    risk="medium",
+    no_approval="sample data, no money moves; policies may ask for it from an amount on",
+    key_fields=["order", "amount_cents"],
+    effect_marked=True,
+)
+async def give_goodwill(
+    context: Context, order: OrderId, amount_cents: Annotated[int, Field(ge=1, le=10_000_000)]
+) -> Refund:
+    """Gives back any amount, in whole cents, which a policy can bound."""
+    _order(order)
+    key = await context.effect()
+    body = {"order": order, "amount": f"{amount_cents // 100}.{amount_cents % 100:02}"}
+    return Refund(**await _post("/refunds", body, key=key, seconds=context.time_left()))
+
+
+@app.tool(
     "payments.charge",
     "reconcilable",
     title="Charge an order",

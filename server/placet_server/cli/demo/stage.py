@@ -29,6 +29,8 @@ from placet_server.embedded.server import EmbeddedPostgres
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.02
+PEOPLE = ("anna", "ben", "carl")
+ROLE = "finance"
 LEASE_SECONDS = 1.0
 DRAIN_SECONDS = 2.0
 LOG_BYTES_MAX = 4000
@@ -101,9 +103,10 @@ class Stage:
         self._server.send_signal(signal.SIGKILL)
         self._server.wait(STOP_SECONDS)
 
-    def client(self) -> Client:
-        """Closed with the stage."""
-        content = json.loads(self.token_file.read_text(encoding="utf-8"))
+    def client(self, who: str = "") -> Client:
+        """The developer's, or that of somebody else by name. Closed with the stage."""
+        file = self.token_file.with_name(f"{self.token_file.name}.{who}") if who else self.token_file
+        content = json.loads(file.read_text(encoding="utf-8"))
         client = Client.connect(content["target"], token=content["token"])
         self._stack.callback(client.close)
         return client
@@ -139,6 +142,7 @@ class Stage:
                 "PLACET_APP": "placet.sample.shop:app",
                 "PLACET_SAMPLE_PROVIDER": self._provider_address,
                 "PLACET_IDENTITY_DEV": "true",
+                "PLACET_DEV_PEOPLE": ",".join(f"{name}:{ROLE}" for name in PEOPLE),
                 "PLACET_TOKEN_FILE": str(self.token_file),
                 "PLACET_PORT": str(self._port),
                 "PLACET_HEALTH_PORT": "0",

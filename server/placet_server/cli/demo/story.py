@@ -8,6 +8,7 @@ from placet import Client
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.demo.caller import Answer, Waiting, Wish, answer_of, ask
 from placet_server.cli.demo.claim import Claims
+from placet_server.cli.demo.people import ASKS, GOODWILL, Asked, ask_above_the_limit, say_the_second_yes
 from placet_server.cli.demo.stage import POLL_SECONDS, Stage
 from placet_server.cli.demo.teller import Teller
 from placet_server.cli.exit_code import ExitCode
@@ -51,7 +52,7 @@ QUEUED_EXPORT = Wish(effect="READ", capability="reports.export", input={}, key="
 INTERRUPTED = (EXPORT, SECOND_REFUND, CHARGE, MESSAGE)
 REPEATABLE = ("READ", "IDEMPOTENT")
 # After the crash nothing may be added to this.
-COUNTS_AT_CRASH = {"refunds": 2, "charges": 1, "messages": 1}
+COUNTS_AT_CRASH = {"refunds": 3, "charges": 1, "messages": 1}
 SAME = "same action and output"
 
 
@@ -63,7 +64,8 @@ def tell(stage: Stage, teller: Teller) -> Claims:
     teller.outcome(f"ready on {stage.start_server()}")
     client = stage.client()
     first = _refund_once(stage, teller, claims, client)
-    callers = _crash(stage, teller, claims)
+    asked = ask_above_the_limit(stage, teller, claims, client)
+    callers = _crash(stage, teller, claims, asked)
     answers = _recover(stage, teller, claims, callers)
     _finish(stage, teller, claims, answers)
     _repeat(stage, teller, claims, answers)
@@ -92,15 +94,17 @@ def _refund_once(stage: Stage, teller: Teller, claims: Claims, client: Client) -
     return first
 
 
-def _crash(stage: Stage, teller: Teller, claims: Claims) -> list[Waiting]:
+def _crash(stage: Stage, teller: Teller, claims: Claims, asked: Asked) -> list[Waiting]:
     teller.act("The provider does what it is told, but its answers are delayed. Four callers wait.")
     stage.hold_answers()
     callers = []
     for wish in INTERRUPTED:
         teller.command(f"{wish.command} &")
         callers.append(Waiting(stage.client(), wish))
+    teller.act("Meanwhile the refund above the limit gets its second yes, and a server runs it.")
+    say_the_second_yes(stage, teller, claims, asked)
     end = time.monotonic() + BEGIN_SECONDS
-    while stage.held() < 3 or not callers[0].wait_until_begun(0):
+    while stage.held() < 4 or not callers[0].wait_until_begun(0):
         if time.monotonic() > end:
             raise Complaint("the calls did not reach the provider in time", ExitCode.UNAVAILABLE)
         time.sleep(POLL_SECONDS)
@@ -150,7 +154,7 @@ def _claim_ending(claims: Claims, wish: Wish, answer: Answer) -> None:
 
 def _finish(stage: Stage, teller: Teller, claims: Claims, answers: list[Answer]) -> None:
     """What the server does by itself; the answer of the charge becomes what that comes to."""
-    teller.act("The server asks the provider what became of the charge, and does what was left for tonight.")
+    teller.act("The server asks the provider what became of the charge, and does what nobody waits for.")
     client = stage.client()
     charge = _until_known(client, CHARGE)
     teller.command(f"placet show {charge.action_id}")
@@ -161,6 +165,14 @@ def _finish(stage: Stage, teller: Teller, claims: Claims, answers: list[Answer])
         wanted=f"SUCCEEDED, attempt 1, {_told(COUNTS_AT_CRASH)}",
     )
     answers[INTERRUPTED.index(CHARGE)] = charge
+    goodwill = _until_known(stage.client(ASKS), GOODWILL)
+    teller.command(f"placet show {goodwill.action_id}")
+    teller.outcome(goodwill.text)
+    claims.add(
+        "what people said yes to survives the crash, asks nobody again, and happens once",
+        seen=f"{goodwill.ending}, attempt {goodwill.attempt}, {_told(stage.counts())}",
+        wanted=f"SUCCEEDED, attempt 2, {_told(COUNTS_AT_CRASH)}",
+    )
     export = _until_known(client, QUEUED_EXPORT)
     teller.command(f"placet show {export.action_id}")
     teller.outcome(export.text)

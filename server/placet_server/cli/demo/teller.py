@@ -17,8 +17,9 @@ class Teller:
         """A new part of the story."""
         self._print(f"\n{text}", "bold")
 
-    def command(self, text: str) -> None:
-        self._print(f"  $ {text}", "cyan")
+    def command(self, text: str, who: str = "") -> None:
+        """Of somebody else than the developer: `who`."""
+        self._print(f"  {who}$ {text}" if who else f"  $ {text}", "cyan")
 
     def outcome(self, text: str) -> None:
         for line in text.split("\n"):
