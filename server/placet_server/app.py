@@ -28,6 +28,7 @@ from placet_server.rpc.announcement import Announcer
 from placet_server.rpc.approval import ApprovalServicer
 from placet_server.rpc.catalog import CatalogServicer
 from placet_server.rpc.health import FeedProbe, HealthLooker, HealthPort, LoopPulse, StoreProbe
+from placet_server.rpc.identity.bootstrap import BootstrapTokens, write_bootstrap_token
 from placet_server.rpc.identity.dev_token import dev_logins, write_token_files
 from placet_server.rpc.identity.setup import open_identity
 from placet_server.rpc.interceptor import Interceptor, Parts
@@ -161,7 +162,7 @@ class PlacetServer:
         parts = Parts(
             telemetry=Observation(self._metrics, tracing).layer,
             limiter=self._limiter,
-            identity=await open_identity(self._config, logins),
+            identity=await open_identity(self._config, logins, self._bootstrap_tokens()),
             validation=Validation(),
             reader_stall_seconds=self._config.reader_stall_seconds,
         )
@@ -186,8 +187,33 @@ class PlacetServer:
         health = self._open_health()
         metrics_port = self._open_metrics_port()
         self.ports = Ports(main=self._rpc.port, health=health, metrics=metrics_port)
+        await self._write_bootstrap_token()
         if self._report is None:
             write_token_files(logins, target=self.target, health_target=self.health_target)
+
+    def _bootstrap_tokens(self) -> BootstrapTokens | None:
+        """Of any server of the store that writes one; dev servers know none."""
+        if self._config.identity_dev:
+            return None
+        return BootstrapTokens(self._opened.pool, self.kernel.journal.clock)
+
+    async def _write_bootstrap_token(self) -> None:
+        path = self._config.bootstrap_token_file
+        if path is None:
+            return
+        health_target = "" if self.ports.health is None else self.health_target
+        try:
+            is_written = await write_bootstrap_token(
+                self._opened.pool,
+                self.kernel.journal.clock,
+                path,
+                target=self.target,
+                health_target=health_target,
+            )
+        except OSError as error:
+            raise ConfigRefused(f"PLACET_BOOTSTRAP_TOKEN_FILE cannot be written: {error}") from error
+        if is_written:
+            log.warning("the operator has no policies: %s has a token that admits the first ones, once", path)
 
     async def _try_store(self, feed: FeedProbe) -> None:
         await probe_store(self._opened.pool, self.kernel.boot_id)

@@ -179,6 +179,11 @@ class Config(BaseSettings):
         "developer", description="Subject of identity_dev.", min_length=1, max_length=256
     )
 
+    bootstrap_token_file: Path | None = Field(
+        None,
+        description="While the operator has no policies: where a start puts a token that admits the first, once.",
+    )
+
     jwt_issuer: str = Field("", description="Accept JSON Web Tokens of this issuer.")
     jwt_audience: str = Field("", description="The audience they must name.")
     jwt_jwks_file: Path | None = Field(None, description="The issuer's keys (JWKS) in a file.")
@@ -373,6 +378,8 @@ def _identity_problems(config: Config) -> list[str]:
             "or PLACET_JWT_JWKS_FILE), PLACET_IDENTITY_MTLS=true, or, on your own machine, PLACET_IDENTITY_DEV=true"
         )
     problems += _dev_problems(config)
+    if config.bootstrap_token_file is not None and config.identity_dev:
+        problems.append("PLACET_BOOTSTRAP_TOKEN_FILE is for production; identity_dev has every scope already")
     problems += _authority_problems(config)
     if config.jwt_issuer:
         problems += _jwt_problems(config)

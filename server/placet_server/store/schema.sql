@@ -345,6 +345,14 @@ CREATE TABLE public.approvals (
 )
 WITH (fillfactor='80');
 
+CREATE TABLE public.bootstrap_tokens (
+    digest bytea NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    expire_time timestamp with time zone NOT NULL,
+    use_time timestamp with time zone,
+    CONSTRAINT bootstrap_tokens_digest_check CHECK ((length(digest) = 32))
+);
+
 CREATE TABLE public.capabilities (
     tenant text NOT NULL COLLATE pg_catalog."C",
     name text NOT NULL COLLATE pg_catalog."C",
@@ -691,6 +699,9 @@ ALTER TABLE ONLY public.approval_decisions
 
 ALTER TABLE ONLY public.approvals
     ADD CONSTRAINT approvals_pkey PRIMARY KEY (tenant, approval_id);
+
+ALTER TABLE ONLY public.bootstrap_tokens
+    ADD CONSTRAINT bootstrap_tokens_pkey PRIMARY KEY (digest);
 
 ALTER TABLE ONLY public.capabilities
     ADD CONSTRAINT capabilities_pkey PRIMARY KEY (tenant, name, version);

@@ -244,7 +244,7 @@ REFUSALS |= {
     ),
 }
 
-INVOKING = ("Execute", "ExecuteStream", "Submit")
+INVOKING = ("Execute", "ExecuteStream", "Submit", "WithdrawCapability")
 REFUSED = outcome_pb2.OUTCOME_KIND_REFUSED
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from placet_server.core.admission.policy_check import check_policy_set
 from placet_server.core.decision.policy import Policies
@@ -66,6 +67,10 @@ class PolicySets:
         self._clock = clock
         # Checking takes a whole thread: of those who ask at once one goes after the other.
         self._checking = asyncio.Semaphore(1)
+
+    def now(self) -> datetime | None:
+        """As statements are given it."""
+        return self._clock.now()
 
     async def validate(self, tenant: str, document: PolicySet) -> tuple[Problem, ...]:
         """Every problem, as far as one hides no other. Raises StoreUnavailable."""

@@ -18,6 +18,7 @@ _CATEGORIES: dict[Code, Category] = {
     Code.FAILED_PRECONDITION: "conflict",
     Code.ALREADY_EXISTS: "conflict",
     Code.PERMISSION_DENIED: "forbidden",
+    Code.UNAUTHENTICATED: "forbidden",
 }
 _CODES: dict[str, Code] = {
     "INVALID": Code.INVALID_ARGUMENT,

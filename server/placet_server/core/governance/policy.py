@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from placet_server.core.admission.policy_set import AdmittedSet, PolicySets
+from placet_server.core.governance.bootstrap import check_no_bootstrap, use_up
 from placet_server.core.governance.governor import note
 from placet_server.core.governance.use import Members, Proposal
 from placet_server.model.action import Action
@@ -45,6 +46,7 @@ class RollBackPolicySet:
         self._sets = sets
 
     async def propose(self, caller: Caller, given: Members) -> Proposal:
+        check_no_bootstrap(caller)
         owner = _owner_of(caller, given)
         older = await self._sets.get(owner, given["revision"])
         newest = await self._sets.newest(owner, older.document, given.get("expected_digest", ""))
@@ -76,6 +78,7 @@ async def _put(
     restores: int | None = None,
 ) -> Members:
     async def noted(connection: Connection, admitted: AdmittedSet) -> None:
+        await use_up(connection, caller, sets.now())
         await note(connection, action, _admitted(admitted))
 
     replaces = members["replaces"]

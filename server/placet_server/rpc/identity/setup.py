@@ -10,10 +10,13 @@ from placet_server.rpc.identity.layer import Identity
 from placet_server.rpc.identity.source import CertificateSource, TokenSource
 
 
-async def open_identity(config: Config, logins: Sequence[DevLogin]) -> Identity:
+async def open_identity(
+    config: Config, logins: Sequence[DevLogin], bootstrap: TokenSource | None = None
+) -> Identity:
     """Raises ConfigRefused if the issuer's keys cannot be read."""
     # First: it knows its own tokens, and a JWT source takes every token for its own.
     tokens: list[TokenSource] = [DevTokens(logins)] if logins else []
+    tokens += [bootstrap] if bootstrap is not None else []
     if config.jwt_issuer:
         tokens.append(await _jwt_tokens(config))
     return Identity(tokens, _certificates(config) if config.identity_mtls else None)
