@@ -24,6 +24,7 @@ from placet_server.store import callback as rows
 from placet_server.store.clock import FixedClock
 from tests.core.kernels import ALICE, QUEUE, dispatch, open_kernel, put, read, states, work_off
 from tests.core.people import ANNA, BEN, CARL, DENY, take_back, vote
+from tests.core.policies import admit
 from tests.core.receiver import Receiver, aim, deliverer, make_due, open_receiver, send, target
 from tests.core.workshop import Workshop
 from tests.postgres import Database
@@ -252,3 +253,22 @@ async def test_what_is_tried_again_is_told_again(database: Database) -> None:
         told_of = [data["approval_id"] for _, _, data in await told(kernel, action.action_id)]
         assert [action.approval_id, again.approval_id] == told_of
         assert 2 == len(set(told_of))
+
+
+async def test_what_is_asked_anew_by_other_policies_is_told(kernel: Kernel) -> None:
+    aim(kernel, target("http://127.0.0.1:1/"))
+    first, action_id = await ask(kernel)
+    for voter in (ANNA, BEN):
+        await vote(kernel, first, voter)
+    await admit(kernel, '@id("legal") @approval("1 of role:legal") permit (principal, action, resource);')
+    await work_off(kernel)
+    assert ["WAITING"] == await states(kernel)
+    second = (await read(kernel, action_id)).approval_id
+    assert [(REQUESTED, second, "PENDING"), (ENDED, first, "WITHDRAWN")] == sorted(
+        [
+            (type_, data["approval_id"], data["state"])
+            for _, type_, data in await told(kernel, action_id)
+            if data["approval_id"] == second or data["state"] == "WITHDRAWN"
+        ],
+        reverse=True,
+    )

@@ -53,11 +53,10 @@ class Due(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """`is_held`: the lease is the action's still. `state`: of the approval as it was before."""
+    """`is_held`: the lease is the action's still."""
 
     is_held: bool
     is_consumed: bool
-    state: ApprovalState | None
 
 
 async def get(connection: Connection, tenant: str, approval_id: str) -> Approval | None:
@@ -245,8 +244,20 @@ async def consume(connection: Connection, action: Action, now: datetime | None) 
     )
     record = await connection.fetchrow(query.sql, *arguments)
     assert record is not None
-    state = record["state"]
-    return Consumed(record["is_held"], record["is_consumed"], None if state is None else ApprovalState(state))
+    return Consumed(record["is_held"], record["is_consumed"])
+
+
+async def fence(connection: Connection, action: Action, new_lease_id: str) -> bool:
+    """False: the action is not as it was read."""
+    query = SQL["fence"]
+    arguments = query.arguments(
+        tenant=action.requester.tenant,
+        action_id=action.action_id,
+        lease_id=action.lease_id,
+        sequence=action.sequence,
+        new_lease_id=new_lease_id,
+    )
+    return _changed(await connection.execute(query.sql, *arguments))
 
 
 async def list_due(connection: Connection, count_max: int, now: datetime | None) -> list[Due]:
@@ -266,6 +277,13 @@ async def look_again(connection: Connection, approval: Approval, now: datetime) 
     """Nothing is to be done now."""
     query = SQL["look_again"]
     arguments = query.arguments(tenant=approval.tenant, approval_id=approval.approval_id, now=now)
+    await connection.execute(query.sql, *arguments)
+
+
+async def put_off(connection: Connection, due: Due, now: datetime | None) -> None:
+    """It cannot be looked at now."""
+    query = SQL["put_off"]
+    arguments = query.arguments(tenant=due.tenant, approval_id=due.approval_id, now=now)
     await connection.execute(query.sql, *arguments)
 
 

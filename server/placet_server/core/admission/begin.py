@@ -4,7 +4,9 @@ and whether whoever called it is still there."""
 from __future__ import annotations
 
 from placet_server.core.decision.consume import consume
+from placet_server.core.execution.begin import Looked
 from placet_server.core.execution.engine import Engine
+from placet_server.core.publication.close import end_left_over
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.settle import Verdict, settle
 from placet_server.model.action import Action
@@ -21,22 +23,22 @@ async def begin(engine: Engine, action: Action) -> Action | None:
     """
     assert engine.recheck is not None, "set when the kernel is made"
     looked = await engine.recheck.look(action)
-    verdict = looked.verdict
+    if looked.may_begin and action.approval_id is not None:
+        looked = await _allowed(engine.journal, action, action.approval_id)
     if looked.may_begin:
-        verdict = await _allowed(engine.journal, action)
-    if verdict is None:
-        return action if looked.may_begin else None
-    settled = await settle(engine.journal, action, verdict)
-    if settled is not None:
-        engine.observer.settled(settled, 0.0)
+        return action
+    if looked.verdict is not None:
+        settled = await settle(engine.journal, action, looked.verdict)
+        if settled is not None:
+            engine.observer.settled(settled, 0.0)
+            await end_left_over(engine.journal, settled)
     return None
 
 
-async def _allowed(journal: Journal, action: Action) -> Verdict | None:
-    """None: by people, too."""
-    if action.approval_id is None:
-        return None
-    return await _late(journal, action) or await consume(journal, action)
+async def _allowed(journal: Journal, action: Action, approval_id: str) -> Looked:
+    """By people, too."""
+    late = await _late(journal, action)
+    return await consume(journal, action, approval_id) if late is None else Looked(False, late)
 
 
 async def _late(journal: Journal, action: Action) -> Verdict | None:

@@ -16,6 +16,7 @@ from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.judgement import Ending, Failed, StopCause, Stopped, judge
 from placet_server.core.execution.run import start_run
 from placet_server.core.execution.runs import Run, Work
+from placet_server.core.publication.close import end_left_over
 from placet_server.core.publication.settle import settle
 from placet_server.model.action import Action, OnCallerGone
 from placet_server.model.caller import caller_of
@@ -147,3 +148,4 @@ async def _end(engine: Engine, taken: Taken, ending: Ending) -> None:
     settled = await settle(engine.journal, taken.action, verdict)
     if settled is not None:
         engine.observer.settled(settled, 0.0)
+        await end_left_over(engine.journal, settled)

@@ -16,6 +16,7 @@ from placet_server.core.publication.gated import (
     end_approval,
     end_gated,
     ended_fact,
+    left_over_state,
     lock_gated,
     tell,
     tell_others,
@@ -23,6 +24,7 @@ from placet_server.core.publication.gated import (
 from placet_server.core.publication.journal import Journal
 from placet_server.model.action import Action
 from placet_server.model.decision import ApprovalState
+from placet_server.model.errors import StoreUnavailable
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import approval as approvals
 from placet_server.store.approval import Due
@@ -47,14 +49,27 @@ async def pass_time(journal: Journal) -> Passed:
     """One bounded batch of what is due."""
     async with journal.pool.connection() as connection:
         due = await approvals.list_due(connection, BATCH_MAX, journal.clock.now())
-    done = [await _look_at(journal, each) for each in due]
+    done = [await _look_in_turn(journal, each) for each in due]
     return Passed(
         expired=done.count("expired"), escalated=done.count("escalated"), has_more=len(due) == BATCH_MAX
     )
 
 
+async def _look_in_turn(journal: Journal, due: Due) -> str:
+    """A fault with one keeps nobody from the others, and from itself only for a while. Raises StoreUnavailable."""
+    try:
+        return await _look_at(journal, due)
+    except StoreUnavailable:
+        raise
+    except Exception:
+        _log.exception("an approval cannot be looked at", extra={"action_id": due.action_id})
+    async with journal.pool.connection() as connection:
+        await approvals.put_off(connection, due, journal.clock.now())
+    return ""
+
+
 async def _look_at(journal: Journal, due: Due) -> str:
-    """What was done: "expired", "escalated", or nothing."""
+    """What was done: "expired", "escalated", "left over", or nothing."""
     unwanted: Action | None = None
     async with journal.pool.tx() as connection:
         approval = await approvals.get(connection, due.tenant, due.approval_id)
@@ -76,6 +91,9 @@ async def _look_at(journal: Journal, due: Due) -> str:
 
 async def _pass(connection: Connection, gated: Gated) -> str:
     approval = gated.approval
+    if (left_over := left_over_state(gated)) is not None:
+        await end_approval(connection, gated, left_over)
+        return "left over"
     if gated.now_us >= approval.expire_time_us and gated.action.state is not ActionState.RUNNING:
         await _expire(connection, gated)
         return "expired"
@@ -91,7 +109,7 @@ async def _pass(connection: Connection, gated: Gated) -> str:
 async def _expire(connection: Connection, gated: Gated) -> None:
     state = ApprovalState.EXPIRED
     if gated.action.state not in _UNBEGUN:
-        # It has ended without beginning, and nobody came to say so here.
+        # Whether it has begun is in doubt: by this approval it does not begin again.
         await end_approval(connection, gated, state)
         return
     gated = await tell(connection, gated, ended_fact(gated, state))

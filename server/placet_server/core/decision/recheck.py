@@ -18,6 +18,8 @@ from placet_server.core.decision.policy_slice import Question
 from placet_server.core.decision.request import request_of
 from placet_server.core.execution.begin import Looked
 from placet_server.core.execution.judgement import StopCause, Stopped, judge, withdrawn_verdict
+from placet_server.core.publication.approval_callback import ended, requested_again
+from placet_server.core.publication.callback import enqueue
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action
@@ -102,7 +104,9 @@ class Recheck:
             moved = await moves.move_to_waiting(connection, action, part, verdict.digest, now)
             if moved:
                 if before is not None:
-                    await approvals.end(connection, before, ApprovalState.WITHDRAWN, now)
+                    state = ApprovalState.WITHDRAWN
+                    await approvals.end(connection, before, state, now)
+                    await enqueue(journal.callbacks, connection, ended(before, state), now)
                 old = await rows.get_verdicts(connection, tenant, [action.verdict_digest or ""])
                 await moves.put_approval(
                     connection,
@@ -112,9 +116,13 @@ class Recheck:
                     difference=_difference(old.get(action.verdict_digest or ""), verdict),
                     now=now,
                 )
+                asked = await approvals.get(connection, tenant, part["approval_id"])
+                assert asked is not None, "it was just written"
+                await enqueue(journal.callbacks, connection, requested_again(asked), now)
         if not moved:
             return await self._not_moved(action)
         journal.hub.publish(action.action_id)
+        journal.callbacks.ring()
         return Looked(may_begin=False)
 
     async def _part(

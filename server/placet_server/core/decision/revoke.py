@@ -22,7 +22,7 @@ from placet_server.core.publication.gated import (
 from placet_server.core.publication.journal import Journal
 from placet_server.model.decision import ApprovalState, Decision, VoteVerdict
 from placet_server.model.errors import NotFound, StateConflict
-from placet_server.model.lifecycle import ActionState
+from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.store import approval as approvals
 from placet_server.store.session import Connection
 
@@ -71,7 +71,8 @@ async def _find(connection: Connection, gated: Gated, who: Onlooker, command: Re
 def _check(gated: Gated, mine: Decision) -> None:
     """Raises StateConflict."""
     approval = gated.approval
-    if not approval.is_open or mine.verdict is not VoteVerdict.APPROVE:
+    is_open = approval.is_open and gated.action.state not in TERMINAL
+    if not is_open or mine.verdict is not VoteVerdict.APPROVE:
         rule = "begun" if approval.consume_time_us is not None else "not_open"
         raise StateConflict(action_id=gated.action.action_id, state=approval.state.value, rule=rule)
 

@@ -18,6 +18,7 @@ from placet_server.core.execution.invoke import invoke
 from placet_server.core.execution.judgement import UNWANTED, Ending, Raised, StopCause, judge
 from placet_server.core.execution.runs import Run
 from placet_server.core.execution.threads import ThreadHolding
+from placet_server.core.publication.close import end_left_over
 from placet_server.core.publication.settle import read_for_sure, settle
 from placet_server.model.action import Action
 from placet_server.model.errors import PlacetError
@@ -55,6 +56,8 @@ async def _live(engine: Engine, run: Run, acquire: Acquire) -> None:
         settled = await _attempt(engine, run, action)
         engine.journal.boundary.reached("result_persisted", action.capability)
         engine.observer.settled(settled, time.monotonic() - begin)
+        if settled.approval_id is not None and not run.handler_was_entered:
+            await end_left_over(engine.journal, settled)
         run.finish(settled)
     except PlacetError as error:
         run.finish(None, error)

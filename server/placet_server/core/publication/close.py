@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from placet_server.core.publication.gated import end_gated, ended_fact, lock_gated, tell
+from placet_server.core.publication.gated import (
+    end_approval,
+    end_gated,
+    ended_fact,
+    left_over_state,
+    lock_gated,
+    tell,
+)
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.line import is_dead_letter
 from placet_server.core.publication.settle import Verdict
 from placet_server.core.publication.write_close import write_close
 from placet_server.model.action import Action
 from placet_server.model.decision import ApprovalState
+from placet_server.model.errors import StoreUnavailable
 from placet_server.store import approval as approvals
 
 
@@ -39,3 +47,22 @@ async def _withdraw(journal: Journal, action: Action, verdict: Verdict) -> bool 
         gated = await tell(connection, gated, ended_fact(gated, ApprovalState.WITHDRAWN))
         await end_gated(connection, gated, ApprovalState.WITHDRAWN, verdict)
     return True
+
+
+async def end_left_over(journal: Journal, action: Action) -> None:
+    """Of an action that has ended, and has not begun under its approval: nobody need keep that open. What this does not
+    come to the expirer does.
+    """
+    if action.approval_id is None:
+        return
+    try:
+        async with journal.pool.tx() as connection:
+            approval = await approvals.get(connection, action.requester.tenant, action.approval_id)
+            gated = None if approval is None else await lock_gated(connection, journal, approval)
+            state = None if gated is None else left_over_state(gated)
+            if gated is None or state is None:
+                return
+            await end_approval(connection, gated, state)
+    except StoreUnavailable:
+        return
+    journal.callbacks.ring()

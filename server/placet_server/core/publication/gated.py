@@ -22,7 +22,7 @@ from placet_server.model.action import Action
 from placet_server.model.callback import Callback
 from placet_server.model.decision import Approval, ApprovalState
 from placet_server.model.event import EventType
-from placet_server.model.lifecycle import ActionState, check_transition
+from placet_server.model.lifecycle import TERMINAL, ActionState, check_transition
 from placet_server.store import action as actions
 from placet_server.store import approval as approvals
 from placet_server.store.approval import Fact
@@ -91,6 +91,14 @@ async def end_approval(connection: Connection, gated: Gated, state: ApprovalStat
     """The action is where it is."""
     assert await approvals.end(connection, gated.approval, state, gated.now), "it is locked"
     await tell_others(connection, gated, ended(gated.approval, state))
+
+
+def left_over_state(gated: Gated) -> ApprovalState | None:
+    """What becomes of an open approval whose action has ended without beginning; None: it is no such one."""
+    approval = gated.approval
+    if not approval.is_open or gated.action.state not in TERMINAL:
+        return None
+    return ApprovalState.EXPIRED if gated.now_us >= approval.expire_time_us else ApprovalState.WITHDRAWN
 
 
 async def tell_others(connection: Connection, gated: Gated, callback: Callback) -> None:

@@ -14,7 +14,7 @@ import orjson
 
 from placet_server.core.publication.approval_callback import requested_again
 from placet_server.core.publication.callback import enqueue
-from placet_server.core.publication.gated import waiting_fact
+from placet_server.core.publication.gated import end_approval, left_over_state, lock_gated, waiting_fact
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_action_id
 from placet_server.core.publication.line import line_of
@@ -28,6 +28,7 @@ from placet_server.store import approval as approvals
 from placet_server.store import dead_letter, queue
 from placet_server.store.dead_letter import Found
 from placet_server.store.queue import QueueDepth
+from placet_server.store.session import Connection
 
 AttemptsOf = Callable[[Action], Awaitable[int]]
 """How many attempts the action's contract allows."""
@@ -141,6 +142,8 @@ async def _again(journal: Journal, action: Action, attempts: int, body: str) -> 
     """What people had to say yes to waits for them again, with an approval of its own. False: it has moved."""
     approval_id = new_action_id()
     async with journal.pool.tx() as connection:
+        if action.approval_id is not None:
+            await _end_left_over(connection, journal, action.requester.tenant, action.approval_id)
         done = await dead_letter.redrive(
             connection,
             action,
@@ -157,6 +160,15 @@ async def _again(journal: Journal, action: Action, attempts: int, body: str) -> 
             await approvals.note(connection, redriven, waiting_fact(approval), now)
             await enqueue(journal.callbacks, connection, requested_again(approval), now)
     return done
+
+
+async def _end_left_over(connection: Connection, journal: Journal, tenant: str, approval_id: str) -> None:
+    """It ended before it began, so the one before is open yet, if nobody came to it; there is never more than one."""
+    approval = await approvals.get(connection, tenant, approval_id)
+    gated = None if approval is None else await lock_gated(connection, journal, approval)
+    state = None if gated is None else left_over_state(gated)
+    if gated is not None and state is not None:
+        await end_approval(connection, gated, state)
 
 
 async def _find(journal: Journal, caller: Caller, action_id: str) -> Found | None:

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 
 from placet_server.core.execution.cancel import cancel_below, close_with_family
 from placet_server.core.execution.judgement import StopCause, Stopped, close_verdict, judge, withdrawn_verdict
+from placet_server.core.publication.close import end_left_over
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.line import closing_time_us
 from placet_server.core.publication.read import now_us
-from placet_server.core.publication.settle import settle
+from placet_server.core.publication.settle import Verdict, settle
+from placet_server.core.recovery.unbegun import fence_unbegun
 from placet_server.model.action import Action
-from placet_server.model.lifecycle import ActionState
+from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.store import action as actions
 from placet_server.store import catalog, queue
 from placet_server.store import instance as instances
@@ -87,14 +89,22 @@ async def _settle(journal: Journal, lost: Sequence[Action]) -> Rescued:
         # Whoever asked for that, or was about to pass it on, may be gone with the boot.
         if action.cancel_requested_time_us is not None:
             await cancel_below(journal, action)
-    verdicts = [judge(action, Stopped(cause=StopCause.INSTANCE_LOST), now_us=now) for action in lost]
+    judged = [await _judged(journal, action, now) for action in lost]
     settled = await asyncio.gather(
-        *(
-            settle(journal, action, verdict, as_read=True)
-            for action, verdict in zip(lost, verdicts, strict=True)
-        )
+        *(settle(journal, action, verdict, as_read=True) for action, verdict in judged)
     )
-    return _count([action.state for action in settled if action is not None])
+    moved = [action for action in settled if action is not None]
+    for action in moved:
+        if action.state in TERMINAL:
+            await end_left_over(journal, action)
+    return _count([action.state for action in moved])
+
+
+async def _judged(journal: Journal, action: Action, now: int) -> tuple[Action, Verdict]:
+    unbegun = await fence_unbegun(journal, action)
+    if unbegun is None:
+        return action, judge(action, Stopped(cause=StopCause.INSTANCE_LOST), now_us=now)
+    return unbegun, judge(unbegun, Stopped(cause=StopCause.NEVER_STARTED, entered=False), now_us=now)
 
 
 async def close_unwanted(journal: Journal, told: str | None = None) -> int:

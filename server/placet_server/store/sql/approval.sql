@@ -169,7 +169,8 @@ select action_id from queued
 
 -- name: grant
 -- Enough people have said yes.
-update approvals set state = 'GRANTED', end_time = :now, next_time = expire_time, revision = revision + 1
+update approvals
+set state = 'GRANTED', end_time = :now, next_time = least(expire_time, :now + interval '1 minute'), revision = revision + 1
 where tenant = :tenant and approval_id = :approval_id and state || '' = 'PENDING' and expire_time > :now
 
 -- name: end
@@ -182,7 +183,7 @@ where tenant = :tenant and approval_id = :approval_id and state || '' in ('PENDI
 update approvals set revision = revision + 1 where tenant = :tenant and approval_id = :approval_id and state || '' = 'PENDING'
 
 -- name: consume
--- Begin a running action under its approval, by its lease: whether it holds the lease, whether it may begin, and how the approval stands if not.
+-- Begin a running action under its approval, by its lease: whether it holds the lease, and whether it may begin.
 with clock as materialized (
     select coalesce(:now::timestamptz, statement_timestamp()) as at
 ),
@@ -206,8 +207,17 @@ consumed as (
       and (p.consume_time is not null or p.expire_time > c.at)
     returning p.approval_id
 )
-select exists (select from held) as is_held, exists (select from consumed) as is_consumed,
-    (select p.state from held as h join approvals as p on p.tenant = h.tenant and p.approval_id = h.approval_id) as state
+select exists (select from held) as is_held, exists (select from consumed) as is_consumed
+
+-- name: fence
+-- Take its lease away from an attempt that was lost before it began, as it was locked: it may not begin any more, and nothing was done by it.
+update actions as a set lease_id = :new_lease_id, effect_begun = false
+where a.tenant = :tenant
+  and a.action_id = :action_id
+  and a.lease_id = :lease_id
+  and a.sequence = :sequence
+  and (a.state || '') = 'RUNNING'
+  and not a.effect_unknown
 
 -- name: list_due
 -- What somebody has to look at: it has expired, more people are to be told, or its action was cancelled. Cross-tenant: the expirer's.
@@ -223,11 +233,18 @@ update approvals set escalated = true, next_time = expire_time, revision = revis
 where tenant = :tenant and approval_id = :approval_id and state || '' = 'PENDING' and not escalated
 
 -- name: look_again
--- Nothing is to be done about it now: when it is to be looked at again.
+-- Nothing is to be done about it now: when it is to be looked at again. A granted one before it expires, ever more seldom: its action may end without
+-- having begun.
 update approvals
 set next_time = least(
     case when state = 'PENDING' and not escalated and escalate_time > :now::timestamptz then escalate_time end,
+    case when state = 'GRANTED' then :now::timestamptz + greatest(interval '1 minute', :now::timestamptz - end_time) end,
     case when expire_time > :now::timestamptz then expire_time else :now::timestamptz + interval '5 seconds' end)
+where tenant = :tenant and approval_id = :approval_id and next_time is not null
+
+-- name: put_off
+-- What cannot be looked at now: when somebody is to try again.
+update approvals set next_time = coalesce(:now::timestamptz, statement_timestamp()) + interval '1 minute'
 where tenant = :tenant and approval_id = :approval_id and next_time is not null
 
 -- name: list_open
