@@ -30,7 +30,8 @@ from tests.core.kernels import (
     until,
     work_off,
 )
-from tests.core.people import DENY, ask, facts, look, vote
+from tests.core.people import CARL, DENY, ask, facts, look, vote
+from tests.core.policies import admit
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 
@@ -68,6 +69,17 @@ async def waiting(kernel: Kernel, action_id: str) -> Action:
             if action.waits:
                 return action
             await dispatch(kernel)
+            await asyncio.sleep(0.01)
+
+
+async def waiting_anew(kernel: Kernel, action_id: str, before: str) -> str:
+    """The approval after that one."""
+    async with asyncio.timeout(20):
+        while True:
+            await dispatch(kernel)
+            action = await read(kernel, action_id)
+            if action.approval_id not in (None, before):
+                return action.approval_id or ""
             await asyncio.sleep(0.01)
 
 
@@ -125,6 +137,41 @@ async def test_a_yes_after_the_parent_has_ended_begins_nothing(database: Databas
         await until(lambda: not len(kernel.engine.runs))
         assert ActionState.SUCCEEDED is (await read(kernel, top.action_id)).state
         await vote(kernel, wait.approval_id)
+        await work_off(kernel)
+        child = await read(kernel, wait.action_id)
+        assert (ActionState.CANCELLED, "PARENT_ENDED", []) == (child.state, child.cause, entered)
+
+
+async def test_a_yes_to_what_was_asked_anew_begins_nothing_after_the_parent_has_ended(
+    database: Database,
+) -> None:
+    app, entered, over = App("late"), [], asyncio.Event()
+    ask_of = (
+        '@id("ask") @approval("1 of role:{}") permit (principal, action == Action::"late.look", resource);'
+    )
+    everything = '@id("all") permit (principal, action, resource);'
+
+    @app.tool("late.parent", "read", attempts_max=1)
+    async def parent(context: Context) -> None:
+        call = asyncio.ensure_future(context.call("look", "late.look", {}))
+        await over.wait()
+        call.cancel()
+
+    @app.tool("late.look", "read")
+    async def look_(context: Context) -> None:
+        entered.append(1)
+
+    async with open_kernel(database.dsn, app, queue=QUEUE) as kernel:
+        await admit(kernel, everything + ask_of.format("finance"))
+        top = (await put(kernel, "late.parent", {}, "k")).action
+        (wait,) = (await waiting(kernel, top.action_id)).waits
+        await vote(kernel, wait.approval_id)
+        await admit(kernel, everything + ask_of.format("legal"))
+        # It is claimed, and is asked about anew.
+        again = await waiting_anew(kernel, wait.action_id, wait.approval_id)
+        over.set()
+        await until(lambda: not len(kernel.engine.runs))
+        await vote(kernel, again, CARL)
         await work_off(kernel)
         child = await read(kernel, wait.action_id)
         assert (ActionState.CANCELLED, "PARENT_ENDED", []) == (child.state, child.cause, entered)

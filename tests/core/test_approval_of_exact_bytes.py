@@ -2,9 +2,11 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from placet.app import App
 from placet.context import Context
 from placet.failure import Failure
 from placet_server.core.execution.cancel import cancel_action
@@ -30,6 +32,7 @@ from placet_server.model.errors import (
 )
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import OutcomeKind, RetryAdvice
+from placet_server.rpc.convert.decision import approval_message
 from tests.core.kernels import (
     ALICE,
     BOB,
@@ -393,6 +396,36 @@ async def test_losing_the_caller_cancels_nothing_that_waits(database: Database) 
         held.cancel()
         await asyncio.wait([held])
         assert ApprovalState.PENDING is (await look(kernel, approval_id)).approval.state
+
+
+async def test_a_sensitive_member_is_hidden_whatever_its_name_and_whoever_tells_it(
+    database: Database,
+) -> None:
+    app = App("clinic")
+
+    @app.tool(
+        "clinic.treat",
+        "idempotent",
+        input_schema={"type": "object"},
+        key_fields=("in/out",),
+        sensitive=("/in~1out", "/name"),
+        approval="1 of role:finance",
+    )
+    async def treat(value: Any) -> None:
+        pass
+
+    async with open_kernel(database.dsn, app) as kernel:
+        with pytest.raises(ApprovalRequired) as caught:
+            await run(kernel, "clinic.treat", {"in/out": "secret", "name": "secret"}, "k")
+        approval_id = caught.value.approval_id
+        suggested = '{"in/out":"secret","name":"secret","room":1}'
+        await vote(kernel, approval_id, verdict=DENY, suggested_input_json=suggested)
+        seen = await look(kernel, approval_id, sees_sensitive=False)
+        (no,) = seen.decisions
+        assert '{"in/out":null,"name":null,"room":1}' == no.suggested_input_json
+        assert "secret" not in str(approval_message(seen))
+        (no,) = (await look(kernel, approval_id)).decisions
+        assert suggested == no.suggested_input_json
 
 
 async def test_what_is_sensitive_is_shown_to_nobody_without_the_scope(database: Database) -> None:

@@ -11,6 +11,8 @@ from placet.app import App
 from placet.context import Context
 from placet_server.core.admission.execute import Executed, execute_stream
 from placet_server.core.admission.submit_batch import submit_batch
+from placet_server.core.decision.policy_rules import CompiledSet
+from placet_server.core.decision.policy_slice import Question
 from placet_server.core.kernel import Kernel
 from placet_server.model.action import Submission
 from placet_server.model.approval_text import format_terms
@@ -19,6 +21,8 @@ from placet_server.model.decision_errors import ApprovalRequired
 from placet_server.model.errors import PlacetError, StaleDigest, StoreUnavailable
 from placet_server.model.policy import OPERATOR_TENANT, Overlay
 from placet_server.model.policy_errors import PolicyRefused, PolicySetRefused
+from placet_server.model.policy_schema import Offered
+from placet_server.rpc.convert.capability import manifest_of
 from placet_server.store import policy as rows
 from tests.core.kernels import ALICE, BOB, EVE, QUEUE, call_of, open_kernel, put, run, states, work_off
 from tests.core.people import look
@@ -271,6 +275,27 @@ async def test_what_the_operator_asks_for_is_asked_of_every_tenant(kernel: Kerne
         with pytest.raises(ApprovalRequired):
             await run(kernel, "shop.refund", {"amount": 5}, "k", caller=caller)
     await run(kernel, "shop.look", {})
+
+
+async def test_what_the_operator_says_of_one_tenant_holds_for_that_tenant_alone(kernel: Kernel) -> None:
+    # Of the same app, the same subject, and the same kind: nothing but the tenant differs.
+    of_acme = '@id("watched") forbid (principal, action, resource) when { principal.tenant == "acme" };'
+    await admit(kernel, of_acme, tenant=OPERATOR_TENANT)
+    for _ in range(2):
+        await run(kernel, "shop.look", {}, caller=EVE)
+        await refused(kernel, "shop.look", {}, caller=ALICE)
+
+
+async def test_what_the_operator_says_of_a_manifest_holds_for_that_manifest_alone() -> None:
+    cedar = ALL + '@id("m") forbid (principal, action, resource) when { resource.manifest == "theirs" };'
+    operators = CompiledSet(OPERATOR_TENANT, 1, set_of(cedar))
+    capability = manifest_of(Shop().app.manifest()).capabilities[0]
+    answers = []
+    for manifest in ("ours", "theirs", "ours"):
+        offered = Offered(capability=capability, manifest=manifest)
+        answer, _ = (await operators.slice_of(offered)).ask(Question(ALICE, offered, {"amount": 5}, {}))
+        answers.append(answer.problem)
+    assert ["", "forbidden", ""] == answers
 
 
 async def test_more_than_one_request_can_carry_is_refused(kernel: Kernel) -> None:

@@ -38,7 +38,7 @@ def _shown(value: Any, patterns: list[list[str]], pointer: str, found: list[str]
         return value
     if isinstance(value, dict):
         return {
-            name: _shown(member, _below(patterns, name), f"{pointer}/{_escaped(name)}", found)
+            name: _shown(member, _below(patterns, name), pointer + pointer_to(name), found)
             for name, member in value.items()
         }
     if isinstance(value, list):
@@ -62,5 +62,6 @@ def _unescaped(pointer: str) -> Iterator[str]:
         yield part.replace("~1", "/").replace("~0", "~")
 
 
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
+def pointer_to(name: str) -> str:
+    """To a member of an object, from there."""
+    return "/" + name.replace("~", "~0").replace("/", "~1")

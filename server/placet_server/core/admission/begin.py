@@ -13,6 +13,7 @@ from placet_server.model.action import Action
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store import action as actions
+from placet_server.store import approval as approvals
 
 PARENT_ENDED = "PARENT_ENDED"
 
@@ -42,14 +43,18 @@ async def _allowed(journal: Journal, action: Action, approval_id: str) -> Looked
 
 
 async def _late(journal: Journal, action: Action) -> Verdict | None:
-    """What a step comes to whose first attempt would begin only after all that its parent does: people took longer to
-    say yes than the parent had time.
+    """What a step comes to that would begin under its yes only after all that its parent does: people took longer to
+    say it than the parent had time.
     """
-    if action.parent_id is None or action.attempt > 1:
+    if action.parent_id is None or action.approval_id is None:
         return None
+    tenant = action.requester.tenant
     async with journal.pool.connection() as connection:
-        parent = await actions.get(connection, action.requester.tenant, action.parent_id, full=False)
-    if parent is not None and parent.state not in TERMINAL:
+        parent = await actions.get(connection, tenant, action.parent_id, full=False)
+        if parent is not None and parent.state not in TERMINAL:
+            return None
+        approval = await approvals.get(connection, tenant, action.approval_id)
+    if approval is not None and approval.consume_time_us is not None:
         return None
     effect = None if action.effect_class == "READ" else EffectState.NOT_DONE
     return Verdict(

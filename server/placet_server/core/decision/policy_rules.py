@@ -46,11 +46,12 @@ class CompiledSet:
         self.revision = revision
         self.document = document
         self.policies = parsed.policies
-        self._slices: dict[_Key, Slice] = {}
+        self._slices: dict[tuple[_Key, str], Slice] = {}
 
     async def slice_of(self, offered: Offered) -> Slice:
         """Of the policies that could apply to a capability."""
-        key = _key_of(offered.capability)
+        # The operator's set is asked for all tenants, of which each has the capability in a manifest of its own.
+        key = _key_of(offered.capability), offered.manifest
         found = self._slices.get(key)
         if found is None:
             found = await asyncio.to_thread(self._slice, offered)

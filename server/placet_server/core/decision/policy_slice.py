@@ -5,7 +5,7 @@ are never satisfied and never fail, so leaving them out changes no decision. The
 the entities that never change.
 
 What is remembered. Policies that do not read the context say the same whenever the same caller calls, and, where none
-of the slice's policies looks at who the caller is, whenever anybody of the same kind, roles, groups, scopes and
+of the slice's policies looks at who the caller is, whenever anybody of the same tenant, kind, roles, groups, scopes and
 delegates does: they are asked once. Those that read the context are asked each time, and nobody remembers what they
 said."""
 
@@ -166,7 +166,15 @@ class Slice:
         entity = orjson.dumps([principal_entity(caller)]).decode()
         entities = self._base.with_added_json_str(entity)
         request = self._request | {"principal": principal_uid(caller), "context": _NO_CONTEXT}
-        kind = (caller.kind, caller.roles, caller.groups, caller.scopes, caller.delegation)
+        # The operator's slices are every tenant's.
+        kind = (
+            caller.tenant,
+            caller.kind,
+            caller.roles,
+            caller.groups,
+            caller.scopes,
+            caller.delegation,
+        )
         said = None if self._is_personal else self._by_kind.get(kind)
         if said is None:
             answer = self._lasting.ask(request, entities)

@@ -16,7 +16,7 @@ from placet_server.model.approval_text import format_terms
 from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.json_text import CanonicalJson
 from placet_server.model.question import question_of
-from placet_server.model.redaction import is_hidden
+from placet_server.model.redaction import is_hidden, pointer_to
 from placet_server.model.wait import WaitKind
 from placet_server.store.batch_item import ApprovalPart
 
@@ -84,7 +84,7 @@ def _fields(capability: Capability, value: Any) -> list[tuple[str, str]]:
     members = value if isinstance(value, dict) else {}
     sensitive = capability.contract.data.sensitive_paths
     return [
-        (name, HIDDEN if is_hidden(f"/{name}", sensitive) else _text(members[name]))
+        (name, HIDDEN if is_hidden(pointer_to(name), sensitive) else _text(members[name]))
         for name in capability.presentation.key_fields
         if name in members
     ]

@@ -108,7 +108,16 @@ async def view_of(
     value: Any = orjson.loads(action.input_json or "null")
     paths = () if who.sees_sensitive else _sensitive(capability)
     text, hidden = hidden_text(value, paths) if paths else (action.input_json, ())
-    return replace(view, input_json=text, hidden_paths=hidden)
+    decisions = tuple(_shown(decision, paths) for decision in view.decisions)
+    return replace(view, input_json=text, hidden_paths=hidden, decisions=decisions)
+
+
+def _shown(decision: Decision, paths: Sequence[str]) -> Decision:
+    """An input that a voter suggests is hidden where the action's own is."""
+    suggested = decision.suggested_input_json
+    if suggested is None or not paths:
+        return decision
+    return replace(decision, suggested_input_json=hidden_text(orjson.loads(suggested), paths)[0])
 
 
 async def list_approvals(

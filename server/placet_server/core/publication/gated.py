@@ -59,7 +59,7 @@ async def lock_gated(connection: Connection, journal: Journal, approval: Approva
 
 async def tell(connection: Connection, gated: Gated, fact: Fact) -> Gated:
     """Something in its life that moves nothing."""
-    assert await approvals.note(connection, gated.action, fact, gated.now), "it is locked"
+    _written(await approvals.note(connection, gated.action, fact, gated.now))
     return replace(gated, action=gated.action.changed(sequence=gated.action.sequence + 1))
 
 
@@ -76,7 +76,7 @@ async def make_ready(connection: Connection, gated: Gated, fact: Fact) -> Action
     done = await approvals.grant(connection, gated.approval, gated.now) and await approvals.queue_action(
         connection, action, fact, expire_time_us=closing_time_us(ready), now=gated.now
     )
-    assert done, "it is locked"
+    _written(done)
     await tell_others(connection, gated, ended(gated.approval, ApprovalState.GRANTED))
     return ready
 
@@ -84,12 +84,12 @@ async def make_ready(connection: Connection, gated: Gated, fact: Fact) -> Action
 async def end_gated(connection: Connection, gated: Gated, state: ApprovalState, verdict: Verdict) -> None:
     """The approval ends so, and the action by the verdict."""
     await end_approval(connection, gated, state)
-    assert await write_close(connection, gated.action, verdict, gated.now), "it is locked"
+    _written(await write_close(connection, gated.action, verdict, gated.now))
 
 
 async def end_approval(connection: Connection, gated: Gated, state: ApprovalState) -> None:
     """The action is where it is."""
-    assert await approvals.end(connection, gated.approval, state, gated.now), "it is locked"
+    _written(await approvals.end(connection, gated.approval, state, gated.now))
     await tell_others(connection, gated, ended(gated.approval, state))
 
 
@@ -99,6 +99,12 @@ def left_over_state(gated: Gated) -> ApprovalState | None:
     if not approval.is_open or gated.action.state not in TERMINAL:
         return None
     return ApprovalState.EXPIRED if gated.now_us >= approval.expire_time_us else ApprovalState.WITHDRAWN
+
+
+def _written(done: bool) -> None:
+    """Of what this tx has locked and looked at. Anything else is a fault of ours, and none of it is committed."""
+    if not done:
+        raise RuntimeError("what is locked has moved")
 
 
 async def tell_others(connection: Connection, gated: Gated, callback: Callback) -> None:

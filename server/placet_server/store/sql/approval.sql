@@ -281,12 +281,13 @@ order by p.expire_time, p.approval_id
 limit :count_max
 
 -- name: find_answer
--- What somebody answered to the question that an action is, and may be used.
+-- What somebody answered to the question that an action is, as it was asked last, and may be used.
 select d.answer
-from approvals as p
+from actions as a
+join approvals as p on p.tenant = a.tenant and p.approval_id = a.approval_id
 join approval_decisions as d on d.tenant = p.tenant and d.approval_id = p.approval_id
-where p.action_id = :action_id
-  and p.tenant || '' = :tenant
+where a.tenant = :tenant
+  and a.action_id = :action_id
   and p.kind = 'INPUT'
   and p.state || '' = 'GRANTED'
   and d.verdict = 'ANSWER'
