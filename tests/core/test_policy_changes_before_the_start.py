@@ -8,6 +8,7 @@ import pytest
 from placet.app import App
 from placet.context import Context
 from placet.failure import Failure
+from placet_server.core.decision.policy_explain import explain
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.read import get_action
@@ -150,6 +151,9 @@ async def test_what_is_not_permitted_any_more_is_refused_and_has_not_begun(
         ended = await read(kernel, action.action_id)
         assert (ActionState.REFUSED, "POLICY_REFUSED", named) == (ended.state, ended.reason, ended.cause)
         assert 0 == shop.effects
+        why = await explain(kernel.journal.pool, kernel.policies, ALICE, action.action_id, with_texts=False)
+        assert why.verdict is not None
+        assert (True, False, named or "") == (why.is_action, why.verdict.allowed, why.verdict.names)
         await admit(kernel, ALL)
         # Its key keeps that end.
         with pytest.raises(PolicyRefused):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-import orjson
-
 from placet_server.core.decision.policy import Policies
 from placet_server.core.decision.policy_slice import Question
+from placet_server.core.decision.refusal import refusal_of
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_action_id
-from placet_server.model.caller import Caller
-from placet_server.model.document import written
 from placet_server.model.json_text import CanonicalJson
 from placet_server.model.policy import PolicyVerdict
 from placet_server.model.policy_errors import PolicyRefused
@@ -41,16 +38,7 @@ class PolicyGate:
         self, question: Question, canonical: CanonicalJson, verdict: PolicyVerdict
     ) -> PolicyRefused:
         capability, tenant = question.offered.capability, question.caller.tenant
-        refusal = rows.Refusal(
-            refusal_id=new_action_id(),
-            capability=capability.name,
-            version=capability.version,
-            subject=question.caller.subject,
-            caller=_document(question.caller),
-            input_digest=canonical.digest.hex(),
-            parent=question.parent,
-            verdict=verdict,
-        )
+        refusal = refusal_of(new_action_id(), question, canonical.digest.hex(), verdict)
         async with self._journal.pool.connection() as connection:
             await rows.put_refusal(connection, tenant, refusal, self._journal.clock.now())
             if self._is_drop_due(tenant):
@@ -67,15 +55,3 @@ class PolicyGate:
             self._refused.clear()
         self._refused[tenant] += 1
         return self._refused[tenant] % _REFUSALS_BETWEEN_DROPS == 0
-
-
-def _document(caller: Caller) -> str:
-    """As in the rows of actions, without login and credential."""
-    told = {
-        "kind": caller.kind.value,
-        "roles": caller.roles,
-        "groups": caller.groups,
-        "scopes": sorted(caller.scopes),
-        "delegation": [written(each) for each in caller.delegation],
-    }
-    return orjson.dumps(told).decode()

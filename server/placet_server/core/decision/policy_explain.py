@@ -1,4 +1,4 @@
-"""What policies said of an action when it was admitted, or of a call when they refused it."""
+"""What policies said of an action when it was admitted, or of a call when they refused it, also before its start."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def explain(
             )
         else:
             verdict = None
-        refusal = None if action is not None else await rows.get_refusal(connection, tenant, decision_id)
+        refusal = await rows.get_refusal(connection, tenant, decision_id)
     texts = await _texts(policies, tenant) if with_texts else {}
     if action is not None:
         return Explanation(
@@ -51,7 +51,8 @@ async def explain(
             version=action.version,
             requester=action.requester.subject,
             create_time_us=action.create_time_us,
-            verdict=verdict,
+            # Later than what it was admitted by.
+            verdict=verdict if refusal is None else refusal.verdict,
             texts=texts,
         )
     if refusal is None:

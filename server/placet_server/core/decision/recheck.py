@@ -15,6 +15,7 @@ import orjson
 
 from placet_server.core.decision.policy import Policies
 from placet_server.core.decision.policy_slice import Question
+from placet_server.core.decision.refusal import refusal_of
 from placet_server.core.decision.request import request_of
 from placet_server.core.execution.begin import Looked
 from placet_server.core.execution.judgement import StopCause, Stopped, judge, withdrawn_verdict
@@ -67,12 +68,21 @@ class Recheck:
         if verdict.digest == action.verdict_digest or action.effect_unknown:
             return GO
         if not verdict.allowed:
+            await self._note(action, offered, verdict)
             return Looked(may_begin=False, verdict=_refused(action, verdict))
         terms = _terms(offered.capability, verdict)
         # A question that people have answered hands their answer on, and does nothing else.
         if terms is None or offered.capability.kind is CapabilityKind.HUMAN:
             return GO
         return await self._ask_anew(action, offered.capability, verdict, terms)
+
+    async def _note(self, action: Action, offered: Offered, verdict: PolicyVerdict) -> None:
+        """Who refused it, for whoever asks why: before it ends so."""
+        question = await self._question(action, offered)
+        refusal = refusal_of(action.action_id, question, action.input_digest, verdict)
+        async with self._journal.pool.connection() as connection:
+            tenant = action.requester.tenant
+            await rows.put_refusal(connection, tenant, refusal, self._journal.clock.now())
 
     async def _question(self, action: Action, offered: Offered) -> Question:
         """As it was asked when the action was admitted."""

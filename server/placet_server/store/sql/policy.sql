@@ -45,9 +45,10 @@ insert into verdicts (tenant, digest, document) values (:tenant, :digest, :docum
 select encode(digest, 'hex') as digest, document from verdicts where tenant = :tenant and digest = any (:digests::bytea[])
 
 -- name: put_refusal
--- One call that was refused.
+-- One call that was refused; of an action that was to begin the last time.
 insert into policy_refusals (tenant, refusal_id, create_time, capability, version, subject, caller, input_digest, parent, verdict)
 values (:tenant, :refusal_id, coalesce(:now::timestamptz, statement_timestamp()), :capability, :version, :subject, :caller, :input_digest, :parent, :verdict)
+on conflict (tenant, refusal_id) do update set create_time = excluded.create_time, verdict = excluded.verdict
 
 -- name: get_refusal
 -- One call that was refused.
@@ -57,10 +58,11 @@ from policy_refusals
 where tenant = :tenant and refusal_id = :refusal_id
 
 -- name: drop_refusals
--- All but a tenant's newest.
-delete from policy_refusals
-where tenant = :tenant
-  and refusal_id <= (select refusal_id from policy_refusals where tenant = :tenant order by refusal_id desc offset :kept limit 1)
+-- All but a tenant's newest, and those of actions, which go with them.
+delete from policy_refusals as r
+where r.tenant = :tenant
+  and not exists (select from actions as a where a.tenant = r.tenant and a.action_id = r.refusal_id)
+  and r.refusal_id <= (select refusal_id from policy_refusals where tenant = :tenant order by refusal_id desc offset :kept limit 1)
 
 -- name: list_asked
 -- What actions were asked to do, and by which capability's action, for who decides about them again.

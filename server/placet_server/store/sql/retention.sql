@@ -136,6 +136,11 @@ gone_votes as (
 gone_changes as (
     delete from governed as g using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and g.tenant = d.tenant and g.action_id = d.action_id
 ),
+gone_refusals as (
+    delete from policy_refusals as r
+    using due as d
+    where num_nonnulls(d.tenant, d.action_id) = 2 and r.tenant = d.tenant and r.refusal_id = d.action_id
+),
 gone_kin as (
     delete from lineage as l
     using due as d
