@@ -205,7 +205,10 @@ class Placet(Contender):
             "roles": ["clerk"],
             "scope": "actions.execute actions.read operations.read operations.write policy.admit approvals.read",
         }
-        self.token = jwt.encode(claims, key, algorithm="ES256", headers={"kid": "1"})
+        voter = claims | {"sub": "voter-1", "kind": "user", "scope": "approvals.read approvals.decide"}
+        self.token, self.voter_token = (
+            jwt.encode(each, key, algorithm="ES256", headers={"kid": "1"}) for each in (claims, voter)
+        )
         self._authorization_file.write_text(f"Bearer {self.token}")
 
 

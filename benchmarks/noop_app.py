@@ -14,6 +14,7 @@ from placet.app import App
 from placet.context import Context
 
 CAPABILITY = "benchmark.noop"
+APPROVED = "benchmark.approved"
 STREAM, TICK = "benchmark.stream", "benchmark.tick"
 CHUNK = "x" * 100
 
@@ -87,6 +88,13 @@ RECEIPT = {"type": "object", "required": ["order"], "properties": {"order": {"ty
 async def noop(order: dict[str, Any]) -> dict[str, Any]:
     """Does nothing with an order."""
     return {"order": order["order"]}
+
+
+@app.tool(
+    APPROVED, effect="unsafe", approval="1 of role:clerk", input_schema={"type": "object"}, output_schema={}
+)
+async def approved(nothing: dict[str, Any]) -> None:
+    """Does nothing once somebody has said yes."""
 
 
 @app.tool(STREAM, effect="read", input_schema=COUNT, output_schema={})

@@ -285,9 +285,10 @@ async def test_evidence_that_the_terms_ask_for_is_asked_of_a_yes(database: Datab
     shop = workshop("1 of role:finance; evidence=reason,ticket")
     async with open_kernel(database.dsn, shop.app) as kernel:
         approval_id = await ask(kernel)
-        with pytest.raises(MalformedRequest) as caught:
-            await vote(kernel, approval_id, reason="  ")
-        assert ["reason", "evidence.ticket"] == [v.field for v in caught.value.violations]
+        for nothing in ("  ", "\u200b\u2060\u202e"):
+            with pytest.raises(MalformedRequest) as caught:
+                await vote(kernel, approval_id, reason=nothing)
+            assert ["reason", "evidence.ticket"] == [v.field for v in caught.value.violations]
         await vote(kernel, approval_id, reason="fine", ticket="OPS-1")
         assert ["QUEUED"] == await states(kernel)
 

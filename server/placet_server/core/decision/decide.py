@@ -6,6 +6,7 @@ makes the action ready in that tx, and any server runs it; the voter's call neve
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -218,10 +219,15 @@ def _check_evidence(approval: Approval, command: DecideCommand) -> None:
     violations = tuple(
         FieldViolation(field=given[kind][0], rule="evidence", description="the terms ask for it")
         for kind in Evidence
-        if kind in approval.terms.evidence and not given[kind][1].strip()
+        if kind in approval.terms.evidence and not _is_seen(given[kind][1])
     )
     if violations:
         raise MalformedRequest(violations=violations)
+
+
+def _is_seen(text: str) -> bool:
+    """Whether there is anything to read in it: marks, controls and separators alone show nothing."""
+    return any(unicodedata.category(each)[0] not in "CMZ" for each in text)
 
 
 async def _count(
