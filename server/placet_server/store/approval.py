@@ -28,6 +28,9 @@ SCAN_MAX = 5000
 COUNT_MAX = 100_001
 """What is counted is counted up to here: it says more than 100,000."""
 
+BELOW_MAX = 5000
+"""So many of what an action has called are looked at for what waits."""
+
 
 class Fact(NamedTuple):
     """An event to be told: its type and its body as JSON."""
@@ -300,7 +303,7 @@ async def list_open(
 async def list_below(connection: Connection, tenant: str, action_id: str) -> list[Wait]:
     """Open waits of what an action has called."""
     query = SQL["list_below"]
-    arguments = query.arguments(tenant=tenant, action_id=action_id, count_max=WAITS_MAX)
+    arguments = query.arguments(tenant=tenant, action_id=action_id, below_max=BELOW_MAX, count_max=WAITS_MAX)
     return [
         Wait(
             kind=WaitKind(r["kind"]),

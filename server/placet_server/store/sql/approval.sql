@@ -263,7 +263,8 @@ where (tenant, approval_id) in (select tenant, approval_id from open order by ex
 order by expire_time
 
 -- name: list_below
--- Open waits of what an action has called, soonest expiry first, each with its steps from that action on.
+-- Open waits of what an action has called, soonest expiry first, each with its steps from that action on. So many of what is below are looked at, those
+-- nearest to the action; no more of them are searched for.
 with recursive below as (
     select l.tenant, l.action_id, l.step || case when l.number > 1 then '#' || l.number else '' end as path
     from lineage as l
@@ -273,7 +274,7 @@ with recursive below as (
     from below as b join lineage as l on l.tenant = b.tenant and l.parent_id = b.action_id
 )
 select b.path, p.kind, p.approval_id, p.action_id, p.title, (extract(epoch from p.expire_time) * 1000000)::bigint as expire_time_us
-from below as b
+from (select * from below limit :below_max) as b
 join actions as a on a.tenant = b.tenant and a.action_id = b.action_id
 join approvals as p on p.tenant = a.tenant and p.approval_id = a.approval_id
 where num_nonnulls(b.tenant, b.action_id) = 2 and (a.state || '') = 'WAITING' and p.state || '' = 'PENDING'
