@@ -185,6 +185,9 @@ async def test_items_of_a_batch_wait_each_for_itself(database: Database) -> None
         results = await submit_batch(kernel, [(call, Submission()) for call in calls])
         first, second, again = (result.action for result in results)  # type: ignore[union-attr]
         assert [ActionState.WAITING] * 2 == [first.state, second.state]
+        (later,) = await submit_batch(kernel, [(calls[0], Submission())])
+        assert first.waits
+        assert first.waits == later.action.waits  # type: ignore[union-attr]
         assert first.action_id == again.action_id
         await vote(kernel, second.approval_id or "")
         await work_off(kernel)

@@ -26,6 +26,7 @@ from placet_server.core.admission.submit import (
 )
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.read import now_us
+from placet_server.core.publication.waits import all_with_waits
 from placet_server.model.action import Action, Submission
 from placet_server.model.errors import Draining, InternalFault, PlacetError, StoreUnavailable
 from placet_server.store import action as actions
@@ -83,7 +84,25 @@ async def submit_batch(kernel: Kernel, items: Sequence[tuple[Call, Submission]])
         if not pending:
             break
     results |= {item.index: Draining() for item in pending}
-    return [results[index] for index in range(len(items))]
+    return await _with_waits(kernel, [results[index] for index in range(len(items))])
+
+
+async def _with_waits(kernel: Kernel, results: list[Result]) -> list[Result]:
+    """What was met and waits for people says for what, as far as the store can tell by now."""
+    met = [each.action for each in results if isinstance(each, Submitted) and each.attached]
+    if not met:
+        return results
+    try:
+        told = await all_with_waits(kernel.journal, met[0].requester.tenant, met)
+    except StoreUnavailable:
+        return results
+    known = {action.action_id: action for action in told}
+    return [
+        Submitted(known[each.action.action_id], attached=True)
+        if isinstance(each, Submitted) and each.attached
+        else each
+        for each in results
+    ]
 
 
 async def _within_quota(kernel: Kernel, pending: list[_Item], results: dict[int, Result]) -> list[_Item]:
