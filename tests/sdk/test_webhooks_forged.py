@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from email.message import Message
 
 import pytest
 
@@ -32,7 +33,10 @@ def test_the_published_example_of_the_format_is_signed_alike() -> None:
 
 def test_what_is_signed_is_told_with_its_id_and_time() -> None:
     sent = {name.title(): value for name, value in headers().items()}
-    for shape in (sent, list(sent.items())):
+    received = Message()
+    for name, value in sent.items():
+        received[name] = value
+    for shape in (sent, list(sent.items()), received):
         message = verify(shape, BODY, SECRET, now=NOW + 299)
         assert ("0199b0c0-0000-7000-8000-000000000001", NOW) == (message.id, message.timestamp)
         assert "dev.placet.approval.requested" == message.event["type"]

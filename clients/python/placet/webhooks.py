@@ -21,6 +21,7 @@ import hmac
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from email.message import Message
 from typing import Any, NamedTuple
 
 SECRET_PREFIX = "whsec_"
@@ -53,7 +54,7 @@ class WebhookMessage(NamedTuple):
 
 
 def verify(
-    headers: Mapping[str, str] | Iterable[tuple[str, str]],
+    headers: Mapping[str, str] | Message | Iterable[tuple[str, str]],
     body: bytes,
     secrets: str | Sequence[str],
     *,
@@ -102,8 +103,9 @@ def key_of(secret: str) -> bytes:
     return key
 
 
-def _read(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[str, int, list[bytes]]:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
+def _read(headers: Mapping[str, str] | Message | Iterable[tuple[str, str]]) -> tuple[str, int, list[bytes]]:
+    # The headers of http.server are no Mapping, and have items() all the same.
+    pairs = headers.items() if isinstance(headers, Mapping | Message) else headers
     found: dict[str, str] = {}
     for name, value in pairs:
         if name.lower() in _HEADERS:

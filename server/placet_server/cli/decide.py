@@ -34,7 +34,7 @@ _KINDS = {"REASON": "--reason", "TICKET": "--evidence ticket=…", "ATTACHMENT":
 Ids = Annotated[
     list[str],
     typer.Argument(
-        metavar="ID[@DIGEST]...", help="Of approvals, or of actions that wait; with the digest shown."
+        metavar="ID[@DIGEST]", help="Of approvals, or of actions that wait; with the digest shown."
     ),
 ]
 Digest = Annotated[
