@@ -9,7 +9,14 @@ from typing import Any
 import grpc
 import pytest
 
-from placet.v1 import action_pb2, operations_service_pb2, policy_service_pb2, recovery_service_pb2
+from placet.v1 import (
+    action_pb2,
+    approval_service_pb2,
+    decision_pb2,
+    operations_service_pb2,
+    policy_service_pb2,
+    recovery_service_pb2,
+)
 from placet.v1 import runtime_service_pb2 as pb
 from placet_server.model.ending_errors import DeadlineExceeded, EffectAmbiguous, HandlerFailed
 from placet_server.model.errors import Code, StoreUnavailable, WaitExpired
@@ -19,6 +26,12 @@ from tests.rpc.support import ACTION_ID, ALL_PATHS, Setup, bearer, refusal, send
 SECRET = "postgresql://root:hunter2@db"
 INVOCATION = action_pb2.Invocation(capability="a.b", input_json="{}")
 SET = policy_service_pb2.PolicySet(name="s")
+DECISION = approval_service_pb2.DecideApprovalRequest(
+    approval_id=ACTION_ID,
+    digest="0" * 64,
+    verdict=decision_pb2.VOTE_VERDICT_APPROVE,
+    decision_id="d",
+)
 REQUESTS: dict[str, bytes] = {
     "Execute": pb.ExecuteRequest(invocation=INVOCATION).SerializeToString(),
     "ExecuteStream": pb.ExecuteStreamRequest(invocation=INVOCATION).SerializeToString(),
@@ -44,6 +57,23 @@ REQUESTS: dict[str, bytes] = {
     "AdmitPolicySet": policy_service_pb2.AdmitPolicySetRequest(policy_set=SET).SerializeToString(),
     "DryRunPolicySet": policy_service_pb2.DryRunPolicySetRequest(policy_set=SET).SerializeToString(),
     "ExplainDecision": policy_service_pb2.ExplainDecisionRequest(id=ACTION_ID).SerializeToString(),
+    "GetApproval": approval_service_pb2.GetApprovalRequest(approval_id=ACTION_ID).SerializeToString(),
+    "DecideApproval": DECISION.SerializeToString(),
+    "BatchDecideApprovals": approval_service_pb2.BatchDecideApprovalsRequest(
+        items=[DECISION]
+    ).SerializeToString(),
+    "RevokeDecision": approval_service_pb2.RevokeDecisionRequest(
+        approval_id=ACTION_ID, decision_id="d"
+    ).SerializeToString(),
+    "ProvideInput": approval_service_pb2.ProvideInputRequest(
+        approval_id=ACTION_ID, digest="0" * 64, answer_json="{}", decision_id="d"
+    ).SerializeToString(),
+    "ClaimApproval": approval_service_pb2.ClaimApprovalRequest(approval_id=ACTION_ID).SerializeToString(),
+    "ReleaseApproval": approval_service_pb2.ReleaseApprovalRequest(approval_id=ACTION_ID).SerializeToString(),
+    "GetDelivery": operations_service_pb2.GetDeliveryRequest(delivery_id=ACTION_ID).SerializeToString(),
+    "RedeliverCallback": operations_service_pb2.RedeliverCallbackRequest(
+        delivery_id=ACTION_ID
+    ).SerializeToString(),
     "GetManifest": b"\x0a\x01s",
     "GetCapability": b"\x0a\x01s",
     "WithdrawCapability": b"\x0a\x01s",
