@@ -58,11 +58,11 @@ from policy_refusals
 where tenant = :tenant and refusal_id = :refusal_id
 
 -- name: drop_refusals
--- All but a tenant's newest, and those of actions, which go with them.
+-- All but a tenant's newest, and those of actions, which go with them; of what is older a bounded part is looked at.
 delete from policy_refusals as r
 where r.tenant = :tenant
   and not exists (select from actions as a where a.tenant = r.tenant and a.action_id = r.refusal_id)
-  and r.refusal_id <= (select refusal_id from policy_refusals where tenant = :tenant order by refusal_id desc offset :kept limit 1)
+  and r.refusal_id in (select refusal_id from policy_refusals where tenant = :tenant order by refusal_id desc offset :kept limit 5000)
 
 -- name: list_asked
 -- What actions were asked to do, and by which capability's action, for who decides about them again.
