@@ -172,8 +172,8 @@ class Client:
 
 
 @contextmanager
-def served(dsn: str, folder: Path) -> Iterator[Served]:
-    """Runs until the block ends."""
+def served(dsn: str, folder: Path, **settings: str) -> Iterator[Served]:
+    """Runs until the block ends, with these settings beside the usual ones."""
     issuer = Issuer()
     keys = folder / "keys.json"
     keys.write_text(issuer.document())
@@ -188,6 +188,7 @@ def served(dsn: str, folder: Path) -> Iterator[Served]:
         "PLACET_JWT_ISSUER": ISSUER,
         "PLACET_JWT_AUDIENCE": AUDIENCE,
         "PLACET_JWT_JWKS_FILE": str(keys),
+        **settings,
     }
     log_file = folder / "log"
     with log_file.open("w") as log:
