@@ -32,6 +32,7 @@ from tests.hostile.served import Served, served
 
 AT_ONCE = 6
 GROWTH_MIB_MAX = 300
+TROUBLE_LENGTH_MAX = 8000
 # These wait for something to happen, or go on for ever.
 WAITING = [
     "Execute",
@@ -136,7 +137,8 @@ class Fuzz:
                     return
                 self.memory_mib.append(_memory_mib(self._server))
                 log = self._server.log()
-                self.troubles += [line[:3000] for line in log[read:].splitlines() if _is_trouble(line)]
+                if "incident" in log[read:]:
+                    self.troubles.append(log[read:][:TROUBLE_LENGTH_MAX])
                 read = len(log)
                 begun = time.monotonic()
                 try:
@@ -160,10 +162,6 @@ class Fuzz:
     @property
     def faults(self) -> int:
         return len(self.troubles) + sum(tally.faults.total() for tally in self.tallies.values())
-
-
-def _is_trouble(line: str) -> bool:
-    return "incident" in line or "Traceback" in line
 
 
 async def _answer(channel: grpc.aio.Channel, call: Call) -> Answer:
@@ -216,9 +214,8 @@ def _tell(fuzz: Fuzz, options: argparse.Namespace) -> None:
     for trouble in fuzz.troubles[:20]:
         print(f"TROUBLE {trouble}")
     first, peak = fuzz.memory_mib[0], max(fuzz.memory_mib)
-    print(
-        f"seed {options.seed}: {calls} calls, {fuzz.faults} faults, {fuzz.own} answers with own words, memory {first} to at most {peak} MiB"
-    )
+    print(f"seed {options.seed}: {calls} calls, {fuzz.own} answers with own words, {fuzz.faults} faults")
+    print(f"memory: {first} MiB at first, at most {peak} MiB")
     if options.json:
         told = {
             "seed": options.seed,
@@ -239,6 +236,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", default="1")
     parser.add_argument("--call", type=int, help="the call of this number alone")
+    parser.add_argument("--log", type=Path, help="where to keep the server's log")
     parser.add_argument("--json", type=Path, help="where to write the result")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, postgres.cluster("embedded") as cluster:
@@ -249,6 +247,8 @@ def main() -> int:
         ):
             fuzz = asyncio.run(_fuzz(server, options))
             _tell(fuzz, options)
+            if options.log:
+                options.log.write_text(server.log())
     return 1 if fuzz.faults else 0
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 import pytest
 
+from placet.v1 import action_pb2
 from placet.v1 import runtime_service_pb2 as pb
 from placet_server.model.errors import WaitExpired
-from placet_server.rpc.announcement import Announcer
-from tests.rpc.support import ACTION_ID, Setup, bearer, refusal, serving
+from placet_server.rpc.announcement import Announcer, announce_stream
+from tests.rpc.support import ACTION_ID, Chosen, Setup, bearer, refusal, serving
 
 
 def begin(channel: grpc.aio.Channel) -> Any:
@@ -100,3 +102,36 @@ async def test_cancelled_calls_do_not_stop_the_announcer() -> None:
         assert ACTION_ID == dict(await call.initial_metadata())["placet-action-id"]
         answer.set()
         await end(call)
+
+
+async def test_a_stream_whose_caller_left_before_its_first_message_is_no_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    entered, left = asyncio.Event(), asyncio.Event()
+
+    class Late(Chosen):
+        async def execute_stream(self, rpc: Any) -> AsyncIterator[pb.ExecuteStreamResponse]:
+            entered.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                # As if the transport had not told it yet.
+                task = asyncio.current_task()
+                assert task is not None
+                task.uncancel()
+            try:
+                await announce_stream(rpc, ACTION_ID)
+                yield pb.ExecuteStreamResponse()
+            finally:
+                left.set()
+
+    async with serving(Setup(servicer=Late())) as running, asyncio.timeout(10):
+        invocation = action_pb2.Invocation(capability="a.b", input_json="{}")
+        request = pb.ExecuteStreamRequest(invocation=invocation)
+        call = running.runtime.ExecuteStream(request, metadata=bearer())
+        reading = asyncio.ensure_future(call.read())
+        await entered.wait()
+        call.cancel()
+        await left.wait()
+        await asyncio.gather(reading, return_exceptions=True)
+    assert "incident" not in caplog.text

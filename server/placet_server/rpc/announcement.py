@@ -16,7 +16,7 @@ from typing import Any
 
 import grpc
 
-from placet_server.rpc.call import Rpc
+from placet_server.rpc.call import CallerGone, Rpc
 from placet_server.rpc.status import ACTION_ID_TRAILER
 
 DELAY_SECONDS = 0.02
@@ -64,3 +64,12 @@ async def _announce(rpc: Rpc[Any]) -> None:
     except (grpc.aio.BaseError, asyncio.InvalidStateError):
         # The call ended meanwhile; its own status says the same.
         return
+
+
+async def announce_stream(rpc: Rpc[Any], action_id: str) -> None:
+    """The first message of a stream is preceded by the id. Raises CallerGone."""
+    rpc.action_id = action_id
+    try:
+        await rpc.context.send_initial_metadata(((ACTION_ID_TRAILER, action_id),))
+    except grpc.aio.InternalError as error:
+        raise CallerGone from error

@@ -33,7 +33,7 @@ from placet_server.model.errors import FieldViolation, MalformedRequest, PlacetE
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import OutcomeKind
 from placet_server.model.query import PAGE_SIZE_MAX
-from placet_server.rpc.announcement import Announcer
+from placet_server.rpc.announcement import Announcer, announce_stream
 from placet_server.rpc.call import Rpc, closing
 from placet_server.rpc.convert.action import action_message, fill_succeeded, query_of
 from placet_server.rpc.convert.caller import caller_message
@@ -44,7 +44,7 @@ from placet_server.rpc.convert.time import duration, seconds, timestamp
 from placet_server.rpc.message import check_no_message, message_of
 from placet_server.rpc.page import fitting, page_position, page_token
 from placet_server.rpc.permission import permitted_rpcs
-from placet_server.rpc.status import ACTION_ID_TRAILER, outcome_trailers, status_message
+from placet_server.rpc.status import outcome_trailers, status_message
 from placet_server.rpc.validation import Validation
 
 WAIT_SECONDS_DEFAULT = 30.0
@@ -102,7 +102,7 @@ class RuntimeServicer:
         async with closing(execute_stream(self._kernel, call)) as events:
             async for event in events:
                 if not rpc.action_id:
-                    await _name(rpc, event.action_id)
+                    await announce_stream(rpc, event.action_id)
                 yield pb.ExecuteStreamResponse(event=event_message(event))
         await self._end_stream(rpc, call.invocation.on_wait)
 
@@ -205,7 +205,7 @@ class RuntimeServicer:
         async with closing(watched) as events:
             async for event in events:
                 if not rpc.action_id:
-                    await _name(rpc, request.action_id)
+                    await announce_stream(rpc, request.action_id)
                 yield pb.WatchActionResponse(event=event_message(event))
 
     async def watch_events(self, rpc: Rpc[pb.WatchEventsRequest]) -> AsyncIterator[pb.WatchEventsResponse]:
@@ -298,12 +298,6 @@ def _fill_answer(rpc: Rpc[Any], message: action_pb2.Action, action: Action) -> N
     else:
         rpc.context.set_trailing_metadata(outcome_trailers(_WAITING, action.action_id))
         message.CopyFrom(action_message(action, with_payloads=False))
-
-
-async def _name(rpc: Rpc[Any], action_id: str) -> None:
-    """The first message of a stream is preceded by the id."""
-    rpc.action_id = action_id
-    await rpc.context.send_initial_metadata(((ACTION_ID_TRAILER, action_id),))
 
 
 def _batch_result(result: Submitted | PlacetError) -> pb.SubmitBatchResult:
