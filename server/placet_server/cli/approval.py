@@ -152,9 +152,7 @@ def _times(found: dict[str, Any]) -> Facts:
         ("asked at", _time(found["create_time"])),
         (
             "if nobody acts",
-            f"{_IDLE[found['state']]} {until}"
-            if found["state"] in _IDLE and not found["consume_time"]
-            else "",
+            f"{_idle(found)} {until}" if found["state"] in _IDLE and not found["consume_time"] else "",
         ),
         ("escalates", told if found["state"] == "PENDING" else ""),
     ]
@@ -205,6 +203,15 @@ def _policies(client: Client, action_id: str) -> list[str]:
     except (PermissionDeniedError, RefusedError):
         return []
     return [policy.name for policy in decision.policies]
+
+
+def _idle(found: dict[str, Any]) -> str:
+    is_open_question = found["kind"] == "INPUT" and found["state"] == "PENDING"
+    return (
+        "there is no answer, DENIED, unless somebody answers by"
+        if is_open_question
+        else _IDLE[found["state"]]
+    )
 
 
 def _time(text: str | None) -> str:
