@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from placet_server.core.governance.tools import ADMIT_POLICY_SET, ROLL_BACK_POLICY_SET
+from placet_server.core.admission.policy_set import ADMIT_POLICY_SET
+from placet_server.core.governance.tools import ROLL_BACK_POLICY_SET
 from placet_server.core.kernel import Kernel
 from placet_server.model.caller import Caller
 from placet_server.model.document import written

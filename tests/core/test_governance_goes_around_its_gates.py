@@ -11,10 +11,10 @@ import pytest
 from placet.context import Context
 from placet.failure import CallFailed
 from placet_server.core.admission.catalog import Catalog
+from placet_server.core.admission.policy_set import ADMIT_POLICY_SET
 from placet_server.core.governance.catalog import AdmitManifest
 from placet_server.core.governance.tools import (
     ADMIT_MANIFEST,
-    ADMIT_POLICY_SET,
     REDRIVE,
     RESOLVE_AMBIGUOUS,
     ROLL_BACK_POLICY_SET,
@@ -290,6 +290,35 @@ async def test_a_policy_set_is_put_in_force_under_the_one_before(kernel: Kernel)
     assert 2 == (await policies.sets_of(kernel).get("acme")).revision
     back = await ask(kernel, ROLL_BACK_POLICY_SET, {"revision": 1})
     assert (3, True) == (back.output["revision"], back.output["changed"])
+
+
+@pytest.mark.parametrize(
+    "cedar",
+    [
+        'permit (principal, action, resource) when { resource.effect == "READ" };',
+        ANY + ' forbid (principal == User::"alice", action == Action::"placet.policy.admit", resource);',
+    ],
+)
+async def test_nobody_admits_policies_that_he_could_not_replace(kernel: Kernel, cedar: str) -> None:
+    document = policies.set_of(cedar)
+    with pytest.raises(PolicySetRefused) as refused:
+        await ask(kernel, ADMIT_POLICY_SET, {"policy_set": written(document)})
+    assert ["locks_out"] == [violation.rule for violation in refused.value.violations]
+    assert [] == await states(kernel)
+    looked = await policies.sets_of(kernel).admit(ALICE, "acme", document, validate_only=True)
+    assert looked.problems
+
+
+async def test_nor_an_operator_for_all(kernel: Kernel) -> None:
+    cedar = 'forbid (principal, action == Action::"placet.policy.admit", resource);'
+    with pytest.raises(PolicySetRefused) as refused:
+        await ask(kernel, ADMIT_POLICY_SET, {"policy_set": written(policies.set_of(cedar)), "tenant": "-"})
+    assert ["locks_out"] == [violation.rule for violation in refused.value.violations]
+    harmless = "forbid (principal, action, resource) when { resource.risk > 3 };"
+    admitted = await ask(
+        kernel, ADMIT_POLICY_SET, {"policy_set": written(policies.set_of(harmless)), "tenant": "-"}
+    )
+    assert admitted.output["changed"]
 
 
 async def test_no_handler_governs(database: Database) -> None:

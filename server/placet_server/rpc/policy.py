@@ -6,8 +6,9 @@ from typing import Any
 
 from placet.v1 import policy_service_pb2 as pb
 from placet_server.core.admission.policy_dry_run import dry_run
+from placet_server.core.admission.policy_set import ADMIT_POLICY_SET
 from placet_server.core.decision.policy_explain import explain
-from placet_server.core.governance.tools import ADMIT_POLICY_SET, ROLL_BACK_POLICY_SET, policy_sets
+from placet_server.core.governance.tools import ROLL_BACK_POLICY_SET, policy_sets
 from placet_server.core.governance.use import Members
 from placet_server.core.kernel import Kernel
 from placet_server.model.document import written
@@ -41,7 +42,7 @@ class PolicyServicer:
         self, rpc: Rpc[pb.ValidatePolicySetRequest]
     ) -> pb.ValidatePolicySetResponse:
         document = policy_set_of(rpc.request.policy_set)
-        problems = await self._sets.validate(owner_of(rpc.caller, rpc.request.tenant), document)
+        problems = await self._sets.validate(owner_of(rpc.caller, rpc.request.tenant), document, rpc.caller)
         return pb.ValidatePolicySetResponse(digest=document.digest, problems=map(problem_message, problems))
 
     async def admit_policy_set(self, rpc: Rpc[pb.AdmitPolicySetRequest]) -> pb.AdmitPolicySetResponse:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from placet_server.core.admission.policy_check import check_policy_set
+from placet_server.core.admission.policy_lock_out import lock_out
 from placet_server.core.decision.policy import Policies
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
@@ -27,6 +28,8 @@ from placet_server.store.policy import PolicySetRow, StoredPolicySet
 from placet_server.store.pool import Pool
 from placet_server.store.session import Connection
 
+# The capability that puts sets in force.
+ADMIT_POLICY_SET = "placet.policy.admit"
 TRIES_MAX = 8
 CAPABILITIES_MAX = 10_000
 # So many are read between two turns of others.
@@ -72,11 +75,20 @@ class PolicySets:
         """As statements are given it."""
         return self._clock.now()
 
-    async def validate(self, tenant: str, document: PolicySet) -> tuple[Problem, ...]:
-        """Every problem, as far as one hides no other. Raises StoreUnavailable."""
+    async def validate(
+        self, tenant: str, document: PolicySet, author: Caller | None = None
+    ) -> tuple[Problem, ...]:
+        """Every problem, as far as one hides no other. `author`: who puts it in force and must be able to put another
+        one in its place. Raises StoreUnavailable.
+        """
         capabilities = await self._capabilities(tenant)
         async with self._checking:
-            return tuple(await asyncio.to_thread(check_policy_set, document, capabilities))
+            problems = tuple(await asyncio.to_thread(check_policy_set, document, capabilities))
+        admit = next((c for c in self._built_in if c.name == ADMIT_POLICY_SET), None)
+        if problems or author is None or admit is None:
+            return problems
+        locked = await lock_out(self._policies, tenant, document, author, admit)
+        return () if locked is None else (locked,)
 
     async def admit(
         self,
@@ -94,13 +106,13 @@ class PolicySets:
         if not validate_only:
             await self.check(tenant, document)
             return await self.put(caller, tenant, document, expected_digest=expected_digest)
-        problems = await self.validate(tenant, document)
+        problems = await self.validate(tenant, document, caller)
         newest = await self.newest(tenant, document, expected_digest)
         return AdmittedSet(revision=newest.revision, digest=document.digest, problems=problems)
 
-    async def check(self, tenant: str, document: PolicySet) -> None:
+    async def check(self, tenant: str, document: PolicySet, author: Caller | None = None) -> None:
         """Raises PolicySetRefused with every problem, StoreUnavailable."""
-        problems = await self.validate(tenant, document)
+        problems = await self.validate(tenant, document, author)
         if problems:
             raise _refusal(document, problems)
 

@@ -64,10 +64,16 @@ class Policies:
         async with self._refreshing.setdefault(tenant, asyncio.Lock()):
             return await self._refreshed(tenant)
 
-    async def book_with(self, tenant: str, document: PolicySet) -> Rulebook:
-        """As if this set were in force in place of the tenant's own. Raises NotCompiled, StoreUnavailable."""
+    async def book_with(self, tenant: str, document: PolicySet, *, owner: str = "") -> Rulebook:
+        """As if this set were in force for the tenant in place of its own, or by `owner` of the operator's.
+
+        Raises NotCompiled, StoreUnavailable.
+        """
         book = await self.book(tenant)
-        return Rulebook(book.operator, await asyncio.to_thread(CompiledSet, tenant, -1, document))
+        compiled = await asyncio.to_thread(CompiledSet, owner or tenant, -1, document)
+        if owner == OPERATOR_TENANT:
+            return Rulebook(compiled, book.own)
+        return Rulebook(book.operator, compiled)
 
     def forget(self, tenant: str) -> None:
         """Its set has changed; the operator's is everybody's."""

@@ -26,7 +26,7 @@ class AdmitPolicySet:
 
     async def propose(self, caller: Caller, given: Members) -> Proposal:
         owner, document = _owner_of(caller, given), _set_of(given)
-        await self._sets.check(owner, document)
+        await self._sets.check(owner, document, caller)
         newest = await self._sets.newest(owner, document, given.get("expected_digest", ""))
         return _proposal(document, newest)
 

@@ -9,7 +9,7 @@ from typing import Any
 from placet.app import App
 from placet.context import Context
 from placet_server.core.admission.builtin import BUILT_IN_MANIFEST
-from placet_server.core.admission.policy_set import PolicySets
+from placet_server.core.admission.policy_set import ADMIT_POLICY_SET, PolicySets
 from placet_server.core.governance.catalog import AdmitManifest, WithdrawCapability
 from placet_server.core.governance.governor import Governor
 from placet_server.core.governance.policy import AdmitPolicySet, RollBackPolicySet
@@ -20,7 +20,6 @@ from placet_server.model.contract import PAYLOAD_BYTES_HARD_MAX
 
 ADMIT_MANIFEST = "placet.catalog.admit"
 WITHDRAW_CAPABILITY = "placet.catalog.withdraw"
-ADMIT_POLICY_SET = "placet.policy.admit"
 ROLL_BACK_POLICY_SET = "placet.policy.roll_back"
 RESOLVE_AMBIGUOUS = "placet.recovery.resolve"
 REDRIVE = "placet.recovery.redrive"
