@@ -23,7 +23,7 @@ def test_a_beginning_of_several_is_refused_and_they_are_listed(cli: CommandLine)
     shared = next(iter(ids))[:4]
     ended = cli("show", shared)
     assert 2 == ended.code
-    assert "several actions" in ended.err
+    assert "several begin with" in ended.err
     assert any(action_id in ended.err for action_id in ids)
 
 

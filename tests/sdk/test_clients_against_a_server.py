@@ -144,7 +144,7 @@ async def test_pages_are_fetched_as_they_are_needed(both: Both) -> None:
     assert (5, 3) == (len(everything), len(even))
     names = [capability.name for capability in await both.pages("capabilities", page_size=2)]
     assert sorted(["human.input", *(tool.name for tool in desk.app.tools)]) == names
-    assert ["desk"] == [manifest.name for manifest in await both.pages("manifests")]
+    assert ["desk", "placet"] == [manifest.name for manifest in await both.pages("manifests")]
 
 
 async def test_the_catalogue_and_the_caller_can_be_looked_at(both: Both) -> None:
@@ -165,7 +165,9 @@ async def test_a_kept_key_is_free_again_when_its_time_is_over(running: Server, t
 
 async def test_policies_are_tried_put_in_force_explained_and_taken_back(both: Both) -> None:
     added = await both.ask("call", "desk.add", {"a": 1, "b": 2})
-    nobody = PolicySet("nobody", '@id("payers") permit (principal, action == Action::"desk.pay", resource);')
+    payers = '@id("payers") permit (principal, action == Action::"desk.pay", resource);'
+    governing = '@id("governing") permit (principal, action in Action::"placet", resource);'
+    nobody = PolicySet("nobody", payers + governing)
     assert [] == list((await both.ask("validate_policy_set", nobody)).problems)
     (change,) = await both.pages("dry_run_policy_set", policy_set=nobody, capabilities=["desk.add"])
     assert (added.action_id, True, "not_permitted") == (
