@@ -1,6 +1,7 @@
 """A step of an action is one action of its own, whatever becomes of the attempts that ask for it."""
 
 import asyncio
+from dataclasses import replace
 import math
 import os
 from typing import Any
@@ -86,7 +87,8 @@ async def test_a_child_waits_in_its_parents_queue_and_answers_it(database: Datab
             child.step_path,
         )
         assert ("slow", 3, "", 1) == (child.queue, child.priority, child.idempotency_key, child.attempt)
-        assert parent.requester == child.requester
+        assert parent.requester == replace(child.requester, delegation=())
+        assert ["work.idempotent"] == [delegate.subject for delegate in child.requester.delegation]
         assert [("alice", ("*",), True)] == seen
 
 
