@@ -1,9 +1,9 @@
 """A step of an action is one action of its own, whatever becomes of the attempts that ask for it."""
 
 import asyncio
-from dataclasses import replace
 import math
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
