@@ -27,59 +27,72 @@ from approval_decisions
 where tenant = :tenant and approval_id = any (:approval_ids::uuid[])
 order by approval_id, create_time, decision_id
 
+-- part: looked
+-- What is looked at of each: where it stands in the order, and whether it matches. Empty filters match all.
+approval_id, expire_time,
+    (cardinality(:states::text[]) = 0 or state = any (:states::text[]))
+    and (cardinality(:capabilities::text[]) = 0 or capability = any (:capabilities::text[]))
+    and (:requester::text is null or subject = :requester)
+    and (
+        not :eligible_only::boolean or :voter::text = any (subjects) or roles && :voter_roles::text[] or groups && :voter_groups::text[]
+    ) as matches
+
 -- part: scanned
--- What is looked at, from a place in the order on; empty filters match all.
+-- From a place in the order on.
 and (expire_time, approval_id) > ('epoch'::timestamptz + :after_us::bigint * interval '1 microsecond', :after_id::uuid)
 order by expire_time, approval_id
 limit :scan_max
 
 -- part: page
--- What of it matches, and how far was looked.
-select m.*, s.scanned_count, (extract(epoch from s.last_time) * 1000000)::bigint as last_us, s.last_id
-from (
-    select count(*) as scanned_count, (array_agg(expire_time order by expire_time desc, approval_id desc))[1] as last_time,
-        (array_agg(approval_id order by expire_time desc, approval_id desc))[1] as last_id
-    from scanned
-) as s
-left join (
-    select
-        tenant, approval_id, action_id, kind, state, encode(digest, 'hex') as digest, terms, capability, title, summary, predecessor_id, difference,
-        (extract(epoch from create_time) * 1000000)::bigint as create_time_us, (extract(epoch from expire_time) * 1000000)::bigint as expire_time_us,
-        (extract(epoch from escalate_time) * 1000000)::bigint as escalate_time_us, escalated,
-        (extract(epoch from consume_time) * 1000000)::bigint as consume_time_us, (extract(epoch from end_time) * 1000000)::bigint as end_time_us, revision,
-        claimed_by, (extract(epoch from claim_expire_time) * 1000000)::bigint as claim_expire_time_us
-    from scanned
-    where (cardinality(:states::text[]) = 0 or state = any (:states::text[]))
-      and (cardinality(:capabilities::text[]) = 0 or capability = any (:capabilities::text[]))
-      and (:requester::text is null or subject = :requester)
-      and (
-          not :eligible_only::boolean or :voter::text = any (subjects) or roles && :voter_roles::text[] or groups && :voter_groups::text[]
-      )
-    order by expire_time, approval_id
-    limit :page_size
-) as m on true
+-- How far was looked, and what of it matches: only what is on the page is read whole.
+page as (
+    select approval_id from scanned where matches order by expire_time, approval_id limit :page_size
+),
+far as (
+    select (select count(*) from scanned) as scanned_count, (extract(epoch from l.expire_time) * 1000000)::bigint as last_us, l.approval_id as last_id
+    from (select 1) as once
+    left join (select expire_time, approval_id from scanned order by expire_time desc, approval_id desc limit 1) as l on true
+)
+
+-- part: told
+-- The approvals of the page, each with how far was looked; one row without an approval if there is none.
+select m.*, f.scanned_count, f.last_us, f.last_id
+from far as f
+left join whole as m on true
 order by m.expire_time_us, m.approval_id
 
 -- name: list_pending
 -- A page of what is pending, soonest expiry first: at most scan_max rows are looked at, the last of them is told even if it does not match.
 with scanned as materialized (
-    select * from approvals where tenant || '' = :tenant and state = 'PENDING' {scanned}
+    select {looked} from approvals where tenant || '' = :tenant and state = 'PENDING' {scanned}
+),
+{page},
+whole as (
+    select {record} from approvals where tenant = :tenant and approval_id = any (array(select approval_id from page))
 )
-{page}
+{told}
 
 -- name: list
 -- The same of approvals in whatever state.
 with scanned as materialized (
-    select * from approvals where tenant || '' = :tenant {scanned}
+    select {looked} from approvals where tenant || '' = :tenant {scanned}
+),
+{page},
+whole as (
+    select {record} from approvals where tenant = :tenant and approval_id = any (array(select approval_id from page))
 )
-{page}
+{told}
 
 -- name: list_of_action
 -- The same of all that one action needed.
 with scanned as materialized (
-    select * from approvals where action_id = :action_id::uuid and tenant || '' = :tenant {scanned}
+    select {looked} from approvals where action_id = :action_id::uuid and tenant || '' = :tenant {scanned}
+),
+{page},
+whole as (
+    select {record} from approvals where tenant = :tenant and approval_id = any (array(select approval_id from page))
 )
-{page}
+{told}
 
 -- name: lock_action
 -- An action with its places in line, locked until the tx ends, and the time.
