@@ -15,6 +15,7 @@ from placet_server.model.decision import ApprovalState
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store import approval as approvals
+from placet_server.store import approval_move as moves
 
 _WORDS = {ApprovalState.REVOKED: "REVOKED", ApprovalState.DENIED: "DENIED"}
 
@@ -22,7 +23,7 @@ _WORDS = {ApprovalState.REVOKED: "REVOKED", ApprovalState.DENIED: "DENIED"}
 async def consume(journal: Journal, action: Action, approval_id: str) -> Looked:
     """Of an action that runs here and has not begun. Raises StoreUnavailable."""
     async with journal.pool.connection() as connection:
-        consumed = await approvals.consume(connection, action, journal.clock.now())
+        consumed = await moves.consume(connection, action, journal.clock.now())
         if consumed.is_consumed or not consumed.is_held:
             return Looked(may_begin=consumed.is_consumed)
         # It may have ended while its action was waited for.

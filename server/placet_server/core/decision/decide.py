@@ -45,7 +45,8 @@ from placet_server.model.lifecycle import ActionState
 from placet_server.model.question import ANSWER_BYTES_MAX, question_of
 from placet_server.model.wait import WaitKind
 from placet_server.store import approval as approvals
-from placet_server.store.approval import Fact
+from placet_server.store import approval_move as moves
+from placet_server.store.approval_move import Fact
 from placet_server.store.session import Connection
 
 SUGGESTION_BYTES_MAX = 64 * 1024
@@ -235,7 +236,7 @@ async def _count(
 ) -> tuple[Action, int] | None:
     """The vote is kept, and what follows from it is done. The ready action and the time, if it completes the rule."""
     approval = gated.approval
-    await approvals.insert_decision(connection, approval.tenant, approval.approval_id, mine, gated.now)
+    await moves.insert_decision(connection, approval.tenant, approval.approval_id, mine, gated.now)
     is_no = mine.verdict is VoteVerdict.DENY
     completes = not is_no and satisfied(approval.terms.rule, votes_of([*known, mine]))
     await tell_others(connection, gated, decided(approval, mine, _state_after(mine, completes=completes)))
@@ -247,7 +248,7 @@ async def _count(
     if completes:
         return await make_ready(connection, gated, fact), gated.now_us
     await tell(connection, gated, fact)
-    await approvals.touch(connection, approval)
+    await moves.touch(connection, approval)
     return None
 
 

@@ -27,7 +27,8 @@ from placet_server.model.decision import ApprovalState
 from placet_server.model.errors import StoreUnavailable
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import approval as approvals
-from placet_server.store.approval import Due
+from placet_server.store import approval_move as moves
+from placet_server.store.approval_move import Due
 from placet_server.store.session import Connection
 
 BATCH_MAX = 100
@@ -48,7 +49,7 @@ class Passed:
 async def pass_time(journal: Journal) -> Passed:
     """One bounded batch of what is due."""
     async with journal.pool.connection() as connection:
-        due = await approvals.list_due(connection, BATCH_MAX, journal.clock.now())
+        due = await moves.list_due(connection, BATCH_MAX, journal.clock.now())
     done = [await _look_in_turn(journal, each) for each in due]
     return Passed(
         expired=done.count("expired"), escalated=done.count("escalated"), has_more=len(due) == BATCH_MAX
@@ -64,7 +65,7 @@ async def _look_in_turn(journal: Journal, due: Due) -> str:
     except Exception:
         _log.exception("an approval cannot be looked at", extra={"action_id": due.action_id})
     async with journal.pool.connection() as connection:
-        await approvals.put_off(connection, due, journal.clock.now())
+        await moves.put_off(connection, due, journal.clock.now())
     return ""
 
 
@@ -98,11 +99,11 @@ async def _pass(connection: Connection, gated: Gated) -> str:
         await _expire(connection, gated)
         return "expired"
     is_due = approval.escalate_time_us is not None and gated.now_us >= approval.escalate_time_us
-    if is_due and not approval.escalated and await approvals.escalate(connection, approval):
+    if is_due and not approval.escalated and await moves.escalate(connection, approval):
         await tell_others(connection, gated, escalated(approval))
         return "escalated"
     # Of one that was claimed, whoever has it finds that it is too late.
-    await approvals.look_again(connection, approval, gated.now)
+    await moves.look_again(connection, approval, gated.now)
     return ""
 
 

@@ -36,8 +36,9 @@ from placet_server.model.policy import PolicyVerdict
 from placet_server.model.policy_schema import Offered
 from placet_server.store import action as actions
 from placet_server.store import approval as approvals
+from placet_server.store import approval_move as moves
 from placet_server.store import policy as rows
-from placet_server.store import recheck as moves
+from placet_server.store import recheck as again
 from placet_server.store.action_record import requester_document
 from placet_server.store.batch_item import ApprovalPart
 
@@ -102,23 +103,23 @@ class Recheck:
         journal, tenant = self._journal, action.requester.tenant
         part = await self._part(action, capability, verdict, terms)
         async with journal.pool.tx() as connection:
-            if not await approvals.lock_action(connection, tenant, action.action_id):
+            if not await moves.lock_action(connection, tenant, action.action_id):
                 return Looked(may_begin=False)
             before = None
             if action.approval_id is not None:
-                before = await approvals.lock(connection, tenant, action.approval_id)
+                before = await moves.lock(connection, tenant, action.approval_id)
             if before is not None and not _is_superseded(before):
                 # Consumed, it covers this attempt, too; ended, it is what ends the action.
                 return GO
-            now = await approvals.time_of(connection, journal.clock.now())
-            moved = await moves.move_to_waiting(connection, action, part, verdict.digest, now)
+            now = await moves.time_of(connection, journal.clock.now())
+            moved = await again.move_to_waiting(connection, action, part, verdict.digest, now)
             if moved:
                 if before is not None:
                     state = ApprovalState.WITHDRAWN
-                    await approvals.end(connection, before, state, now)
+                    await moves.end(connection, before, state, now)
                     await enqueue(journal.callbacks, connection, ended(before, state), now)
                 old = await rows.get_verdicts(connection, tenant, [action.verdict_digest or ""])
-                await moves.put_approval(
+                await again.put_approval(
                     connection,
                     action,
                     part,

@@ -24,6 +24,7 @@ from placet_server.model.decision import ApprovalState, Decision, VoteVerdict
 from placet_server.model.errors import NotFound, StateConflict
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.store import approval as approvals
+from placet_server.store import approval_move as moves
 from placet_server.store.session import Connection
 
 
@@ -80,13 +81,13 @@ def _check(gated: Gated, mine: Decision) -> None:
 async def _take_back(connection: Connection, gated: Gated, mine: Decision, command: RevokeCommand) -> None:
     approval = gated.approval
     is_pending = approval.state is ApprovalState.PENDING
-    await approvals.revoke_decision(connection, approval, mine.decision_id, gated.now)
+    await moves.revoke_decision(connection, approval, mine.decision_id, gated.now)
     state = ApprovalState.PENDING if is_pending else ApprovalState.REVOKED
     await tell_others(connection, gated, decided(approval, mine, state, taken_back=True))
     fact = decided_fact(approval, mine, completes=False, taken_back=True, reason=command.reason)
     gated = await tell(connection, gated, fact)
     if is_pending:
-        await approvals.touch(connection, approval)
+        await moves.touch(connection, approval)
         return
     gated = await tell(connection, gated, ended_fact(gated, ApprovalState.REVOKED))
     if gated.action.state is ActionState.QUEUED:

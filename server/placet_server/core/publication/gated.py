@@ -24,8 +24,8 @@ from placet_server.model.decision import Approval, ApprovalState
 from placet_server.model.event import EventType
 from placet_server.model.lifecycle import TERMINAL, ActionState, check_transition
 from placet_server.store import action as actions
-from placet_server.store import approval as approvals
-from placet_server.store.approval import Fact
+from placet_server.store import approval_move as moves
+from placet_server.store.approval_move import Fact
 from placet_server.store.session import Connection
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,19 +47,19 @@ class Gated:
 
 async def lock_gated(connection: Connection, journal: Journal, approval: Approval) -> Gated | None:
     """None: they are gone."""
-    if not await approvals.lock_action(connection, approval.tenant, approval.action_id):
+    if not await moves.lock_action(connection, approval.tenant, approval.action_id):
         return None
-    locked = await approvals.lock(connection, approval.tenant, approval.approval_id)
+    locked = await moves.lock(connection, approval.tenant, approval.approval_id)
     action = await actions.get(connection, approval.tenant, approval.action_id, full=False)
     if locked is None or action is None:
         return None
-    now = await approvals.time_of(connection, journal.clock.now())
+    now = await moves.time_of(connection, journal.clock.now())
     return Gated(action=action, approval=locked, now=now, callbacks=journal.callbacks)
 
 
 async def tell(connection: Connection, gated: Gated, fact: Fact) -> Gated:
     """Something in its life that moves nothing."""
-    _written(await approvals.note(connection, gated.action, fact, gated.now))
+    _written(await moves.note(connection, gated.action, fact, gated.now))
     return replace(gated, action=gated.action.changed(sequence=gated.action.sequence + 1))
 
 
@@ -73,7 +73,7 @@ async def make_ready(connection: Connection, gated: Gated, fact: Fact) -> Action
         ready_time_us=max(gated.now_us, action.ready_time_us or 0),
         sequence=action.sequence + 1,
     )
-    done = await approvals.grant(connection, gated.approval, gated.now) and await approvals.queue_action(
+    done = await moves.grant(connection, gated.approval, gated.now) and await moves.queue_action(
         connection, action, fact, expire_time_us=closing_time_us(ready), now=gated.now
     )
     _written(done)
@@ -89,7 +89,7 @@ async def end_gated(connection: Connection, gated: Gated, state: ApprovalState, 
 
 async def end_approval(connection: Connection, gated: Gated, state: ApprovalState) -> None:
     """The action is where it is."""
-    _written(await approvals.end(connection, gated.approval, state, gated.now))
+    _written(await moves.end(connection, gated.approval, state, gated.now))
     await tell_others(connection, gated, ended(gated.approval, state))
 
 

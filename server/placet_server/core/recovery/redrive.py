@@ -25,6 +25,7 @@ from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.model.query import PAGE_SIZE_MAX, DeadLetterFilter
 from placet_server.store import approval as approvals
+from placet_server.store import approval_move as moves
 from placet_server.store import dead_letter, queue
 from placet_server.store.dead_letter import Found
 from placet_server.store.queue import QueueDepth
@@ -155,9 +156,9 @@ async def _again(journal: Journal, action: Action, attempts: int, body: str) -> 
         if done and action.approval_id is not None:
             approval = await approvals.get(connection, action.requester.tenant, approval_id)
             assert approval is not None, "it was just written"
-            now = await approvals.time_of(connection, journal.clock.now())
+            now = await moves.time_of(connection, journal.clock.now())
             redriven = action.changed(sequence=action.sequence + 1)
-            await approvals.note(connection, redriven, waiting_fact(approval), now)
+            await moves.note(connection, redriven, waiting_fact(approval), now)
             await enqueue(journal.callbacks, connection, requested_again(approval), now)
     return done
 

@@ -9,6 +9,7 @@ from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_lease_id
 from placet_server.model.action import Action
 from placet_server.store import approval as approvals
+from placet_server.store import approval_move as moves
 
 
 async def fence_unbegun(journal: Journal, action: Action) -> Action | None:
@@ -23,6 +24,6 @@ async def fence_unbegun(journal: Journal, action: Action) -> Action | None:
         if gated is None or gated.approval.consume_time_us is not None:
             return None
         lease_id = new_lease_id()
-        if not await approvals.fence(connection, action, lease_id):
+        if not await moves.fence(connection, action, lease_id):
             return None
     return action.changed(lease_id=lease_id, effect_begun=False)
