@@ -104,9 +104,16 @@ async def note(connection: Connection, action: Action, fact: Fact, now: datetime
 
 
 async def queue_action(
-    connection: Connection, action: Action, fact: Fact, *, expire_time_us: int | None, now: datetime
+    connection: Connection,
+    action: Action,
+    fact: Fact,
+    *,
+    expire_time_us: int | None,
+    budget_time_us: int | None,
+    now: datetime,
 ) -> bool:
-    """Makes a waiting action ready. `expire_time_us`: not begun any more from then on."""
+    """Makes a waiting action ready. `expire_time_us`: not begun any more from then on. `budget_time_us`: since when its
+    retries count, from now on."""
     query = SQL["queue_action"]
     arguments = query.arguments(
         tenant=action.requester.tenant,
@@ -115,6 +122,7 @@ async def queue_action(
         event_type=fact.type,
         event_body=fact.body,
         expire_time_us=expire_time_us,
+        budget_time_us=budget_time_us,
         now=now,
     )
     return await connection.fetchval(query.sql, *arguments) is not None

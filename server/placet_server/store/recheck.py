@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from placet_server.model.action import Action
+from placet_server.model.action import PRIORITY_DEFAULT, QUEUE_DEFAULT, Action
 from placet_server.store import queries
 from placet_server.store.batch_item import ApprovalPart
 from placet_server.store.session import Connection
@@ -25,6 +25,8 @@ async def move_to_waiting(
         approval_id=part["approval_id"],
         verdict_digest=bytes.fromhex(verdict_digest),
         event_body=part["waiting_body"],
+        queue_default=QUEUE_DEFAULT,
+        priority_default=PRIORITY_DEFAULT,
         now=now,
     )
     return not (await connection.execute(query.sql, *arguments)).endswith(" 0")

@@ -64,17 +64,25 @@ async def tell(connection: Connection, gated: Gated, fact: Fact) -> Gated:
 
 
 async def make_ready(connection: Connection, gated: Gated, fact: Fact) -> Action:
-    """The approval is granted, and the action ready, with its place in line: who has committed that announces it."""
-    action = gated.action
+    """The approval is granted, and the action ready, with its place in line: who has committed that announces it. The
+    time that people took is none of its retry budget.
+    """
+    action, budget = gated.action, gated.action.budget_time_us
     check_transition(action.state, ActionState.QUEUED)
     ready = action.changed(
         state=ActionState.QUEUED,
         cause=None,
+        budget_time_us=None if budget is None else budget + gated.now_us - gated.approval.create_time_us,
         ready_time_us=max(gated.now_us, action.ready_time_us or 0),
         sequence=action.sequence + 1,
     )
     done = await moves.grant(connection, gated.approval, gated.now) and await moves.queue_action(
-        connection, action, fact, expire_time_us=closing_time_us(ready), now=gated.now
+        connection,
+        action,
+        fact,
+        expire_time_us=closing_time_us(ready),
+        budget_time_us=ready.budget_time_us,
+        now=gated.now,
     )
     _written(done)
     await tell_others(connection, gated, ended(gated.approval, ApprovalState.GRANTED))

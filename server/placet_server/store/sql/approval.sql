@@ -145,12 +145,13 @@ insert into events (tenant, action_id, sequence, type, create_time, body, receip
 select tenant, action_id, sequence, :event_type, :now::timestamptz, :event_body, receipt_digest from noted
 
 -- name: queue_action
--- Make a waiting action ready, as it was locked, with its event and its place in line.
+-- Make a waiting action ready, as it was locked, with its event and its place in line, and its retry budget without the time that people took.
 with queued as (
     update actions as a
     set state = 'QUEUED',
         cause = null,
         ready_time = greatest(a.ready_time, :now::timestamptz),
+        budget_time = 'epoch'::timestamptz + :budget_time_us::bigint * interval '1 microsecond',
         sequence = a.sequence + 1,
         receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, :event_type, :now::timestamptz, :event_body)
     where a.tenant = :tenant

@@ -3,13 +3,21 @@
 -- Lock order: as approval.sql: the action, then its approvals.
 
 -- name: move_to_waiting
--- A running action that has not begun waits again, under its lease, with its event. It has had an attempt that was none, so it may have one more.
+-- A running action that has not begun waits again, under its lease, with its event. From here on it is stored as a submitted one is, as any server runs
+-- it once people have said yes. It has had an attempt that was none, so it may have one more, which is what begins its retry budget if no other one has,
+-- and, as nothing of what was tried took effect, the provider's deduplication anew.
 with moved as (
     update actions as a
     set state = 'WAITING',
         cause = :kind,
         lease_id = null,
         attempts_max = a.attempts_max + 1,
+        on_caller_gone = 'DETACH',
+        queue = coalesce(a.queue, :queue_default),
+        priority = coalesce(a.priority, :priority_default),
+        budget_time = case when a.budget_time < a.start_time then a.budget_time end,
+        effect_key_ttl = coalesce(a.effect_key_ttl, a.effect_key_expire_time - a.create_time),
+        effect_key_expire_time = null,
         effect = case when a.effect_class <> 'READ' then 'NOT_DONE' end,
         effect_begun = false,
         approval_id = :approval_id,
