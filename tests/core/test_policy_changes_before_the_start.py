@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -19,6 +20,7 @@ from placet_server.model.lifecycle import ActionState
 from placet_server.model.policy_errors import PolicyRefused
 from placet_server.store import action as actions
 from placet_server.store import event as events
+from placet_server.store.clock import FixedClock
 from tests.core.kernels import ALICE, QUEUE, open_kernel, places, put, read, run, work_off
 from tests.core.people import ANNA, look, vote
 from tests.core.policies import admit
@@ -109,7 +111,21 @@ async def test_a_policy_that_decided_and_has_changed_asks_again(kernel: Kernel, 
     assert (ActionState.SUCCEEDED, 1, 2) == (done.state, shop.effects, done.attempt)
     async with kernel.journal.pool.connection() as connection:
         told = [each.type for each in await events.list_receipts(connection, "acme", action.action_id)]
-    assert ["waiting", "approval_decided", "attempt_started"] * 2 == told[1:-2]
+    asked_once = ["waiting", "approval_decided", "attempt_started"]
+    assert [*asked_once, "approval_ended", *asked_once] == told[1:-2]
+
+
+async def test_a_yes_that_is_too_late_is_not_asked_for_anew(database: Database, shop: Shop) -> None:
+    clock = FixedClock(datetime(2030, 1, 1, tzinfo=UTC))
+    async with open_kernel(database.dsn, shop.app, clock=clock, queue=QUEUE) as kernel:
+        await admit(kernel, ASK)
+        action, approval_id = await ask(kernel)
+        await vote(kernel, approval_id, ANNA)
+        await admit(kernel, ASK_OF_LEGAL)
+        clock.advance(timedelta(days=1))
+        await work_off(kernel)
+        ended = await read(kernel, action.action_id)
+        assert (ActionState.DENIED, "APPROVAL_EXPIRED", 0) == (ended.state, ended.reason, shop.effects)
 
 
 async def test_what_asks_for_other_people_asks_them(kernel: Kernel, shop: Shop) -> None:

@@ -10,6 +10,7 @@ and hide what became of it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 
 import orjson
 
@@ -19,15 +20,16 @@ from placet_server.core.decision.refusal import refusal_of
 from placet_server.core.decision.request import request_of
 from placet_server.core.execution.begin import Looked
 from placet_server.core.execution.judgement import StopCause, Stopped, judge, withdrawn_verdict
-from placet_server.core.publication.approval_callback import ended, requested_again
+from placet_server.core.publication.approval_callback import requested_again
 from placet_server.core.publication.callback import enqueue
+from placet_server.core.publication.gated import Gated, end_approval, ended_fact, tell
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action
 from placet_server.model.approval import Terms, join
 from placet_server.model.caller import caller_of
 from placet_server.model.capability import Capability, CapabilityKind
-from placet_server.model.decision import Approval, ApprovalState
+from placet_server.model.decision import ApprovalState
 from placet_server.model.errors import CapabilityNotFound, StoreUnavailable
 from placet_server.model.json_text import canonicalize
 from placet_server.model.lifecycle import ActionState, check_transition
@@ -41,6 +43,7 @@ from placet_server.store import policy as rows
 from placet_server.store import recheck as again
 from placet_server.store.action_record import requester_document
 from placet_server.store.batch_item import ApprovalPart
+from placet_server.store.session import Connection
 
 OfferedOf = Callable[[Action], Awaitable[Offered]]
 
@@ -108,33 +111,48 @@ class Recheck:
             before = None
             if action.approval_id is not None:
                 before = await moves.lock(connection, tenant, action.approval_id)
-            if before is not None and not _is_superseded(before):
-                # Consumed, it covers this attempt, too; ended, it is what ends the action.
-                return GO
+            held = await actions.get(connection, tenant, action.action_id, full=False)
             now = await moves.time_of(connection, journal.clock.now())
-            moved = await again.move_to_waiting(connection, action, part, verdict.digest, now)
+            gated = None
+            if before is not None:
+                gated = Gated(action=held or action, approval=before, now=now, callbacks=journal.callbacks)
+            if gated is not None and not _is_superseded(gated):
+                # Consumed, it covers this attempt, too; ended or late, it is what ends the action.
+                return GO
+            moved = held is not None and _may_wait(held, action)
             if moved:
-                if before is not None:
-                    state = ApprovalState.WITHDRAWN
-                    await moves.end(connection, before, state, now)
-                    await enqueue(journal.callbacks, connection, ended(before, state), now)
-                old = await rows.get_verdicts(connection, tenant, [action.verdict_digest or ""])
-                await again.put_approval(
-                    connection,
-                    action,
-                    part,
-                    predecessor_id=action.approval_id,
-                    difference=_difference(old.get(action.verdict_digest or ""), verdict),
-                    now=now,
-                )
-                asked = await approvals.get(connection, tenant, part["approval_id"])
-                assert asked is not None, "it was just written"
-                await enqueue(journal.callbacks, connection, requested_again(asked), now)
+                if gated is not None:
+                    await _withdraw(connection, gated)
+                await self._wait_anew(connection, action, part, verdict, now)
         if not moved:
             return await self._not_moved(action)
         journal.hub.publish(action.action_id)
         journal.callbacks.ring()
         return Looked(may_begin=False)
+
+    async def _wait_anew(
+        self,
+        connection: Connection,
+        action: Action,
+        part: ApprovalPart,
+        verdict: PolicyVerdict,
+        now: datetime,
+    ) -> None:
+        tenant, callbacks = action.requester.tenant, self._journal.callbacks
+        if not await again.move_to_waiting(connection, action, part, verdict.digest, now):
+            raise RuntimeError("what is locked has moved")
+        old = await rows.get_verdicts(connection, tenant, [action.verdict_digest or ""])
+        await again.put_approval(
+            connection,
+            action,
+            part,
+            predecessor_id=action.approval_id,
+            difference=_difference(old.get(action.verdict_digest or ""), verdict),
+            now=now,
+        )
+        asked = await approvals.get(connection, tenant, part["approval_id"])
+        assert asked is not None, "it was just written"
+        await enqueue(callbacks, connection, requested_again(asked), now)
 
     async def _part(
         self, action: Action, capability: Capability, verdict: PolicyVerdict, terms: Terms
@@ -192,8 +210,22 @@ def _refused(action: Action, verdict: PolicyVerdict) -> Verdict:
     )
 
 
-def _is_superseded(before: Approval) -> bool:
-    return before.state is ApprovalState.GRANTED and before.consume_time_us is None
+async def _withdraw(connection: Connection, gated: Gated) -> None:
+    """What was allowed before is not what is asked now."""
+    state = ApprovalState.WITHDRAWN
+    await end_approval(connection, await tell(connection, gated, ended_fact(gated, state)), state)
+
+
+def _may_wait(held: Action, action: Action) -> bool:
+    """`held`: as it is locked. It is its lease holder's still, has done nothing, and is wanted."""
+    is_held = held.state is ActionState.RUNNING and held.lease_id == action.lease_id
+    return is_held and held.cancel_requested_time_us is None and not held.effect_unknown
+
+
+def _is_superseded(gated: Gated) -> bool:
+    before = gated.approval
+    is_usable = before.state is ApprovalState.GRANTED and before.consume_time_us is None
+    return is_usable and gated.now_us < before.expire_time_us
 
 
 def _difference(before: PolicyVerdict | None, after: PolicyVerdict) -> str:
