@@ -103,7 +103,7 @@ async def test_who_has_lost_the_lease_does_not_begin_under_a_yes_that_is_gone(
         await declare_dead(frozen)
         await rescue(kernel.journal)
         await take_back(kernel, approval_id)
-        assert await begin(frozen.engine, running) is None
+        assert await begin(frozen.engine, running, running.input_json or "") is None
     assert ["DENIED"] == await states(kernel)
 
 
@@ -112,7 +112,7 @@ async def test_a_yes_taken_back_while_the_start_waits_is_named_as_the_reason(ker
     running = await claimed(kernel, action_id)
     async with kernel.journal.pool.tx() as connection:
         await connection.execute("select from actions for update")
-        starting = asyncio.create_task(begin(kernel.engine, running))
+        starting = asyncio.create_task(begin(kernel.engine, running, running.input_json or ""))
         async with asyncio.timeout(5):
             while not await connection.fetchval(
                 "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
@@ -134,7 +134,7 @@ async def test_an_end_without_a_beginning_leaves_nothing_open(
         await connection.execute("""update actions set input = '{"order":"2"}'""")
     if not is_found:
         # As if the server had died between the two.
-        monkeypatch.setattr("placet_server.core.admission.take.end_left_over", _nothing)
+        monkeypatch.setattr("placet_server.core.admission.begin.end_left_over", _nothing)
     await work_off(kernel)
     ended = await look(kernel, approval_id)
     state = ApprovalState.WITHDRAWN if is_found else ApprovalState.GRANTED
@@ -158,7 +158,7 @@ async def _nothing(*_: object) -> None:
 async def test_what_is_left_open_by_an_end_is_found_by_the_loop(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("placet_server.core.admission.take.end_left_over", _nothing)
+    monkeypatch.setattr("placet_server.core.admission.begin.end_left_over", _nothing)
     approval_id, _ = await granted(kernel)
     async with kernel.journal.pool.connection() as connection:
         await connection.execute("""update actions set input = '{"order":"2"}'""")

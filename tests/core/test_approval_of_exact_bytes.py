@@ -9,6 +9,7 @@ import pytest
 from placet.app import App
 from placet.context import Context
 from placet.failure import Failure
+from placet_server.core.admission.resume import resume
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.publication.promote import promote
 from placet_server.core.publication.read import get_action
@@ -22,6 +23,7 @@ from placet_server.model.decision_errors import (
     DecisionConflict,
     NotEligible,
 )
+from placet_server.model.ending_errors import HandlerFailed
 from placet_server.model.errors import (
     IdempotencyConflict,
     MalformedRequest,
@@ -196,17 +198,21 @@ async def test_a_vote_is_bound_to_what_its_voter_has_seen(database: Database) ->
         assert ["QUEUED", "WAITING"] == await states(kernel)
 
 
-async def test_the_stored_bytes_run_and_no_others(database: Database) -> None:
+@pytest.mark.parametrize("by_whom", ["queue", "resume"])
+async def test_the_bytes_that_were_shown_run_and_no_others(database: Database, by_whom: str) -> None:
     shop = workshop()
     async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
         approval_id = await ask(kernel)
         await vote(kernel, approval_id)
         async with kernel.journal.pool.connection() as connection:
             await connection.execute("""update actions set input = '{"order":"9"}'""")
-        await work_off(kernel)
-        action = await get_action(
-            kernel.journal, ALICE, (await look(kernel, approval_id)).action.action_id, full=True
-        )
+        action_id = (await look(kernel, approval_id)).action.action_id
+        if by_whom == "queue":
+            await work_off(kernel)
+        else:
+            with pytest.raises(HandlerFailed):
+                await resume(kernel, ALICE, action_id, 10.0)
+        action = await get_action(kernel.journal, ALICE, action_id, full=True)
         assert ("FAILED", "input_altered", 0) == (action.state, action.failure_code, shop.effects)
 
 

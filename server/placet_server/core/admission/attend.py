@@ -144,7 +144,7 @@ async def _claim_run(kernel: Kernel, wish: Wish, action: Action, patience: Patie
     )
     run = engine.new_run(work, action.action_id, action.on_caller_gone)
     acquire = _claim_in_slot if resolved.capability.is_limited else _claim
-    start_run(engine, run, partial(acquire, engine, resolved.capability, action, clocks.attempt_seconds))
+    start_run(engine, run, partial(acquire, engine, resolved.capability, action, work))
     return run
 
 
@@ -172,11 +172,9 @@ def _clocks_left(wish: Wish, capability: Capability, action: Action, patience: P
     return clocks_for(capability, invocation, wish.time_left_seconds - (wish.wait_seconds - left))
 
 
-async def _claim_in_slot(
-    engine: Engine, capability: Capability, action: Action, timeout_seconds: float
-) -> Action | None:
+async def _claim_in_slot(engine: Engine, capability: Capability, action: Action, work: Work) -> Action | None:
     lease_id, tenant = new_lease_id(), action.requester.tenant
-    write = partial(_claim, engine, capability, action, timeout_seconds, lease_id)
+    write = partial(_claim, engine, capability, action, work, lease_id)
     return await in_slot(engine, capability, tenant, action.action_id, lease_id, write)
 
 
@@ -184,7 +182,7 @@ async def _claim(
     engine: Engine,
     capability: Capability,
     action: Action,
-    timeout_seconds: float,
+    work: Work,
     lease_id: str | None = None,
 ) -> Action | None:
     journal, lease_id = engine.journal, lease_id or new_lease_id()
@@ -194,7 +192,7 @@ async def _claim(
             action,
             lease_id=lease_id,
             boot_id=journal.boot_id,
-            timeout_seconds=timeout_seconds,
+            timeout_seconds=work.timeout_seconds,
             now=journal.clock.now(),
         )
     if claimed is None:
@@ -218,7 +216,7 @@ async def _claim(
         provider_operation=claimed.provider_operation,
         provider_cursor_json=claimed.provider_cursor,
     )
-    return await begin(engine, running)
+    return await begin(engine, running, work.input_json)
 
 
 async def _news(journal: Journal, action: Action, patience: Patience) -> Action:

@@ -1,29 +1,34 @@
-"""What is looked at again between a claim and the handler, under the lease: whether policies still say so, and people,
-and whether whoever called it is still there."""
+"""What is looked at again between a claim and the handler, under the lease: whether the input is what was admitted,
+whether policies still say so, and people, and whether whoever called it is still there."""
 
 from __future__ import annotations
+
+import hashlib
 
 from placet_server.core.decision.consume import consume
 from placet_server.core.execution.begin import Looked
 from placet_server.core.execution.engine import Engine
+from placet_server.core.execution.judgement import Failed, judge
 from placet_server.core.publication.close import end_left_over
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.settle import Verdict, settle
 from placet_server.model.action import Action
 from placet_server.model.lifecycle import TERMINAL, ActionState
-from placet_server.model.outcome import EffectState
+from placet_server.model.outcome import EffectState, FailureCategory
 from placet_server.store import action as actions
 from placet_server.store import approval as approvals
 
 PARENT_ENDED = "PARENT_ENDED"
 
 
-async def begin(engine: Engine, action: Action) -> Action | None:
-    """The running action, as it may begin; None if it has ended instead. Raises StoreUnavailable, and leaves the row
-    to its ownership check.
+async def begin(engine: Engine, action: Action, input_json: str) -> Action | None:
+    """The running action, as it may begin with this input; None if it has ended instead. Raises StoreUnavailable, and
+    leaves the row to its ownership check.
     """
     assert engine.recheck is not None, "set when the kernel is made"
-    looked = await engine.recheck.look(action)
+    looked = _as_admitted(action, input_json)
+    if looked.may_begin:
+        looked = await engine.recheck.look(action.changed(input_json=input_json))
     if looked.may_begin and action.approval_id is not None:
         looked = await _allowed(engine.journal, action, action.approval_id)
     if looked.may_begin:
@@ -34,6 +39,21 @@ async def begin(engine: Engine, action: Action) -> Action | None:
             engine.observer.settled(settled, 0.0)
             await end_left_over(engine.journal, settled)
     return None
+
+
+def _as_admitted(action: Action, input_json: str) -> Looked:
+    """Whoever has stored it otherwise since: nothing is run but what was asked for, and shown to people."""
+    digest = hashlib.sha256(input_json.encode(errors="surrogatepass")).hexdigest()
+    if digest == action.input_digest:
+        return Looked(may_begin=True)
+    altered = Failed(
+        code="input_altered",
+        message="The stored input is not what was submitted.",
+        category=FailureCategory.INVALID,
+        effect=EffectState.NOT_DONE,
+    )
+    unbegun = action.changed(effect_begun=False)
+    return Looked(may_begin=False, verdict=judge(unbegun, altered, now_us=action.start_time_us or 0))
 
 
 async def _allowed(journal: Journal, action: Action, approval_id: str) -> Looked:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
@@ -111,30 +110,21 @@ async def _acquire_again(engine: Engine, taken: Taken, run: Run) -> Action | Non
 
 async def _fit(engine: Engine, taken: Taken, run: Run) -> Action | None:
     """What it cannot be run with is found before its handler is entered, and ends it alone."""
-    failed = _unfit(taken, run.work)
-    if failed is not None:
-        await _end(engine, taken, failed)
-        return None
-    return await begin(engine, taken.action)
-
-
-def _unfit(taken: Taken, work: Work) -> Failed | None:
-    if (
-        hashlib.sha256(work.input_json.encode(errors="surrogatepass")).hexdigest()
-        != taken.action.input_digest
-    ):
-        return _failed(
-            "input_altered", "The stored input is not what was submitted.", FailureCategory.INVALID
-        )
     try:
-        check_credential(taken.capability, work.caller)
+        check_credential(taken.capability, run.work.caller)
     except CredentialMismatch as error:
-        return _failed(f"credential_{error.problem}", error.text(), FailureCategory.FORBIDDEN)
-    return None
+        await _end(engine, taken, _failed(error))
+        return None
+    return await begin(engine, taken.action, run.work.input_json)
 
 
-def _failed(code: str, message: str, category: FailureCategory) -> Failed:
-    return Failed(code=code, message=message, category=category, effect=EffectState.NOT_DONE)
+def _failed(error: CredentialMismatch) -> Failed:
+    return Failed(
+        code=f"credential_{error.problem}",
+        message=error.text(),
+        category=FailureCategory.FORBIDDEN,
+        effect=EffectState.NOT_DONE,
+    )
 
 
 async def _give_back(engine: Engine, taken: Taken) -> None:

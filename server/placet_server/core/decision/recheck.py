@@ -94,7 +94,8 @@ class Recheck:
         if input_json is None or action.parent_id is not None:
             async with self._journal.pool.connection() as connection:
                 asked = await rows.list_asked(connection, action.requester.tenant, [action.action_id])
-            input_json, parent = asked[action.action_id]
+            stored = asked[action.action_id]
+            input_json, parent = stored.input_json if input_json is None else input_json, stored.parent
         value = orjson.loads(input_json)
         return Question(caller_of(action.requester), offered, value, action.labels, parent)
 
