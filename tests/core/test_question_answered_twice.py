@@ -10,6 +10,7 @@ import pytest
 
 from placet.context import Context
 from placet_server.core.decision.expire import pass_time
+from placet_server.core.decision.policy_explain import explain
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.read import get_action
@@ -32,10 +33,12 @@ from placet_server.model.errors import (
     StateConflict,
 )
 from placet_server.model.lifecycle import ActionState
+from placet_server.model.policy_errors import PolicyRefused
 from placet_server.model.wait import WaitKind
 from placet_server.store.clock import FixedClock
 from tests.core.kernels import ALICE, QUEUE, dispatch, open_kernel, output, put, run, work_off
 from tests.core.people import ANNA, APPROVE, BEN, CARL, DENY, look, vote
+from tests.core.policies import admit
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 
@@ -105,6 +108,8 @@ UNASKABLE: list[tuple[dict[str, Any], str]] = [
     ({"to": "finance"}, "/to"),
     ({"to": "2 of role:finance,"}, "/to"),
     ({"to": "2 of user:anna"}, "/to"),
+    ({"to": "2 of role:finance"}, "/to"),
+    ({"to": "1 of user:anna and 1 of user:ben"}, "/to"),
     ({"ttl": "soon"}, "/ttl"),
     ({"ttl": "400d"}, "/ttl"),
     ({"ttl": "1h", "escalate": "role:head after 2h"}, "/escalate"),
@@ -124,6 +129,30 @@ async def test_a_question_that_cannot_be_asked_is_told_where(database: Database)
             with pytest.raises(InputSchemaViolation) as refused:
                 await ask(kernel, **changes)
             assert field in [v.field[: len(field)] for v in refused.value.violations], changes
+
+
+async def test_a_question_that_policies_let_nobody_answer_is_refused_when_it_is_asked(
+    database: Database,
+) -> None:
+    head = '@id("more") @approval("{}") permit (principal, action, resource);'
+    async with open_kernel(database.dsn, Workshop().app, questions=True) as kernel:
+        for asked, to in (
+            ("2 of role:x", "role:finance"),
+            ("1 of user:ben", "user:anna"),
+            ("1 of role:x", "user:alice"),
+        ):
+            await admit(kernel, head.format(asked))
+            with pytest.raises(PolicyRefused) as refused:
+                await ask(kernel, to=to)
+            assert ("not_answerable", "more") == (refused.value.problem, refused.value.policies)
+            why = await explain(
+                kernel.journal.pool, kernel.policies, ALICE, refused.value.refusal_id, with_texts=False
+            )
+            assert why.verdict is not None
+            assert "not_answerable" == why.verdict.problem
+        await admit(kernel, head.format("1 of role:legal"))
+        both = await ask(kernel)
+        await answer(kernel, both, "A", replace(ANNA, roles=("finance", "legal")))
 
 
 async def test_only_who_is_asked_answers_and_a_question_is_not_approved(database: Database) -> None:

@@ -61,5 +61,6 @@ _BECAUSE = {
     "not_permitted": "no policy permits it",
     "not_evaluated": "these could not be evaluated, and what cannot be evaluated refuses",
     "asks_too_much": "these ask for more approvals than one request can carry",
+    "not_answerable": "one person answers a question, and nobody alone is all whom these ask for",
     "not_readable": "a policy reads a part of the input that Cedar cannot be shown exactly",
 }

@@ -159,5 +159,5 @@ def joined(texts: tuple[str, ...]) -> str | None:
 
 
 # A forbid applied; no permit did; a policy could not be evaluated; what a policy reads has no form in Cedar; what
-# everybody asks for together is more than one request can carry.
-PROBLEMS = ("forbidden", "not_permitted", "not_evaluated", "not_readable", "asks_too_much")
+# everybody asks for together is more than one request can carry; nobody alone is all whom a question would need.
+PROBLEMS = ("forbidden", "not_permitted", "not_evaluated", "not_readable", "asks_too_much", "not_answerable")

@@ -12,6 +12,7 @@ _WHY = {
     "not_permitted": "is permitted by no policy",
     "not_evaluated": "cannot be decided: {policies} failed",
     "asks_too_much": "cannot be decided: {policies} ask for more approvals than one request can carry",
+    "not_answerable": "cannot be answered: one person answers, and with {policies} nobody alone is all who must",
     "not_readable": "cannot be decided: a policy reads a part of the input that it cannot be shown exactly",
 }
 

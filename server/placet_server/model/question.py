@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from placet_server.model.approval import TTL_DEFAULT_SECONDS, Escalation, Quorum, Rule, Terms
+from placet_server.model.approval import (
+    TTL_DEFAULT_SECONDS,
+    Escalation,
+    Quorum,
+    Rule,
+    Terms,
+    Vote,
+    satisfied,
+    selected,
+)
 from placet_server.model.approval_bounds import terms_problems
 from placet_server.model.approval_reader import TermsRefused
 from placet_server.model.approval_text import (
@@ -85,6 +94,19 @@ def question_of(value: dict[str, Any]) -> Question:
     return question
 
 
+def is_answerable(terms: Terms, requesters: Collection[str] = ()) -> bool:
+    """A question has one answer, so one person has to be all whom the terms ask for: whether there can be such a one,
+    with every role and group that is named. `requesters`: who asks, and in whose name.
+    """
+    who = selected(terms)
+    # And somebody whom no name is meant for.
+    people = {*who.subjects, ""} - (set() if terms.requester_may_approve else set(requesters))
+    can_log_in = terms.login_strengths is None or bool(terms.login_strengths)
+    return can_log_in and any(
+        satisfied(terms.rule, [Vote(subject, who.roles, who.groups)]) for subject in people
+    )
+
+
 class _Reader:
     """Collects what is wrong."""
 
@@ -109,6 +131,10 @@ class _Reader:
     def check(self, question: Question) -> None:
         for found in terms_problems(question.terms):
             self._note(_MEMBERS.get(found.member, "/to"), found.code, found.message)
+        if not self.problems and not is_answerable(question.terms):
+            self._note(
+                "/to", "never_answered", "one person answers, and nobody alone is all who are asked for"
+            )
         try:
             compile_schema(question.answer_schema)
         except SchemaRefused as refused:

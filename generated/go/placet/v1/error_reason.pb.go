@@ -69,8 +69,8 @@ const (
 	ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REQUIRED ErrorReason = 24
 	// PERMISSION_DENIED. The contract asks for a credential that the caller does not carry. {"capability": "payments.refund", "problem": "missing_scope"}
 	ErrorReason_ERROR_REASON_CREDENTIAL_MISMATCH ErrorReason = 25
-	// PERMISSION_DENIED. The policies in force do not let it happen; problem is forbidden, not_permitted, not_evaluated, not_readable
-	// or asks_too_much.
+	// PERMISSION_DENIED. The policies in force do not let it happen; problem is forbidden, not_permitted, not_evaluated, not_readable,
+	// asks_too_much or not_answerable.
 	// {"capability": "payments.refund", "policies": "no-night-refunds", "problem": "forbidden", "refusal_id": "0199b0c0-…"}
 	ErrorReason_ERROR_REASON_POLICY_REFUSED ErrorReason = 26
 	// FAILED_PRECONDITION. {"required": "SHARED", "actual": "EPHEMERAL"}

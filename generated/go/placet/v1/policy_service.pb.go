@@ -1217,7 +1217,7 @@ type PolicyDecision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it may happen.
 	Allowed bool `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	// Why not: forbidden, not_permitted, not_evaluated, not_readable or asks_too_much. Empty if it may.
+	// Why not: forbidden, not_permitted, not_evaluated, not_readable, asks_too_much or not_answerable. Empty if it may.
 	Problem string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Those that decided, by name; the operator's begin with "-/".
 	Policies []*DecidingPolicy `protobuf:"bytes,3,rep,name=policies,proto3" json:"policies,omitempty"`

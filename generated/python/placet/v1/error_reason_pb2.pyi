@@ -68,8 +68,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_CREDENTIAL_MISMATCH: _ErrorReason.ValueType  # 25
     """PERMISSION_DENIED. The contract asks for a credential that the caller does not carry. {"capability": "payments.refund", "problem": "missing_scope"}"""
     ERROR_REASON_POLICY_REFUSED: _ErrorReason.ValueType  # 26
-    """PERMISSION_DENIED. The policies in force do not let it happen; problem is forbidden, not_permitted, not_evaluated, not_readable
-    or asks_too_much.
+    """PERMISSION_DENIED. The policies in force do not let it happen; problem is forbidden, not_permitted, not_evaluated, not_readable,
+    asks_too_much or not_answerable.
     {"capability": "payments.refund", "policies": "no-night-refunds", "problem": "forbidden", "refusal_id": "0199b0c0-…"}
     """
     ERROR_REASON_DURABILITY_UNAVAILABLE: _ErrorReason.ValueType  # 27
@@ -191,8 +191,8 @@ ERROR_REASON_IDEMPOTENCY_KEY_REQUIRED: ErrorReason.ValueType  # 24
 ERROR_REASON_CREDENTIAL_MISMATCH: ErrorReason.ValueType  # 25
 """PERMISSION_DENIED. The contract asks for a credential that the caller does not carry. {"capability": "payments.refund", "problem": "missing_scope"}"""
 ERROR_REASON_POLICY_REFUSED: ErrorReason.ValueType  # 26
-"""PERMISSION_DENIED. The policies in force do not let it happen; problem is forbidden, not_permitted, not_evaluated, not_readable
-or asks_too_much.
+"""PERMISSION_DENIED. The policies in force do not let it happen; problem is forbidden, not_permitted, not_evaluated, not_readable,
+asks_too_much or not_answerable.
 {"capability": "payments.refund", "policies": "no-night-refunds", "problem": "forbidden", "refusal_id": "0199b0c0-…"}
 """
 ERROR_REASON_DURABILITY_UNAVAILABLE: ErrorReason.ValueType  # 27

@@ -628,7 +628,7 @@ class PolicyDecision(_message.Message):
     allowed: _builtins.bool
     """Whether it may happen."""
     problem: _builtins.str
-    """Why not: forbidden, not_permitted, not_evaluated, not_readable or asks_too_much. Empty if it may."""
+    """Why not: forbidden, not_permitted, not_evaluated, not_readable, asks_too_much or not_answerable. Empty if it may."""
     digest: _builtins.str
     """Hex SHA-256 over all of it."""
     approval: _builtins.str

@@ -155,8 +155,8 @@ export enum ErrorReason {
   CREDENTIAL_MISMATCH = 25,
 
   /**
-   * PERMISSION_DENIED. The policies in force do not let it happen; problem is forbidden, not_permitted, not_evaluated, not_readable
-   * or asks_too_much.
+   * PERMISSION_DENIED. The policies in force do not let it happen; problem is forbidden, not_permitted, not_evaluated, not_readable,
+   * asks_too_much or not_answerable.
    * {"capability": "payments.refund", "policies": "no-night-refunds", "problem": "forbidden", "refusal_id": "0199b0c0-…"}
    *
    * @generated from enum value: ERROR_REASON_POLICY_REFUSED = 26;

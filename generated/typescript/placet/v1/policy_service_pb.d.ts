@@ -684,7 +684,7 @@ export declare type PolicyDecision = Message<"placet.v1.PolicyDecision"> & {
   allowed: boolean;
 
   /**
-   * Why not: forbidden, not_permitted, not_evaluated, not_readable or asks_too_much. Empty if it may.
+   * Why not: forbidden, not_permitted, not_evaluated, not_readable, asks_too_much or not_answerable. Empty if it may.
    *
    * @generated from field: string problem = 2;
    */

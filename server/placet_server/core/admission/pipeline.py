@@ -31,7 +31,7 @@ from placet_server.model.json_text import CanonicalJson
 from placet_server.model.outcome import Outcome, OutcomeKind
 from placet_server.model.policy import PolicyVerdict
 from placet_server.model.policy_schema import Offered
-from placet_server.model.question import question_of
+from placet_server.model.question import is_answerable, question_of
 
 
 class Call(NamedTuple):
@@ -121,7 +121,22 @@ async def check(
         question = Question(call.caller, offered, canonical.value, invocation.labels, parent)
         verdict = await kernel.policy_gate.check(question, canonical)
     key = bind_key(capability, call.caller, invocation.idempotency_key)
-    return Checked(call, capability, tool, canonical, clocks, key, verdict)
+    checked = Checked(call, capability, tool, canonical, clocks, key, verdict)
+    if capability.kind is CapabilityKind.HUMAN:
+        await _check_answerable(kernel, checked, resolved.manifest, parent)
+    return checked
+
+
+async def _check_answerable(kernel: Kernel, checked: Checked, manifest: str, parent: str) -> None:
+    """Whether one person can be all whom the question and the policies ask for. Raises PolicyRefused."""
+    caller, terms = checked.call.caller, checked.terms
+    assert terms is not None, "a question has its own"
+    if is_answerable(terms, {caller.subject, *(each.subject for each in caller.delegation)}):
+        return
+    offered = Offered(capability=checked.capability, manifest=manifest)
+    labels = checked.call.invocation.labels
+    question = Question(caller, offered, checked.input.value, labels, parent)
+    raise await kernel.policy_gate.unanswerable(question, checked.input, checked.verdict)
 
 
 def _check_durability(kernel: Kernel, required: DurabilityClass) -> None:

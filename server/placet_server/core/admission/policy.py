@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from placet_server.core.decision.policy import Policies
 from placet_server.core.decision.policy_slice import Question
@@ -33,6 +34,14 @@ class PolicyGate:
         if verdict.allowed:
             return verdict
         raise await self._refusal(question, canonical, verdict)
+
+    async def unanswerable(
+        self, question: Question, canonical: CanonicalJson, verdict: PolicyVerdict
+    ) -> PolicyRefused:
+        """The refusal of a question that nobody can answer, as this verdict asks for more than one person."""
+        return await self._refusal(
+            question, canonical, replace(verdict, allowed=False, problem="not_answerable")
+        )
 
     async def _refusal(
         self, question: Question, canonical: CanonicalJson, verdict: PolicyVerdict
