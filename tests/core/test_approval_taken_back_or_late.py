@@ -5,16 +5,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from placet_server.core.decision.expire import pass_time
+from placet_server.core.decision import expire
+from placet_server.core.decision.expire import CLAIM_SECONDS, pass_time
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
+from placet_server.core.publication.journal import Journal
 from placet_server.core.recovery.recover_approvals import approvals_section
 from placet_server.core.recovery.retention import Retention, clean
 from placet_server.model.decision import ApprovalState
 from placet_server.model.decision_errors import ApprovalExpired, ApprovalRevoked, DecisionConflict
-from placet_server.model.errors import NotFound, StateConflict
+from placet_server.model.errors import NotFound, StateConflict, StoreUnavailable
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import action as actions
+from placet_server.store import approval_move as moves
+from placet_server.store.approval_move import Due
 from placet_server.store.clock import FixedClock
 from tests.core.kernels import BOB, QUEUE, dispatch, open_kernel, places, read, run, states, until, work_off
 from tests.core.people import ANNA, BEN, DENY, ask, facts, look, take_back, vote
@@ -158,23 +162,59 @@ async def test_it_expires_waiting_or_granted_and_no_vote_saves_it(database: Data
 
 
 async def test_expiry_against_a_vote_makes_one_end(database: Database) -> None:
-    shop = workshop()
+    shop = workshop("1 of role:finance; ttl=1h")
+    # Of two servers at the same moment: one still before the end, one after it.
+    before, after = FixedClock(START), FixedClock(START + timedelta(hours=1))
     async with (
-        open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel,
-        open_kernel(database.dsn, shop.app) as other,
+        open_kernel(database.dsn, shop.app, clock=before, queue=QUEUE) as kernel,
+        open_kernel(database.dsn, shop.app, clock=after) as other,
     ):
         for number in range(6):
             approval_id = await ask(kernel, f"k{number}")
-            async with kernel.journal.pool.connection() as connection:
-                sql = (
-                    "update approvals set expire_time = now() + $2, next_time = now() where approval_id = $1"
-                )
-                await connection.execute(sql, approval_id, timedelta(milliseconds=4))
             await asyncio.gather(vote(kernel, approval_id), pass_time(other.journal), return_exceptions=True)
-            await asyncio.sleep(0.005)
+            # Who was claimed while the vote was counted is looked at once the claim is over.
+            after.advance(timedelta(seconds=CLAIM_SECONDS))
             await pass_time(other.journal)
             view = await look(kernel, approval_id)
             assert (ApprovalState.EXPIRED, ActionState.DENIED) == (view.approval.state, view.action.state)
+
+
+async def test_what_is_due_is_shared_and_what_a_dead_server_had_is_done_by_others(database: Database) -> None:
+    shop = workshop("1 of role:finance; ttl=1h")
+    clock = FixedClock(START)
+    async with open_kernel(database.dsn, shop.app, clock=clock) as kernel:
+        for number in range(3):
+            await ask(kernel, f"k{number}")
+        now = clock.advance(timedelta(hours=1))
+        async with kernel.journal.pool.connection() as connection:
+            claimed = await moves.claim_due(connection, count_max=2, seconds=CLAIM_SECONDS, now=now)
+        assert 2 == len(claimed)
+        assert [1, 0] == [(await pass_time(kernel.journal)).expired for _ in range(2)]
+        clock.advance(timedelta(seconds=CLAIM_SECONDS))
+        assert 2 == (await pass_time(kernel.journal)).expired
+        assert ["DENIED"] * 3 == await states(kernel)
+
+
+async def test_one_that_somebody_holds_keeps_no_other_from_expiring(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = workshop("1 of role:finance; ttl=1h")
+    clock = FixedClock(START)
+    look_at = expire._look_at
+
+    async def look_at_what_is_free(journal: Journal, due: Due) -> str:
+        if due.approval_id == held:
+            raise StoreUnavailable(detail="its action is locked")
+        return await look_at(journal, due)
+
+    monkeypatch.setattr(expire, "_look_at", look_at_what_is_free)
+    async with open_kernel(database.dsn, shop.app, clock=clock) as kernel:
+        held, *_ = [await ask(kernel, f"k{number}") for number in range(3)]
+        clock.advance(timedelta(hours=1))
+        assert 2 == (await pass_time(kernel.journal)).expired
+        held = ""
+        clock.advance(timedelta(seconds=CLAIM_SECONDS))
+        assert 1 == (await pass_time(kernel.journal)).expired
 
 
 async def test_a_report_tells_what_is_open_and_ends_what_is_late(database: Database) -> None:

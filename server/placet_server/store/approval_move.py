@@ -174,9 +174,14 @@ async def fence(connection: Connection, action: Action, new_lease_id: str) -> bo
     return _changed(await connection.execute(query.sql, *arguments))
 
 
-async def list_due(connection: Connection, count_max: int, now: datetime | None) -> list[Due]:
-    query = SQL["list_due"]
-    records = await connection.fetch(query.sql, *query.arguments(count_max=count_max, now=now))
+async def claim_due(
+    connection: Connection, *, count_max: int, seconds: float, now: datetime | None
+) -> list[Due]:
+    """For so long it is told to nobody else. In a tx of its own."""
+    query = SQL["claim_due"]
+    records = await connection.fetch(
+        query.sql, *query.arguments(count_max=count_max, seconds=seconds, now=now)
+    )
     return [Due(r["tenant"], str(r["approval_id"]), str(r["action_id"])) for r in records]
 
 

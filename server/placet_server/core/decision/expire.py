@@ -1,10 +1,14 @@
 """Time passes over what waits for people: it expires, more people are told, and what nobody closed after a cancel is
-closed. Any number of processes may do this at once: each step locks, and looks again.
+closed. Any number of processes may do this at once: each claims what is due for a while, so that they share it, and
+each step locks, and looks again. What somebody has claimed and not come to is due again when that while is over.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from placet_server.core.decision.consume import denied
@@ -26,12 +30,14 @@ from placet_server.model.action import Action
 from placet_server.model.decision import ApprovalState
 from placet_server.model.errors import StoreUnavailable
 from placet_server.model.lifecycle import ActionState
-from placet_server.store import approval as approvals
 from placet_server.store import approval_move as moves
 from placet_server.store.approval_move import Due
 from placet_server.store.session import Connection
 
-BATCH_MAX = 100
+BATCH_MAX = 200
+# So many connections of the pool, at most.
+AT_ONCE_MAX = 4
+CLAIM_SECONDS = 10.0
 _UNBEGUN = (ActionState.WAITING, ActionState.QUEUED)
 
 _log = logging.getLogger(__name__)
@@ -47,13 +53,30 @@ class Passed:
 
 
 async def pass_time(journal: Journal) -> Passed:
-    """One bounded batch of what is due."""
+    """One bounded batch of what is due. Raises StoreUnavailable if the store answers to none of it."""
     async with journal.pool.connection() as connection:
-        due = await moves.list_due(connection, BATCH_MAX, journal.clock.now())
-    done = [await _look_in_turn(journal, each) for each in due]
-    return Passed(
-        expired=done.count("expired"), escalated=done.count("escalated"), has_more=len(due) == BATCH_MAX
-    )
+        due = await moves.claim_due(
+            connection, count_max=BATCH_MAX, seconds=CLAIM_SECONDS, now=journal.clock.now()
+        )
+    waiting, done = iter(due), Counter[str]()
+    async with asyncio.TaskGroup() as group:
+        workers = [group.create_task(_work_off(journal, waiting, done)) for _ in range(AT_ONCE_MAX)]
+    away = [each for each in (worker.result() for worker in workers) if each is not None]
+    if len(away) == AT_ONCE_MAX:
+        raise away[0]
+    return Passed(expired=done["expired"], escalated=done["escalated"], has_more=len(due) == BATCH_MAX)
+
+
+async def _work_off(journal: Journal, waiting: Iterator[Due], done: Counter[str]) -> StoreUnavailable | None:
+    """Until nothing waits, or the store does not answer: one that somebody holds keeps nobody but this from the others,
+    and a store that is away is not asked for each.
+    """
+    for due in waiting:
+        try:
+            done[await _look_in_turn(journal, due)] += 1
+        except StoreUnavailable as error:
+            return error
+    return None
 
 
 async def _look_in_turn(journal: Journal, due: Due) -> str:
@@ -73,8 +96,7 @@ async def _look_at(journal: Journal, due: Due) -> str:
     """What was done: "expired", "escalated", "left over", or nothing."""
     unwanted: Action | None = None
     async with journal.pool.tx() as connection:
-        approval = await approvals.get(connection, due.tenant, due.approval_id)
-        gated = None if approval is None else await lock_gated(connection, journal, approval)
+        gated = await lock_gated(connection, journal, due)
         if gated is None or not gated.approval.is_open:
             return ""
         if gated.action.cancel_requested_time_us is not None and gated.action.state in _UNBEGUN:

@@ -25,7 +25,7 @@ from placet_server.model.event import EventType
 from placet_server.model.lifecycle import TERMINAL, ActionState, check_transition
 from placet_server.store import action as actions
 from placet_server.store import approval_move as moves
-from placet_server.store.approval_move import Fact
+from placet_server.store.approval_move import Due, Fact
 from placet_server.store.session import Connection
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,7 +45,7 @@ class Gated:
         return (self.now - _EVER) // timedelta(microseconds=1)
 
 
-async def lock_gated(connection: Connection, journal: Journal, approval: Approval) -> Gated | None:
+async def lock_gated(connection: Connection, journal: Journal, approval: Approval | Due) -> Gated | None:
     """None: they are gone."""
     if not await moves.lock_action(connection, approval.tenant, approval.action_id):
         return None

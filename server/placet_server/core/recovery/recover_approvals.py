@@ -11,7 +11,7 @@ from placet_server.model.report import ReportEntry, ReportFamily, ReportSection
 from placet_server.store import approval as approvals
 from placet_server.store.session import Connection
 
-BATCHES_MAX = 50
+BATCHES_MAX = 25
 TEXT_LENGTH_MAX = 256
 
 

@@ -233,13 +233,25 @@ where a.tenant = :tenant
   and (a.state || '') = 'RUNNING'
   and not a.effect_unknown
 
--- name: list_due
--- What somebody has to look at: it has expired, more people are to be told, or its action was cancelled. Cross-tenant: the expirer's.
-select tenant, approval_id, action_id
-from approvals
-where next_time <= coalesce(:now::timestamptz, statement_timestamp())
-order by next_time
-limit :count_max
+-- name: claim_due
+-- What somebody has to look at: it has expired, more people are to be told, or its action was cancelled. For so long nobody else is told of it, so that
+-- servers share what is due; what somebody holds right now is passed over. Cross-tenant: the expirer's.
+with clock as materialized (
+    select coalesce(:now::timestamptz, statement_timestamp()) as at
+),
+due as materialized (
+    select p.tenant, p.approval_id
+    from approvals as p
+    where p.next_time <= coalesce(:now::timestamptz, statement_timestamp())
+    order by p.next_time
+    limit :count_max
+    for update skip locked
+)
+update approvals as p
+set next_time = c.at + make_interval(secs => :seconds::double precision)
+from due as d cross join clock as c
+where num_nonnulls(d.tenant, d.approval_id) = 2 and p.tenant = d.tenant and p.approval_id = d.approval_id
+returning p.tenant, p.approval_id, p.action_id
 
 -- name: escalate
 -- More people are told of a pending one.
