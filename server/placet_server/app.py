@@ -158,6 +158,7 @@ class PlacetServer:
         self._count_queue_slots()
         self._count_connectors()
         self._count_callbacks()
+        self._count_approvals()
         logins = dev_logins(self._config)
         parts = Parts(
             telemetry=Observation(self._metrics, tracing).layer,
@@ -268,6 +269,14 @@ class PlacetServer:
             )
         if (deliverer := callbacks.deliverer) is not None:
             gauges("placet_callbacks_in_flight", "Callbacks being sent.", lambda: deliverer.in_flight)
+
+    def _count_approvals(self) -> None:
+        gauges, expirer = self._metrics.add_gauge, self._opened.expirer
+        gauges(
+            "placet_approvals_pending",
+            "What waits for people, counted up to 100,001.",
+            lambda: expirer.pending,
+        )
 
     def _open_port(self, parts: Parts, announcer: Announcer, release: str) -> RpcServer:
         facts = ServerFacts(

@@ -102,6 +102,7 @@ class OpenKernel:
     lost: asyncio.Future[str]
     connectors: ConnectorRoutes
     key_set: str
+    expirer: ApprovalExpirer
     callbacks: OpenCallbacks = field(default_factory=OpenCallbacks)
     hand_over: bool = False
 
@@ -149,6 +150,7 @@ async def open_kernel(
         lost=lost,
         connectors=routes,
         key_set=signer.key_set,
+        expirer=ApprovalExpirer(kernel.journal),
     )
     stack.callback(kernel.engine.threads.close)
     stack.push_async_callback(kernel.engine.lookups.close)
@@ -160,7 +162,7 @@ async def open_kernel(
     await patience.until_answered(partial(_admit_own, kernel))
     if config.admit_apps:
         await patience.until_answered(partial(_admit_apps, kernel.catalog, options.apps))
-    deliverer = _start_loops(stack, kernel, heartbeat, config, options.observer)
+    deliverer = _start_loops(stack, opened, heartbeat, config, options.observer)
     opened.callbacks = start_callbacks(stack, kernel, callbacks, config, options.observer)
     if config.notify:
         _start_wake_listener(stack, kernel, deliverer, options, store.dsn)
@@ -359,12 +361,12 @@ def _start_writers(stack: AsyncExitStack, opened: OpenKernel) -> None:
 
 def _start_loops(
     stack: AsyncExitStack,
-    kernel: Kernel,
+    opened: OpenKernel,
     heartbeat: InstanceHeartbeat,
     config: Config,
     observer: CountingObserver,
 ) -> CancelDeliverer:
-    lease_seconds = config.lease_seconds
+    kernel, lease_seconds = opened.kernel, config.lease_seconds
     supervisor = Supervisor()
     stack.push_async_callback(supervisor.cancel_all)
     rescuer = LeaseRescuer(kernel.journal, store_ok_for=heartbeat.store_ok_for, lease_seconds=lease_seconds)
@@ -382,7 +384,7 @@ def _start_loops(
     if kernel.quotas is not None:
         supervisor.start(QuotaMeter(kernel.quotas).run())
     supervisor.start(ConnectorWatcher(kernel.engine.handlers.connectors).run())
-    supervisor.start(ApprovalExpirer(kernel.journal).run())
+    supervisor.start(opened.expirer.run())
     supervisor.start(WakeSweeper(kernel.journal, poll_seconds=config.queue_poll_seconds).run())
     reconciler = EffectReconciler(kernel)
     kernel.may_declare_dead = partial(heartbeat.store_ok_for, lease_seconds)

@@ -6,6 +6,7 @@ import pytest
 
 from placet_server.core.decision.view import list_approvals
 from placet_server.core.kernel import Kernel
+from placet_server.loops.approval_expirer import ApprovalExpirer
 from placet_server.model.caller import Caller
 from placet_server.model.decision import ApprovalQuery, ApprovalState
 from placet_server.store import approval as approvals
@@ -77,3 +78,13 @@ async def test_filters_and_eligibility(database: Database, monkeypatch: pytest.M
         # A page whose scan ends before it is full goes on where it stood.
         monkeypatch.setattr(approvals, "SCAN_MAX", 1)
         assert [second] == await one_list(kernel, states=(ApprovalState.DENIED,))
+
+
+async def test_what_waits_of_all_tenants_is_counted_by_the_loop(database: Database) -> None:
+    shop = Workshop(approval="1 of role:finance")
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        asked = [await put(kernel, "work.read", {}, "k", caller=caller) for caller in (ALICE, BOB, EVE)]
+        await vote(kernel, asked[0].action.approval_id or "", verdict=DENY)
+        expirer = ApprovalExpirer(kernel.journal)
+        assert not await expirer.step()
+        assert 2 == expirer.pending

@@ -115,6 +115,13 @@ async def list_open(
     return [read_approval(r) for r in records], records[0]["found"] if records else 0
 
 
+async def count_pending(connection: Connection) -> int:
+    """Of all tenants, up to COUNT_MAX."""
+    query = SQL["count_pending"]
+    count: int = await connection.fetchval(query.sql, *query.arguments(count_max=COUNT_MAX))
+    return count
+
+
 async def list_below(connection: Connection, tenant: str, action_id: str) -> list[Wait]:
     """Open waits of what an action has called."""
     query = SQL["list_below"]

@@ -30,6 +30,7 @@ from placet_server.model.action import Action
 from placet_server.model.decision import ApprovalState
 from placet_server.model.errors import StoreUnavailable
 from placet_server.model.lifecycle import ActionState
+from placet_server.store import approval as approvals
 from placet_server.store import approval_move as moves
 from placet_server.store.approval_move import Due
 from placet_server.store.session import Connection
@@ -65,6 +66,12 @@ async def pass_time(journal: Journal) -> Passed:
     if len(away) == AT_ONCE_MAX:
         raise away[0]
     return Passed(expired=done["expired"], escalated=done["escalated"], has_more=len(due) == BATCH_MAX)
+
+
+async def count_pending(journal: Journal) -> int:
+    """What waits for people, of all tenants, counted up to a bound."""
+    async with journal.pool.connection() as connection:
+        return await approvals.count_pending(connection)
 
 
 async def _work_off(journal: Journal, waiting: Iterator[Due], done: Counter[str]) -> StoreUnavailable | None:

@@ -273,6 +273,10 @@ where tenant = :tenant and approval_id = :approval_id and next_time is not null
 update approvals set next_time = coalesce(:now::timestamptz, statement_timestamp()) + interval '1 minute'
 where tenant = :tenant and approval_id = :approval_id and next_time is not null
 
+-- name: count_pending
+-- How many wait for people, counted up to a bound. Cross-tenant: the expirer's.
+select count(*) from (select from approvals where state = 'PENDING' limit :count_max) as p
+
 -- name: list_open
 -- What waits for people, or was granted and has not begun, soonest expiry first, each with how many there are; tenant NULL is every tenant's, the
 -- operator's.
