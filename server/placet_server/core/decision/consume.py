@@ -24,6 +24,8 @@ async def consume(journal: Journal, action: Action, approval_id: str) -> Looked:
     """Of an action that runs here and has not begun. Raises StoreUnavailable."""
     async with journal.pool.connection() as connection:
         consumed = await moves.consume(connection, action, journal.clock.now())
+        if consumed.is_consumed:
+            journal.boundary.reached("approval_consumed", action.capability)
         if consumed.is_consumed or not consumed.is_held:
             return Looked(may_begin=consumed.is_consumed)
         # It may have ended while its action was waited for.

@@ -92,6 +92,7 @@ async def decide(
         if not _is_known(gated.approval, known, mine):
             _check(gated, who, command, capability)
             ready = await _count(connection, gated, known, mine)
+    journal.boundary.reached("decision_persisted", action.capability)
     journal.hub.publish(action.action_id)
     journal.callbacks.ring()
     if ready is not None:

@@ -11,7 +11,9 @@ from typing import Literal, TypeAlias
 BoundaryName: TypeAlias = Literal[
     "before_intent_persistence",
     "intent_persisted",
+    "decision_persisted",
     "claimed",
+    "approval_consumed",
     "before_provider_call",
     "provider_response_received",
     "result_persisted",
