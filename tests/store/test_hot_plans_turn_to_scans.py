@@ -44,6 +44,7 @@ LOOPS: dict[str, tuple[str, ...]] = {
     "queue": ("list_lines", "list_expired", "next_due", "summarize"),
     "dead_letter": ("list_page", "list_selected"),
     "ambiguous": ("find", "list_page"),
+    "approval": ("claim_due", "count_pending"),
     "retention": ("end_of_page", "trim_lanes", "delete_ended", "delete_boots", "delete_deliveries"),
 }
 # Read in sessions of the pool alone.
@@ -59,6 +60,7 @@ TABLES = {
     "slots",
     "rates",
     "deliveries",
+    "approvals",
 }
 KEYS = {
     "actions_pkey",
@@ -77,6 +79,7 @@ KEYS = {
     "rates_pkey",
     "deliveries_id",
     "deliveries_due",
+    "approvals_pkey",
 }
 LOOP_INDEXES = KEYS | {
     "actions_ambiguous",
@@ -89,6 +92,9 @@ LOOP_INDEXES = KEYS | {
     "dead_letters_newest",
     "events_feed",
     "deliveries_ended",
+    "approvals_next",
+    "approvals_pending",
+    "approvals_action",
 }
 
 FILL = """
