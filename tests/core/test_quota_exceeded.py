@@ -79,6 +79,22 @@ async def test_the_rate_is_exact_over_all_servers_at_once(database: Database, tm
         assert 11 == len(await states(first))
 
 
+async def test_who_waited_for_the_row_while_others_took_from_it_brings_no_time_back(
+    database: Database, tmp_path: Path
+) -> None:
+    clock = FixedClock(NOW)
+    async with limited(database, tmp_path, clock, "[acme]\nadmissions_per_second = 1") as kernel:
+        assert kernel.quotas is not None
+        told = []
+        # The second statement began before the first one, and got the row after it.
+        for step_seconds in (0.0, -2.0, 2.0, 1.0, -61.0, 1.0):
+            clock.advance(timedelta(seconds=step_seconds))
+            told.append(await outcome(kernel.quotas.check("acme")))
+        # A clock that was turned back counts on from there.
+        refused = "QUOTA_EXCEEDED"
+        assert ["stored", refused, refused, "stored", refused, "stored"] == told
+
+
 async def test_a_batch_gets_as_much_as_there_is_and_each_item_its_own_answer(
     database: Database, tmp_path: Path
 ) -> None:

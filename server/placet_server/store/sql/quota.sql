@@ -8,10 +8,11 @@ on conflict do nothing
 
 -- name: charge
 -- Take as many of the admissions that are wanted as the rate allows; a burst is what one second allows, and one at least. How many, and how many
--- seconds it takes until there is one more.
+-- seconds it takes until there is one more. Who began to wait for the row before another one took from it does not turn its time back, as what has
+-- passed would count twice; nobody waits so long that it is not the clock that was turned back.
 with held as materialized (
     select
-        r.tenant, c.at,
+        r.tenant, case when c.at < r.update_time and c.at > r.update_time - interval '10 seconds' then r.update_time else c.at end as at,
         least(
             greatest(1.0::double precision, :rate::double precision),
             r.tokens + greatest(0.0::double precision, extract(epoch from c.at - r.update_time)::double precision) * :rate
