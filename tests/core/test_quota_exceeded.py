@@ -20,8 +20,9 @@ from placet_server.model.action import Submission
 from placet_server.model.errors import PlacetError, StoreUnavailable
 from placet_server.model.identity_errors import QuotaExceeded
 from placet_server.settings_file import SettingsFile, SettingsFileRefused
+from placet_server.store import quota as rows
 from placet_server.store.clock import FixedClock
-from tests.core.kernels import EVE, call_of, open_kernel, put, run, states
+from tests.core.kernels import ALICE, EVE, call_of, open_kernel, put, run, states
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 
@@ -131,13 +132,56 @@ async def test_what_is_open_and_stored_is_counted_and_then_refused(
             await kernel.quotas.meter()
             clock.advance(timedelta(seconds=METER_SECONDS))
             await kernel.quotas.meter()
-        # Two pages of two, and then an empty one.
-        assert ["stored", "stored", "QUOTA_EXCEEDED"] == told
+        # Two pages of two, of which the second has more than there may be, and then an empty one.
+        assert ["stored", "QUOTA_EXCEEDED", "QUOTA_EXCEEDED"] == told
         async with kernel.journal.pool.connection() as connection:
             await connection.execute("delete from queue_ready")
         clock.advance(timedelta(seconds=METER_SECONDS))
         await kernel.quotas.meter()
         assert "stored" == await outcome(put(kernel, "work.read", {}))
+
+
+async def test_whom_the_file_does_not_name_has_what_it_says_for_every_other(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota, "USAGE_SECONDS", 0.0)
+    text = "[acme]\nopen_actions = 9\n['*']\nopen_actions = 1"
+    async with limited(database, tmp_path, FixedClock(NOW), text) as kernel:
+        assert kernel.quotas is not None
+        for caller in (EVE, ALICE):
+            await put(kernel, "work.read", {}, caller=caller)
+        await kernel.quotas.meter()
+        told = [await outcome(kernel.quotas.check(tenant)) for tenant in ("evil", "acme", "third")]
+        assert ["QUOTA_EXCEEDED", "stored", "stored"] == told
+
+
+async def test_a_tenant_that_cannot_be_counted_is_weighed_in_parts_and_keeps_no_other_from_it(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota, "USAGE_SECONDS", 0.0)
+    weigh, asked = rows.weigh_page, []
+
+    async def slow(connection: Any, tenant: str, after: str, *, count_max: int) -> Any:
+        asked.append((tenant, count_max))
+        if tenant == "acme" and count_max > quota.PAGE_ACTIONS // 4:
+            raise StoreUnavailable(detail="it takes too long")
+        return await weigh(connection, tenant, after, count_max=count_max)
+
+    monkeypatch.setattr(rows, "weigh_page", slow)
+    text = "[acme]\nstored_bytes = 9\n[evil]\nstored_bytes = 9"
+    clock = FixedClock(NOW)
+    async with limited(database, tmp_path, clock, text) as kernel:
+        assert kernel.quotas is not None
+        for caller in (EVE, ALICE):
+            await run(kernel, "work.read", {}, caller=caller)
+        with pytest.raises(StoreUnavailable):
+            await kernel.quotas.meter()
+        assert "QUOTA_EXCEEDED" == await outcome(kernel.quotas.check("evil"))
+        clock.advance(timedelta(seconds=METER_SECONDS))
+        await kernel.quotas.meter()
+        assert "QUOTA_EXCEEDED" == await outcome(kernel.quotas.check("acme"))
+        whole = quota.PAGE_ACTIONS
+        assert [("acme", whole), ("evil", whole), ("acme", whole // 4), ("evil", whole)] == asked
 
 
 async def test_a_store_that_is_away_admits_nobody_and_everybody_hears_of_it(

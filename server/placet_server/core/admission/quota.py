@@ -1,11 +1,12 @@
 """The quota gate: how much a tenant may ask for, over all servers, as a settings file says.
 
-Nothing happens for tenants that the file does not name. The rate is exact: what is admitted is taken from the tenant's
+A table named "*" is for each tenant that the file does not name; without it nothing happens for them. The rate is exact: what is admitted is taken from the tenant's
 row first, for all who want it at that moment in one statement. What is open and what is stored is what was counted
 last, some seconds ago (`meter`): between two counts a tenant may go beyond it. What handlers call is not refused, for
 its parent was admitted; it counts as open and stored.
 
-Each server counts, one at a time for a tenant: its open actions, and one page of a walk over all of them."""
+Each server counts, one at a time for a tenant: its open actions, and one page of a walk over all of them. Of tenants
+that the file does not name those are counted that have asked for something here."""
 
 from __future__ import annotations
 
@@ -27,8 +28,11 @@ from placet_server.store.quota import FIRST, Usage, Walk
 METER_SECONDS = 5.0
 USAGE_SECONDS = 1.0
 PAGE_ACTIONS = 20_000
+PAGE_ACTIONS_MIN = 100
 COUNT_MAX = 1_000_000
 BATCH_SECONDS_MAX = 6.0
+EVERY_OTHER = "*"
+UNNAMED_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +43,17 @@ class Quota:
     open_actions: int | None = None
     stored_bytes: int | None = None
 
+    @property
+    def is_of_usage(self) -> bool:
+        """What the tenant has must be counted for it."""
+        return self.open_actions is not None or self.stored_bytes is not None
+
 
 Tenants = Mapping[str, Quota]
 
 
 def quotas_of(document: dict[str, Any]) -> Tenants:
-    """A table for each tenant. Raises ValueError."""
+    """A table for each tenant, and perhaps one for every other. Raises ValueError."""
     return {tenant: _quota_of(tenant, told) for tenant, told in document.items()}
 
 
@@ -73,10 +82,13 @@ class Quotas:
         self._supervisor = Supervisor()
         self._wishes: dict[str, list[_Wish]] = {}
         self._usage: dict[str, tuple[float, Usage]] = {}
+        # Who has asked and is not in the file, the last one last; and how much is weighed at a time, where it was less.
+        self._unnamed: dict[str, None] = {}
+        self._pages: dict[str, int] = {}
 
     async def admit(self, tenant: str, count: int = 1) -> tuple[int, QuotaExceeded | None]:
         """How many of these may be admitted, and why not the others. Raises StoreUnavailable."""
-        quota = self._file.current().get(tenant)
+        quota = self._quota_of(tenant)
         if quota is None:
             return count, None
         exceeded = await self._look(tenant, quota)
@@ -99,16 +111,46 @@ class Quotas:
             raise exceeded
 
     async def meter(self) -> None:
-        """Counts once for each tenant that is due. Raises StoreUnavailable."""
-        for tenant, quota in self._file.current().items():
-            if quota.open_actions is not None or quota.stored_bytes is not None:
+        """Counts once for each tenant that is due. Raises StoreUnavailable, after all of them."""
+        named = self._file.current()
+        failed: StoreUnavailable | None = None
+        for tenant in (*named, *(each for each in self._unnamed if each not in named)):
+            quota = named.get(tenant) or named.get(EVERY_OTHER)
+            if tenant == EVERY_OTHER or quota is None or not quota.is_of_usage:
+                continue
+            try:
                 await self._meter(tenant, quota)
+            except StoreUnavailable as error:
+                # It may have been too much at once. Others are counted nevertheless.
+                failed = error
+                self._pages[tenant] = max(PAGE_ACTIONS_MIN, self._page_of(tenant) // 4)
+        if failed is not None:
+            raise failed
 
     async def close(self) -> None:
         await self._supervisor.cancel_all()
 
+    def _quota_of(self, tenant: str) -> Quota | None:
+        named = self._file.current()
+        if tenant in named:
+            return named[tenant]
+        quota = named.get(EVERY_OTHER)
+        if quota is not None:
+            self._unnamed.pop(tenant, None)
+            self._unnamed[tenant] = None
+            if len(self._unnamed) > UNNAMED_MAX:
+                self._forget(next(iter(self._unnamed)))
+        return quota
+
+    def _forget(self, tenant: str) -> None:
+        for known in (self._unnamed, self._usage, self._pages):
+            known.pop(tenant, None)
+
+    def _page_of(self, tenant: str) -> int:
+        return self._pages.get(tenant, PAGE_ACTIONS)
+
     async def _look(self, tenant: str, quota: Quota) -> QuotaExceeded | None:
-        if quota.open_actions is None and quota.stored_bytes is None:
+        if not quota.is_of_usage:
             return None
         usage = await self._usage_of(tenant)
         for name, used, most in (
@@ -175,10 +217,13 @@ class Quotas:
                 is_open = await rows.count_open(connection, tenant, count_max=most)
             stored: int | None = None
             if quota.stored_bytes is not None:
-                page = await rows.weigh_page(connection, tenant, walk.after, count_max=PAGE_ACTIONS)
+                size = self._page_of(tenant)
+                page = await rows.weigh_page(connection, tenant, walk.after, count_max=size)
                 walk = Walk(page.last or walk.after, walk.weight_bytes + page.weight_bytes)
-                if page.actions < PAGE_ACTIONS:
+                if page.actions < size:
                     stored, walk = walk.weight_bytes, Walk(FIRST, 0)
             await rows.note_usage(
                 connection, tenant, open_actions=is_open, stored_bytes=stored, walk=walk, now=now
             )
+        if tenant in self._pages:
+            self._pages[tenant] = min(PAGE_ACTIONS, 2 * self._pages[tenant])

@@ -28,8 +28,8 @@ where r.tenant = h.tenant
 returning least(:wanted, floor(h.tokens))::integer as granted, (1 - (h.tokens - floor(h.tokens))) / :rate as wait_seconds
 
 -- name: get_usage
--- What was counted last.
-select open_actions, stored_bytes from quota_usage where tenant = :tenant
+-- What was counted last. A walk that has found more than the one before need not be over for it.
+select open_actions, greatest(stored_bytes, walk_bytes) as stored_bytes from quota_usage where tenant = :tenant
 
 -- name: ensure_usage
 -- Make a row to count in.
