@@ -241,6 +241,30 @@ async def test_redelivery_is_once_for_each_key_and_has_attempts_of_its_own(
             await get_delivery(kernel.journal, stranger.tenant, sought)
 
 
+@pytest.mark.parametrize("answer", [500, 200])
+async def test_redelivery_asked_for_during_an_attempt_is_not_answered_by_it(
+    kernel: Kernel, receiver: Receiver, answer: int
+) -> None:
+    aim(kernel, target(receiver), attempts_max=1)
+    asked = asyncio.Event()
+
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked.wait()
+        await says(answer)(reader, writer)
+
+    receiver.answers = [late, says(204)]
+    await tell(kernel, callback())
+    sending = deliverer(kernel)
+    await sending.run_once()
+    await receiver.arrived.wait()
+    await redeliver(kernel.journal, ALICE, callback().delivery_id("desk"), key="k")
+    asked.set()
+    assert await sending.join(30)
+    assert [("PENDING", 1, answer)] == await stored(kernel, "state, attempts, last_status")
+    await send(sending)
+    assert [("DELIVERED", 2, 204)] == await stored(kernel, "state, attempts, last_status")
+
+
 async def test_lists_go_on_where_a_page_ended_and_show_what_was_asked_for(kernel: Kernel) -> None:
     aim(kernel, target("http://127.0.0.1:1/", "a"), target("http://127.0.0.1:1/", "b"))
     about = "0199b0c0-0000-7000-8000-000000000001"

@@ -92,20 +92,22 @@ async def settle(
     last_status: int,
     last_error: str,
     now: datetime | None,
-) -> bool:
-    """False: the lease is somebody else's."""
+) -> DeliveryState | None:
+    """How it stands now. None: the lease is somebody else's."""
     query = SQL["settle"]
     arguments = query.arguments(
         tenant=delivery.tenant,
         delivery_id=delivery.delivery_id,
         lease_id=delivery.lease_id,
+        generation=delivery.generation,
         state=state.value,
         delay_seconds=delay_seconds,
         last_status=last_status,
         last_error=last_error,
         now=now,
     )
-    return await connection.fetchval(query.sql, *arguments) is not None
+    found = await connection.fetchval(query.sql, *arguments)
+    return None if found is None else DeliveryState(found)
 
 
 async def give_back(connection: Connection, deliveries: Sequence[Delivery], *, now: datetime | None) -> None:

@@ -186,9 +186,10 @@ class Deliverer:
         judged = judge(delivery, tried, datetime.now(UTC))
         if judged.state is DeliveryState.DELIVERED:
             boundary.reached("callback_delivered", target.name)
-        if await self._write(delivery, tried, judged, until):
-            self._observe(ENDINGS[judged.state])
-        if judged.state is DeliveryState.DEAD:
+        stands = await self._write(delivery, tried, judged, until)
+        if stands is not None:
+            self._observe(ENDINGS[stands])
+        if stands is DeliveryState.DEAD:
             _log.warning("delivery %s to %s is dead: %s", delivery.delivery_id, target.name, judged.error)
 
     async def _try(self, delivery: Delivery, target: Target) -> Tried:
@@ -207,8 +208,10 @@ class Deliverer:
             return Tried(0, str(failed))
         return Tried(answer.status, retry_after=answer.retry_after)
 
-    async def _write(self, delivery: Delivery, tried: Tried, judged: Judged, until: float) -> bool:
-        """Again while the store is away, as long as the lease holds. False: somebody else has the delivery now."""
+    async def _write(
+        self, delivery: Delivery, tried: Tried, judged: Judged, until: float
+    ) -> DeliveryState | None:
+        """Again while the store is away, as long as the lease holds. None: somebody else has the delivery now."""
         while True:
             try:
                 async with self._journal.pool.connection() as connection:
@@ -223,7 +226,7 @@ class Deliverer:
                     )
             except StoreUnavailable:
                 if time.monotonic() > until:
-                    return False
+                    return None
                 await asyncio.sleep(WRITE_PAUSE_SECONDS)
 
 

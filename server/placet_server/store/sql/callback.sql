@@ -70,17 +70,18 @@ where p.delivery_id is not null and d.delivery_id = p.delivery_id
 returning {delivery}, d.data
 
 -- name: settle
--- How the attempt ended, said by who holds the lease.
+-- How the attempt ended, said by who holds the lease. Whoever has asked meanwhile that it be sent out again is not answered by this attempt: it is due at
+-- once, whatever this one came to.
 update deliveries as d
-set state = :state,
+set state = case when d.generation = :generation then :state else 'PENDING' end,
     lease_id = null,
-    next_time = c.at + make_interval(secs => :delay_seconds),
-    end_time = case when :state <> 'PENDING' then c.at end,
+    next_time = c.at + case when d.generation = :generation then make_interval(secs => :delay_seconds) else interval '0' end,
+    end_time = case when d.generation = :generation and :state <> 'PENDING' then c.at end,
     last_status = :last_status,
     last_error = :last_error
 from (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
 where d.delivery_id = :delivery_id and d.tenant = :tenant and d.lease_id = :lease_id
-returning d.delivery_id
+returning d.state
 
 -- name: give_back
 -- What was taken and will not be answered for: the next look of anybody finds it. Cross-tenant: the sender's.
