@@ -269,6 +269,21 @@ class PlacetServer:
             )
         if (deliverer := callbacks.deliverer) is not None:
             gauges("placet_callbacks_in_flight", "Callbacks being sent.", lambda: deliverer.in_flight)
+            gauges(
+                "placet_deliveries_pending",
+                "Callbacks of all tenants that are to be delivered yet.",
+                lambda: deliverer.counts.pending,
+            )
+            gauges(
+                "placet_deliveries_due",
+                "Those of them whose time has come and that nobody has taken.",
+                lambda: deliverer.counts.due,
+            )
+            gauges(
+                "placet_deliveries_dead",
+                "Callbacks of all tenants that were given up and are kept.",
+                lambda: deliverer.counts.dead,
+            )
 
     def _count_approvals(self) -> None:
         gauges, expirer = self._metrics.add_gauge, self._opened.expirer

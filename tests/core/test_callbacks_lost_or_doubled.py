@@ -13,8 +13,8 @@ from email.utils import format_datetime
 import pytest
 
 from placet_server.core.kernel import Kernel
-from placet_server.core.publication.callback import get_delivery, list_deliveries, redeliver
-from placet_server.core.publication.deliver import LOST, TARGETLESS, DeliverySettings, allot
+from placet_server.core.publication.callback import TARGETLESS, get_delivery, list_deliveries, redeliver
+from placet_server.core.publication.deliver import LOST, DeliverySettings, allot
 from placet_server.model.callback import (
     DELAY_SECONDS_MAX,
     Delivery,

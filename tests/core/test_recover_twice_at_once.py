@@ -35,6 +35,7 @@ from tests.core.kernels import (
     until,
     work_off,
 )
+from tests.core.receiver import aim, callback, target, tell
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 
@@ -179,6 +180,40 @@ async def test_who_wants_to_know_has_somebody_asked_also_of_what_was_given_up(da
             e.action_id for e in await wanted(capabilities=("work.reconcilable",), count_max=1)
         ]
         assert 2 == await ask()
+
+
+async def test_what_others_were_not_told_is_shown_with_what_to_do_and_what_has_no_target_is_given_up(
+    database: Database,
+) -> None:
+    async with open_kernel(database.dsn, Workshop().app) as kernel:
+        aim(kernel, *(target("http://127.0.0.1:1/", name) for name in ("desk", "gone")))
+        await tell(kernel, *(callback(number, tenant="acme") for number in range(2)))
+        aim(
+            kernel,
+            target("http://127.0.0.1:1/", "desk"),
+            target("http://127.0.0.1:1/", "desk", tenant="evil"),
+        )
+        await tell(kernel, callback(3, tenant="evil"))
+        async with kernel.journal.pool.connection() as connection:
+            await connection.execute(
+                "update deliveries set next_time = now() - interval '2 hours', attempts = 1 "
+                "where subject = 'approvals/1'"
+            )
+        looked = section(await done(kernel, validate_only=True), F.CALLBACKS)
+        assert (4, 4, "4 pending, of which 4 are due; 0 dead") == (looked.found, looked.waiting, looked.note)
+        acted = await done(kernel)
+        assert "3 pending, of which 3 are due; 1 dead" == section(acted, F.CALLBACKS).note
+        gone, failing, *others = section(acted, F.CALLBACKS).entries
+        dead, pending = callback(1).delivery_id("gone"), callback(1).delivery_id("desk")
+        assert (dead, "DEAD", f"placet deliveries redeliver {dead}") == (
+            gone.id,
+            gone.outcome,
+            gone.next_step,
+        )
+        assert "PLACET_CALLBACK_FILE has none" in gone.what
+        assert (pending, f"placet deliveries show {pending}") == (failing.id, failing.next_step)
+        assert {("PENDING", "")} == {(each.outcome, each.next_step) for each in others}
+        assert 1 == section(await done(kernel, EVE), F.CALLBACKS).found
 
 
 async def test_a_key_that_was_used_to_look_does_not_keep_anything_from_being_done(database: Database) -> None:

@@ -27,7 +27,7 @@ OnWait = Literal["fail", "return", "hold"]
 OnDuplicate = Literal["attach", "refuse"]
 DurabilityWord = Literal["ephemeral", "single_process", "shared"]
 VerdictWord = Literal["done", "not_done"]
-FamilyWord = Literal["leases", "queues", "ambiguous", "dead_letters", "approvals"]
+FamilyWord = Literal["leases", "queues", "ambiguous", "dead_letters", "approvals", "callbacks"]
 
 TYPE_PREFIX = "placet.action."
 _ON_CALLER_GONE = {"cancel": action_pb2.ON_CALLER_GONE_CANCEL, "detach": action_pb2.ON_CALLER_GONE_DETACH}
@@ -50,6 +50,7 @@ _FAMILY = {
     "ambiguous": recovery_service_pb2.REPORT_FAMILY_AMBIGUOUS,
     "dead_letters": recovery_service_pb2.REPORT_FAMILY_DEAD_LETTERS,
     "approvals": recovery_service_pb2.REPORT_FAMILY_APPROVALS,
+    "callbacks": recovery_service_pb2.REPORT_FAMILY_CALLBACKS,
 }
 
 

@@ -21,6 +21,7 @@ _FAMILIES: dict[str, FamilyWord] = {
     "ambiguous": "ambiguous",
     "dead-letters": "dead_letters",
     "approvals": "approvals",
+    "callbacks": "callbacks",
 }
 _COUNTS = ("found", "replayed", "waiting", "ambiguous", "ended")
 
@@ -28,7 +29,9 @@ _COUNTS = ("found", "replayed", "waiting", "ambiguous", "ended")
 def recover(
     family: Annotated[
         list[str] | None,
-        typer.Option(help="Only leases, queues, ambiguous, dead-letters or approvals; may be given again."),
+        typer.Option(
+            help="Only leases, queues, ambiguous, dead-letters, approvals or callbacks; may be given again."
+        ),
     ] = None,
     look: Annotated[bool, typer.Option("--look", help="Only look, and change nothing.")] = False,
     all_tenants: AllTenants = False,

@@ -6,11 +6,13 @@ import logging
 import time
 
 from placet_server.core.kernel import Kernel
-from placet_server.core.publication.deliver import BURIED_MAX, Deliverer
+from placet_server.core.publication.callback import BURIED_MAX
+from placet_server.core.publication.deliver import Deliverer
 from placet_server.loops.loop import repeat
 
 POLL_SECONDS = 1.0
 BURY_SECONDS = 600.0
+COUNT_SECONDS = 15.0
 
 _log = logging.getLogger(__name__)
 
@@ -22,6 +24,7 @@ class CallbackSender:
         self._kernel = kernel
         self._deliverer = deliverer
         self._bury_at = time.monotonic() + BURY_SECONDS
+        self._count_at = 0.0
 
     async def run(self) -> None:
         await repeat("callback_sender", self.step, POLL_SECONDS, self._kernel.journal.callbacks.wait)
@@ -36,4 +39,7 @@ class CallbackSender:
                 _log.warning("%d deliveries are dead: their targets are in no file any more", buried)
             if buried < BURIED_MAX:
                 self._bury_at = time.monotonic() + BURY_SECONDS
+        if time.monotonic() >= self._count_at:
+            await self._deliverer.count()
+            self._count_at = time.monotonic() + COUNT_SECONDS
         return await self._deliverer.run_once()

@@ -18,6 +18,7 @@ class ReportFamily(StrEnum):
     AMBIGUOUS = "AMBIGUOUS"
     DEAD_LETTERS = "DEAD_LETTERS"
     APPROVALS = "APPROVALS"
+    CALLBACKS = "CALLBACKS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,21 @@ from placet_server.store.session import Connection
 SQL = queries.load("callback")
 
 
+COUNT_MAX = 100_001
+"""What is counted is counted up to here: it says more than 100,000."""
+
+
 class TargetKey(NamedTuple):
     tenant: str
     target: str
+
+
+class Counts(NamedTuple):
+    """`due`: of what is pending, that in nobody's hands whose time has come."""
+
+    pending: int = 0
+    due: int = 0
+    dead: int = 0
 
 
 async def insert(
@@ -169,6 +181,25 @@ async def list_page(
         page_size=page_size,
     )
     return [_read(r) for r in await connection.fetch(query.sql, *arguments)]
+
+
+async def count_open(connection: Connection, tenant: str | None, now: datetime | None) -> Counts:
+    """`tenant` None: of all tenants."""
+    query = SQL["count_open"]
+    row = await connection.fetchrow(query.sql, *query.arguments(tenant=tenant, count_max=COUNT_MAX, now=now))
+    assert row is not None
+    return Counts(row["pending"], row["due"], row["dead"])
+
+
+async def list_open(
+    connection: Connection, tenant: str | None, *, count_max: int
+) -> tuple[list[Delivery], list[Delivery]]:
+    """The newest that are DEAD, and those PENDING that are due first, without what they tell. `tenant` None: of all."""
+    query = SQL["list_open"]
+    rows = await connection.fetch(query.sql, *query.arguments(tenant=tenant, count_max=count_max))
+    found = [_read(r) for r in rows]
+    dead = [each for each in found if each.state is DeliveryState.DEAD]
+    return dead, [each for each in found if each.state is DeliveryState.PENDING]
 
 
 async def redeliver(

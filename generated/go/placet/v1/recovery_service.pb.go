@@ -94,6 +94,8 @@ const (
 	ReportFamily_REPORT_FAMILY_DEAD_LETTERS ReportFamily = 4
 	// What waits for people, or was granted and has not begun.
 	ReportFamily_REPORT_FAMILY_APPROVALS ReportFamily = 5
+	// What others are to be told yet, or were not told: it was given up.
+	ReportFamily_REPORT_FAMILY_CALLBACKS ReportFamily = 6
 )
 
 // Enum value maps for ReportFamily.
@@ -105,6 +107,7 @@ var (
 		3: "REPORT_FAMILY_AMBIGUOUS",
 		4: "REPORT_FAMILY_DEAD_LETTERS",
 		5: "REPORT_FAMILY_APPROVALS",
+		6: "REPORT_FAMILY_CALLBACKS",
 	}
 	ReportFamily_value = map[string]int32{
 		"REPORT_FAMILY_UNSPECIFIED":  0,
@@ -113,6 +116,7 @@ var (
 		"REPORT_FAMILY_AMBIGUOUS":    3,
 		"REPORT_FAMILY_DEAD_LETTERS": 4,
 		"REPORT_FAMILY_APPROVALS":    5,
+		"REPORT_FAMILY_CALLBACKS":    6,
 	}
 )
 
@@ -1281,11 +1285,11 @@ func (x *ReportSection) GetEntries() []*ReportEntry {
 // One thing of a report.
 type ReportEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The action's id, if it is one; of APPROVALS the approval's.
+	// The action's id, if it is one; of APPROVALS the approval's, of CALLBACKS the delivery's.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// What it is, for people.
 	What string `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
-	// How it stands: a state of an action or of an approval, "WAITING" or "PAUSED".
+	// How it stands: a state of an action, an approval or a delivery, "WAITING" or "PAUSED".
 	Outcome string `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// The command that continues; empty: nobody has to do anything.
 	NextStep string `protobuf:"bytes,4,opt,name=next_step,json=nextStep,proto3" json:"next_step,omitempty"`
@@ -1816,14 +1820,15 @@ const file_placet_v1_recovery_service_proto_rawDesc = "" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fVERDICT_DONE\x10\x01\x12\x14\n" +
-	"\x10VERDICT_NOT_DONE\x10\x02*\xbb\x01\n" +
+	"\x10VERDICT_NOT_DONE\x10\x02*\xd8\x01\n" +
 	"\fReportFamily\x12\x1d\n" +
 	"\x19REPORT_FAMILY_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REPORT_FAMILY_LEASES\x10\x01\x12\x18\n" +
 	"\x14REPORT_FAMILY_QUEUES\x10\x02\x12\x1b\n" +
 	"\x17REPORT_FAMILY_AMBIGUOUS\x10\x03\x12\x1e\n" +
 	"\x1aREPORT_FAMILY_DEAD_LETTERS\x10\x04\x12\x1b\n" +
-	"\x17REPORT_FAMILY_APPROVALS\x10\x052\xfe\x04\n" +
+	"\x17REPORT_FAMILY_APPROVALS\x10\x05\x12\x1b\n" +
+	"\x17REPORT_FAMILY_CALLBACKS\x10\x062\xfe\x04\n" +
 	"\x0fRecoveryService\x12X\n" +
 	"\x0fListDeadLetters\x12!.placet.v1.ListDeadLettersRequest\x1a\".placet.v1.ListDeadLettersResponse\x12@\n" +
 	"\aRedrive\x12\x19.placet.v1.RedriveRequest\x1a\x1a.placet.v1.RedriveResponse\x12R\n" +

@@ -68,6 +68,8 @@ class _ReportFamilyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReportFa
     """What ended with nobody waiting."""
     REPORT_FAMILY_APPROVALS: _ReportFamily.ValueType  # 5
     """What waits for people, or was granted and has not begun."""
+    REPORT_FAMILY_CALLBACKS: _ReportFamily.ValueType  # 6
+    """What others are to be told yet, or were not told: it was given up."""
 
 class ReportFamily(_ReportFamily, metaclass=_ReportFamilyEnumTypeWrapper):
     """What a section of a report is about."""
@@ -84,6 +86,8 @@ REPORT_FAMILY_DEAD_LETTERS: ReportFamily.ValueType  # 4
 """What ended with nobody waiting."""
 REPORT_FAMILY_APPROVALS: ReportFamily.ValueType  # 5
 """What waits for people, or was granted and has not begun."""
+REPORT_FAMILY_CALLBACKS: ReportFamily.ValueType  # 6
+"""What others are to be told yet, or were not told: it was given up."""
 Global___ReportFamily: _TypeAlias = ReportFamily  # noqa: Y015
 
 @_typing.final
@@ -670,11 +674,11 @@ class ReportEntry(_message.Message):
     NEXT_STEP_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The action's id, if it is one; of APPROVALS the approval's."""
+    """The action's id, if it is one; of APPROVALS the approval's, of CALLBACKS the delivery's."""
     what: _builtins.str
     """What it is, for people."""
     outcome: _builtins.str
-    """How it stands: a state of an action or of an approval, "WAITING" or "PAUSED"."""
+    """How it stands: a state of an action, an approval or a delivery, "WAITING" or "PAUSED"."""
     next_step: _builtins.str
     """The command that continues; empty: nobody has to do anything."""
     reason: _error_reason_pb2.ErrorReason.ValueType

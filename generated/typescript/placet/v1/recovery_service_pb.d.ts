@@ -653,7 +653,7 @@ export declare const ReportSectionSchema: GenMessage<ReportSection>;
  */
 export declare type ReportEntry = Message<"placet.v1.ReportEntry"> & {
   /**
-   * The action's id, if it is one; of APPROVALS the approval's.
+   * The action's id, if it is one; of APPROVALS the approval's, of CALLBACKS the delivery's.
    *
    * @generated from field: string id = 1;
    */
@@ -667,7 +667,7 @@ export declare type ReportEntry = Message<"placet.v1.ReportEntry"> & {
   what: string;
 
   /**
-   * How it stands: a state of an action or of an approval, "WAITING" or "PAUSED".
+   * How it stands: a state of an action, an approval or a delivery, "WAITING" or "PAUSED".
    *
    * @generated from field: string outcome = 3;
    */
@@ -944,6 +944,13 @@ export enum ReportFamily {
    * @generated from enum value: REPORT_FAMILY_APPROVALS = 5;
    */
   APPROVALS = 5,
+
+  /**
+   * What others are to be told yet, or were not told: it was given up.
+   *
+   * @generated from enum value: REPORT_FAMILY_CALLBACKS = 6;
+   */
+  CALLBACKS = 6,
 }
 
 /**

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from placet_server.core.publication.journal import Journal
 
 ATTEMPTS_MAX = 12
+TARGETLESS_DUE_SECONDS = 3600.0
+BURIED_MAX = 500
+TARGETLESS = "no server has had such a target for an hour"
 
 
 class Callbacks:
@@ -66,6 +69,19 @@ async def enqueue(
     targets = callbacks.wanting(callback)
     if targets:
         await rows.insert(connection, callback, targets, attempts_max=callbacks.attempts_max, now=now)
+
+
+async def bury_without_target(journal: Journal) -> int:
+    """Gives up what nobody could send for an hour, as its target is gone from here. How many there were."""
+    async with journal.pool.connection() as connection:
+        return await rows.bury_without_target(
+            connection,
+            list(journal.callbacks.targets),
+            due_seconds=TARGETLESS_DUE_SECONDS,
+            last_error=TARGETLESS,
+            count_max=BURIED_MAX,
+            now=journal.clock.now(),
+        )
 
 
 async def get_delivery(journal: Journal, tenant: str | None, delivery_id: str) -> Delivery:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 
 from placet.supervisor import Supervisor
 from placet.webhooks import sign
+from placet_server.core.publication.callback import bury_without_target
 from placet_server.core.publication.journal import Journal
 from placet_server.model.callback import (
     ENDINGS,
@@ -35,15 +36,12 @@ from placet_server.model.callback import (
 from placet_server.model.errors import StoreUnavailable
 from placet_server.outbound.http import HttpSender, SendFailed, url_of
 from placet_server.store import callback as rows
-from placet_server.store.callback import TargetKey
+from placet_server.store.callback import Counts, TargetKey
 
 TARGET_SLOTS = 4
 # Between two tries to write how an attempt ended, while the store is away.
 WRITE_PAUSE_SECONDS = 1.0
-TARGETLESS_DUE_SECONDS = 3600.0
-BURIED_MAX = 500
 LOST = "the last attempt never said how it ended: it may have arrived"
-TARGETLESS = "no server has had such a target for an hour"
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +83,7 @@ class Deliverer:
         self._served: dict[TargetKey, int] = {}
         self._serial = 0
         self._is_closed = False
+        self.counts = Counts()
 
     @property
     def in_flight(self) -> int:
@@ -121,19 +120,16 @@ class Deliverer:
         return bool(claimed)
 
     async def bury_without_target(self) -> int:
-        """Gives up what nobody could send for an hour, as its target is gone. How many there were."""
-        async with self._journal.pool.connection() as connection:
-            buried = await rows.bury_without_target(
-                connection,
-                list(self._journal.callbacks.targets),
-                due_seconds=TARGETLESS_DUE_SECONDS,
-                last_error=TARGETLESS,
-                count_max=BURIED_MAX,
-                now=self._journal.clock.now(),
-            )
+        """See `callback.bury_without_target`."""
+        buried = await bury_without_target(self._journal)
         for _ in range(buried):
             self._observe("dead")
         return buried
+
+    async def count(self) -> None:
+        """Of all tenants, whoever sends it, for `counts`."""
+        async with self._journal.pool.connection() as connection:
+            self.counts = await rows.count_open(connection, None, self._journal.clock.now())
 
     async def join(self, seconds: float) -> bool:
         """Waits for what is under way; False if some of it still is after so long."""

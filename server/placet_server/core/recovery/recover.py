@@ -16,6 +16,7 @@ from placet_server.core.publication.lease import new_action_id
 from placet_server.core.publication.promote import promote
 from placet_server.core.publication.read import now_us
 from placet_server.core.recovery.recover_approvals import approvals_section
+from placet_server.core.recovery.recover_callbacks import callbacks_section
 from placet_server.core.recovery.redrive import list_dead_letters, list_queues
 from placet_server.core.recovery.rescue import BATCH_MAX, close_unwanted, declare_dead, rescue
 from placet_server.core.recovery.resolve import list_ambiguous
@@ -284,6 +285,12 @@ async def _approvals(recovery: Recovery, command: RecoverCommand) -> ReportSecti
     )
 
 
+async def _callbacks(recovery: Recovery, command: RecoverCommand) -> ReportSection:
+    return await callbacks_section(
+        recovery.journal, command.tenant, validate_only=command.validate_only, entries_max=ENTRIES_MAX
+    )
+
+
 async def _counts(journal: Journal, command: RecoverCommand) -> Counts:
     async with journal.pool.connection() as connection:
         return await rows.count(connection, command.tenant, journal.clock.now())
@@ -302,4 +309,5 @@ _SECTIONS: dict[ReportFamily, Callable[[Recovery, RecoverCommand], Awaitable[Rep
     ReportFamily.AMBIGUOUS: _ambiguous,
     ReportFamily.DEAD_LETTERS: _dead_letters,
     ReportFamily.APPROVALS: _approvals,
+    ReportFamily.CALLBACKS: _callbacks,
 }

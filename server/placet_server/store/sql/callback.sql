@@ -154,6 +154,47 @@ union all
     limit :page_size
 )
 
+-- name: count_open
+-- How much is to be told yet, how much of that is due and in nobody's hands, and how much was given up, up to a bound; tenant NULL is every tenant's, the
+-- operator's.
+select
+    (
+        select count(*)
+        from (select from deliveries where state = 'PENDING' and (:tenant::text is null or tenant = :tenant) limit :count_max) as open
+    ) as pending,
+    (
+        select count(*)
+        from (
+            select
+            from deliveries
+            where state = 'PENDING' and (:tenant::text is null or tenant = :tenant)
+              and next_time <= coalesce(:now::timestamptz, statement_timestamp())
+            limit :count_max
+        ) as late
+    ) as due,
+    (
+        select count(*)
+        from (select from deliveries where state = 'DEAD' and (:tenant::text is null or tenant = :tenant) limit :count_max) as given_up
+    ) as dead
+
+-- name: list_open
+-- The newest of what was given up, and what is to be told next, without what they tell; tenant NULL is every tenant's, the operator's.
+(
+    select {delivery}
+    from deliveries as d
+    where d.state = 'DEAD' and (:tenant::text is null or d.tenant = :tenant)
+    order by d.end_time desc
+    limit :count_max
+)
+union all
+(
+    select {delivery}
+    from deliveries as d
+    where d.state = 'PENDING' and (:tenant::text is null or d.tenant = :tenant)
+    order by d.next_time
+    limit :count_max
+)
+
 -- name: redeliver
 -- Send it out again, with attempts of its own, unless this request has done so. One that is under way keeps its lease.
 update deliveries as d
