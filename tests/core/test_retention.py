@@ -438,4 +438,8 @@ async def test_deliveries_go_when_they_have_ended_for_long_and_never_before(
         await clean_all(kernel, MONTH)
         assert 6 == len(await rows(kernel, "deliveries"))
         await clean_all(kernel, kept)
-        assert [told[0].event_id] == [str(row["event_id"]) for row in await rows(kernel, "deliveries")]
+        # It is not told any more either: no server has sent it all that time.
+        assert [(told[0].event_id, "DEAD", retention.UNSENT)] == [
+            (str(row["event_id"]), row["state"], row["last_error"])
+            for row in await rows(kernel, "deliveries")
+        ]

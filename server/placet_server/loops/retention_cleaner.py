@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
@@ -12,6 +13,8 @@ from placet_server.loops.loop import repeat
 
 INTERVAL_SECONDS = 60.0
 PAUSE_SECONDS_MIN = 0.02
+
+_log = logging.getLogger(__name__)
 
 
 class RetentionCleaner:
@@ -34,6 +37,8 @@ class RetentionCleaner:
         begin = time.monotonic()
         cleaned = await clean(self._journal, self._kept)
         self._took_seconds = time.monotonic() - begin
+        if cleaned.buried:
+            _log.warning("%d deliveries are dead: no server has sent them for long", cleaned.buried)
         for kind, count in (
             ("action", cleaned.actions),
             ("server", cleaned.boots),

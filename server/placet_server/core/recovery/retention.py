@@ -15,7 +15,7 @@ from uuid import UUID
 
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.read import now_us
-from placet_server.store import message, retention
+from placet_server.store import callback, message, retention
 from placet_server.store.retention import Bounds, Page, Place
 from placet_server.store.session import Connection
 
@@ -27,6 +27,7 @@ BOOTS_MAX = 1000
 REPORTS_MAX = 1000
 MESSAGES_MAX = 5000
 DELIVERIES_MAX = 1000
+UNSENT = "no server has sent it for as long as deliveries are kept"
 BATCH_SECONDS_MAX = 6.0
 WALK_INTERVAL = timedelta(hours=1)
 BOOT_KEPT = timedelta(days=1)
@@ -46,13 +47,14 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """`has_more`: the walk goes on at once."""
+    """`buried`: deliveries that were given up. `has_more`: the walk goes on at once."""
 
     actions: int = 0
     boots: int = 0
     reports: int = 0
     messages: int = 0
     deliveries: int = 0
+    buried: int = 0
     has_more: bool = False
 
 
@@ -71,22 +73,43 @@ async def clean(journal: Journal, kept: Retention) -> Cleaned:
         if tenant is not None:
             await retention.note_walk(connection, Place(tenant=tenant), now)
             return Cleaned(has_more=True)
-        boots = await retention.delete_boots(connection, now - BOOT_KEPT, count_max=BOOTS_MAX)
-        reports = 0
-        if kept.report is not None:
-            reports = await retention.delete_reports(connection, now - kept.report, count_max=REPORTS_MAX)
-        deliveries = 0
-        if kept.delivery is not None:
-            before = now - kept.delivery
-            deliveries = await retention.delete_deliveries(connection, before, count_max=DELIVERIES_MAX)
-        messages = await message.delete_expired(connection, now, count_max=MESSAGES_MAX)
+        cleaned = await _clean_others(connection, kept, now)
         # Where there may be more of them, the last tenant's walk goes on.
-        has_more = reports == REPORTS_MAX or deliveries == DELIVERIES_MAX or messages == MESSAGES_MAX
-        place, at = (place, now) if has_more else (Place(), now + WALK_INTERVAL)
+        place, at = (place, now) if cleaned.has_more else (Place(), now + WALK_INTERVAL)
         await retention.note_walk(connection, place, at)
-        return Cleaned(
-            boots=boots, reports=reports, deliveries=deliveries, messages=messages, has_more=has_more
+        return cleaned
+
+
+async def _clean_others(connection: Connection, kept: Retention, now: datetime) -> Cleaned:
+    """What does not go with an action."""
+    boots = await retention.delete_boots(connection, now - BOOT_KEPT, count_max=BOOTS_MAX)
+    reports = deliveries = buried = 0
+    if kept.report is not None:
+        reports = await retention.delete_reports(connection, now - kept.report, count_max=REPORTS_MAX)
+    if kept.delivery is not None:
+        deliveries = await retention.delete_deliveries(
+            connection, now - kept.delivery, count_max=DELIVERIES_MAX
         )
+        buried = await callback.bury_without_target(
+            connection,
+            # Whoever's: this process may know of no targets.
+            (),
+            due_seconds=kept.delivery.total_seconds(),
+            last_error=UNSENT,
+            count_max=DELIVERIES_MAX,
+            now=now,
+        )
+    messages = await message.delete_expired(connection, now, count_max=MESSAGES_MAX)
+    return Cleaned(
+        boots=boots,
+        reports=reports,
+        deliveries=deliveries,
+        buried=buried,
+        messages=messages,
+        has_more=reports == REPORTS_MAX
+        or DELIVERIES_MAX in (deliveries, buried)
+        or messages == MESSAGES_MAX,
+    )
 
 
 async def _page(connection: Connection, place: Place, bounds: Bounds) -> Page | None:
