@@ -292,7 +292,7 @@ def _kernel(
         observer=options.observer,
     )
     relay.is_here = lambda action_id: engine.runs.get(action_id) is not None
-    policies = Policies(pool)
+    policies = Policies(pool, options.clock)
     catalog = Catalog(
         pool,
         handlers=handlers,

@@ -137,7 +137,7 @@ def _claims(dsn: str) -> Pool:
 
 
 def _kernel_of(engine: Engine, catalog: Catalog, lease_seconds: float) -> Kernel:
-    policies = Policies(engine.journal.pool)
+    policies = Policies(engine.journal.pool, engine.journal.clock)
     return Kernel(
         catalog=catalog,
         policies=policies,

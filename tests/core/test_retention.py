@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from placet_server.core.decision import policy
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication import feed
 from placet_server.core.publication.descendants import watch_descendants
@@ -58,6 +59,7 @@ WALK = (
     "delete_boots",
     "delete_reports",
     "delete_deliveries",
+    "delete_verdicts",
 )
 MONTH = Retention(ended=30 * DAY, dead_letter=90 * DAY)
 
@@ -418,6 +420,37 @@ async def test_old_reports_go_of_every_tenant_however_many(
         ]
         again = await recover(recovery, ALICE, RecoverCommand(tenant="evil", key="k"))
         assert new.create_time_us < again.create_time_us
+
+
+async def test_what_policies_said_goes_when_no_action_names_it_and_is_stored_again_when_used_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy, "BELIEVED_SECONDS", 0.0)
+    shop, clock = Workshop(), FixedClock(START)
+    shop.gate.set()
+    async with open_kernel(database.dsn, shop.app, clock=clock) as kernel:
+
+        async def told() -> set[str]:
+            return {row["digest"].hex() for row in await rows(kernel, "verdicts")}
+
+        gone = (await run(kernel, "work.idempotent", {}, "k")).action
+        left = (await run(kernel, "work.read", {})).action
+        async with kernel.journal.pool.connection() as connection:
+            await connection.execute(
+                "update actions set settle_time = settle_time + interval '9 days' where action_id = $1",
+                left.action_id,
+            )
+        both = {gone.verdict_digest, left.verdict_digest}
+        clock.advance(30 * DAY)
+        assert (1, both) == (await clean_all(kernel), await told())
+        # Whoever believed it to be stored until now may name it for so long.
+        clock.advance(DAY)
+        assert (0, {left.verdict_digest}) == (await clean_all(kernel), await told())
+        kernel.policies.forget("acme")
+        await run(kernel, "work.idempotent", {}, "k2")
+        assert both == await told()
+        clock.advance(40 * DAY)
+        assert (2, set()) == (await clean_all(kernel), await told())
 
 
 async def test_deliveries_go_when_they_have_ended_for_long_and_never_before(

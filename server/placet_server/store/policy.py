@@ -131,10 +131,13 @@ async def put_set(
     return revision
 
 
-async def put_verdict(connection: Connection, tenant: str, verdict: PolicyVerdict) -> None:
+async def put_verdict(
+    connection: Connection, tenant: str, verdict: PolicyVerdict, now: datetime | None
+) -> None:
+    """Also of one that is stored already: that it is used now."""
     query = SQL["put_verdict"]
     arguments = query.arguments(
-        tenant=tenant, digest=bytes.fromhex(verdict.digest), document=verdict.to_text()
+        tenant=tenant, digest=bytes.fromhex(verdict.digest), document=verdict.to_text(), now=now
     )
     await connection.execute(query.sql, *arguments)
 

@@ -90,6 +90,26 @@ async def delete_ended(
     return row["deleted"], None if row["more_after"] is None else str(row["more_after"])
 
 
+async def delete_verdicts(
+    connection: Connection,
+    *,
+    now: datetime,
+    used_before: datetime,
+    before: str,
+    count_max: int,
+    actions_max: int,
+) -> tuple[int, int]:
+    """Verdicts of one tenant, last used by then, that none of its actions before that id names. How many were looked
+    at, and how many are gone."""
+    query = SQL["delete_verdicts"]
+    arguments = query.arguments(
+        now=now, used_before=used_before, before=before, count_max=count_max, actions_max=actions_max
+    )
+    row = await connection.fetchrow(query.sql, *arguments)
+    assert row is not None
+    return row["examined"], row["deleted"]
+
+
 async def delete_boots(connection: Connection, dead_before: datetime, *, count_max: int) -> int:
     query = SQL["delete_boots"]
     arguments = query.arguments(dead_before=dead_before, count_max=count_max)

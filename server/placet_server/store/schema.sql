@@ -685,7 +685,8 @@ WITH (fillfactor='50', autovacuum_vacuum_threshold='200', autovacuum_vacuum_scal
 CREATE TABLE public.verdicts (
     tenant text NOT NULL,
     digest bytea NOT NULL,
-    document text NOT NULL
+    document text NOT NULL,
+    use_time timestamp with time zone DEFAULT now() NOT NULL
 );
 
 ALTER TABLE ONLY public.actions
@@ -819,6 +820,8 @@ CREATE INDEX dead_letters_newest ON public.dead_letters USING btree (action_id);
 
 CREATE INDEX deliveries_action ON public.deliveries USING btree (action_id, create_time, delivery_id) WHERE (action_id IS NOT NULL);
 
+CREATE INDEX deliveries_dead ON public.deliveries USING btree (end_time) WHERE (state = 'DEAD'::text);
+
 CREATE INDEX deliveries_due ON public.deliveries USING btree (target, tenant, next_time) WHERE (state = 'PENDING'::text);
 
 CREATE INDEX deliveries_ended ON public.deliveries USING btree (end_time) WHERE (end_time IS NOT NULL);
@@ -846,6 +849,8 @@ CREATE INDEX queue_ready_order ON public.queue_ready USING btree (queue, capabil
 CREATE INDEX reconciles_due ON public.reconciles USING btree (capability, version, tenant, next_time) WHERE (give_up_time IS NULL);
 
 CREATE UNIQUE INDEX reports_key ON public.reports USING btree (key_digest) WHERE (key_digest IS NOT NULL);
+
+CREATE INDEX verdicts_use ON public.verdicts USING btree (use_time);
 
 ALTER TABLE ONLY public.capabilities
     ADD CONSTRAINT capabilities_manifest_fkey FOREIGN KEY (tenant, manifest) REFERENCES public.manifests(tenant, name);

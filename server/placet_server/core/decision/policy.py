@@ -19,10 +19,13 @@ from placet_server.model.errors import StoreUnavailable
 from placet_server.model.policy import OPERATOR_TENANT, PolicySet, PolicyVerdict
 from placet_server.model.policy_default import DEFAULT_SET
 from placet_server.store import policy as rows
+from placet_server.store.clock import Clock
 from placet_server.store.pool import Pool
 
 _TENANTS_MAX = 1024
 _STORED_MAX = 65536
+# So long a verdict is believed to be stored without its use being noted; retention waits for many times as long.
+BELIEVED_SECONDS = 3600.0
 
 _log = logging.getLogger(__name__)
 
@@ -30,15 +33,16 @@ _log = logging.getLogger(__name__)
 class Policies:
     """One per process; belongs to its event loop."""
 
-    def __init__(self, pool: Pool, *, refresh_seconds: float = 1.0) -> None:
+    def __init__(self, pool: Pool, clock: Clock, *, refresh_seconds: float = 1.0) -> None:
         self._pool = pool
+        self._clock = clock
         self._refresh_seconds = refresh_seconds
         self._books: OrderedDict[str, Rulebook] = OrderedDict()
         self._refreshing: dict[str, asyncio.Lock] = {}
         self._operator: CompiledSet | None = None
         self._built_in: CompiledSet | None = None
-        # Verdicts that are stored for sure, by tenant and digest.
-        self._stored: set[tuple[str, str]] = set()
+        # Until when verdicts are stored for sure, by tenant and digest.
+        self._stored: dict[tuple[str, str], float] = {}
 
     def known(self, capability: Capability, caller: Caller) -> PolicyVerdict | None:
         """The verdict, where it depends on nothing but these, and the policies are as fresh as need be."""
@@ -96,6 +100,10 @@ class Policies:
                 _log.error("the policies of tenant %s cannot be read: %s", tenant, error)
                 raise StoreUnavailable(detail=str(error)) from error
             book = self._books[tenant] = Rulebook(operator, own)
+        if started >= book.remembers_until:
+            # Whatever is decided often is stored again, so that nobody takes it for unused.
+            book.forget()
+            book.remembers_until = started + BELIEVED_SECONDS
         book.fresh_until = started + self._refresh_seconds
         self._books.move_to_end(tenant)
         while len(self._books) > _TENANTS_MAX:
@@ -123,11 +131,11 @@ class Policies:
         return self._built_in
 
     async def _store(self, tenant: str, verdict: PolicyVerdict) -> None:
-        key = tenant, verdict.digest
-        if key in self._stored:
+        key, now = (tenant, verdict.digest), monotonic()
+        if now < self._stored.get(key, 0.0):
             return
         async with self._pool.connection() as connection:
-            await rows.put_verdict(connection, tenant, verdict)
+            await rows.put_verdict(connection, tenant, verdict, self._clock.now())
         if len(self._stored) >= _STORED_MAX:
             self._stored.clear()
-        self._stored.add(key)
+        self._stored[key] = now + BELIEVED_SECONDS

@@ -80,6 +80,7 @@ class Rulebook:
         self.operator = operator
         self.own = own
         self.fresh_until = 0.0
+        self.remembers_until = 0.0
         self._remembered: dict[tuple[_Key, Caller], PolicyVerdict] = {}
         self._verdicts: dict[tuple[tuple[Slice, Answer], ...], PolicyVerdict] = {}
 
@@ -110,6 +111,10 @@ class Rulebook:
                 self._verdicts.clear()
             verdict = self._verdicts[key] = _verdict(answers)
         return Decided(verdict, is_lasting)
+
+    def forget(self) -> None:
+        """Decisions; what they are made of stays."""
+        self._remembered.clear()
 
     def remember(self, question: Question, decided: Decided) -> None:
         """Unless the decision depends on the context."""

@@ -2,8 +2,8 @@
 key.
 
 Ended actions go with their events, chunks and dead letters; the head of each chain of receipts stays. What is open or
-AMBIGUOUS never goes, nor does an action whose key is still known. After them go old reports and deliveries, and ids of
-messages that would not be taken any more. Any number of processes may do this: the walk has one row, and whoever holds
+AMBIGUOUS never goes, nor does an action whose key is still known. After them go old reports and deliveries, ids of messages
+that would not be taken any more, and what policies said of actions of which none is left. Any number of processes may do this: the walk has one row, and whoever holds
 its lock goes on with it.
 """
 
@@ -27,10 +27,15 @@ BOOTS_MAX = 1000
 REPORTS_MAX = 1000
 MESSAGES_MAX = 5000
 DELIVERIES_MAX = 1000
+VERDICTS_MAX = 200
+# Of actions that are left from before, so many are looked through for who names a verdict.
+NAMING_MAX = 50_000
 UNSENT = "no server has sent it for as long as deliveries are kept"
 BATCH_SECONDS_MAX = 6.0
 WALK_INTERVAL = timedelta(hours=1)
 BOOT_KEPT = timedelta(days=1)
+# Many times as long as a process goes on naming a verdict without noting that it does.
+VERDICT_KEPT = timedelta(days=1)
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -53,6 +58,7 @@ class Cleaned:
     boots: int = 0
     reports: int = 0
     messages: int = 0
+    verdicts: int = 0
     deliveries: int = 0
     buried: int = 0
     has_more: bool = False
@@ -100,15 +106,33 @@ async def _clean_others(connection: Connection, kept: Retention, now: datetime) 
             now=now,
         )
     messages = await message.delete_expired(connection, now, count_max=MESSAGES_MAX)
+    examined, verdicts = await _clean_verdicts(connection, kept, now)
     return Cleaned(
         boots=boots,
         reports=reports,
         deliveries=deliveries,
         buried=buried,
         messages=messages,
+        verdicts=verdicts,
         has_more=reports == REPORTS_MAX
         or DELIVERIES_MAX in (deliveries, buried)
-        or messages == MESSAGES_MAX,
+        or messages == MESSAGES_MAX
+        or examined > 0,
+    )
+
+
+async def _clean_verdicts(connection: Connection, kept: Retention, now: datetime) -> tuple[int, int]:
+    """Some of one tenant: how many were looked at, and how many are gone. Actions that may name them are older than what is
+    kept: the walk has left few of those."""
+    if kept.ended is None:
+        return 0, 0
+    return await retention.delete_verdicts(
+        connection,
+        now=now,
+        used_before=now - kept.ended - VERDICT_KEPT,
+        before=_id_at(now - kept.ended),
+        count_max=VERDICTS_MAX,
+        actions_max=NAMING_MAX,
     )
 
 

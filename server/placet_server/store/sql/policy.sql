@@ -37,8 +37,10 @@ returning revision
 delete from policy_sets where tenant = :tenant and revision <= :last
 
 -- name: put_verdict
--- Once for all actions that name it.
-insert into verdicts (tenant, digest, document) values (:tenant, :digest, :document) on conflict do nothing
+-- Once for all actions that name it, and now and then when it was used.
+insert into verdicts (tenant, digest, document, use_time)
+values (:tenant, :digest, :document, coalesce(:now::timestamptz, statement_timestamp()))
+on conflict (tenant, digest) do update set use_time = excluded.use_time where verdicts.use_time < excluded.use_time - interval '10 minutes'
 
 -- name: get_verdicts
 -- By digest.

@@ -157,6 +157,38 @@ select
             then (select action_id from chosen order by action_id desc limit 1)
     end as more_after
 
+-- name: delete_verdicts
+-- Forget what the policies said, of one tenant, where it was last used long ago and no action names it any more: none of a bounded number that are left
+-- from before. What is still named, or cannot be known within that bound, counts as used now. How many were looked at, and how many went. Cross-tenant:
+-- the cleaner's.
+with candidate as materialized (
+    select v.tenant, v.digest
+    from verdicts as v
+    where v.tenant = (select tenant from verdicts where use_time <= :used_before::timestamptz order by use_time limit 1)
+      and v.use_time <= :used_before
+    order by v.use_time
+    limit :count_max
+    for update skip locked
+),
+kept as materialized (
+    select a.verdict_digest
+    from actions as a
+    where a.tenant = (select tenant from candidate limit 1) and a.action_id < :before::uuid
+    order by a.action_id
+    limit :actions_max
+),
+named as materialized (
+    select c.tenant, c.digest, (select count(*) from kept) >= :actions_max::bigint or exists (select from kept as k where k.verdict_digest = c.digest) as is_kept
+    from candidate as c
+),
+noted as (
+    update verdicts as v set use_time = :now::timestamptz from named as n where n.is_kept and v.tenant = n.tenant and v.digest = n.digest
+),
+gone as (
+    delete from verdicts as v using named as n where not n.is_kept and v.tenant = n.tenant and v.digest = n.digest returning v.digest
+)
+select (select count(*) from candidate) as examined, (select count(*) from gone) as deleted
+
 -- name: delete_boots
 -- Forget boots that have been dead for long and own nothing. Cross-tenant: the cleaner's.
 with due as materialized (
