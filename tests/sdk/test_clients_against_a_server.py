@@ -43,6 +43,18 @@ async def test_a_key_means_one_effect_and_other_input_is_a_conflict(both: Both, 
     assert first.action_id == (await both.ask("get_by_key", "desk.pay", "k")).action_id
 
 
+async def test_a_message_makes_one_action_and_is_nobody_elses(both: Both, tmp_path: Path) -> None:
+    first = await both.ask("call", "desk.pay", {"amount": "1.00"}, key="m", message_id="m-1")
+    again = await both.ask("submit", "desk.pay", {"amount": "1.00"}, key="m", message_id="m-1")
+    assert (first.action_id, True) == (again.action_id, again.attached)
+    with pytest.raises(errors.ConflictError) as caught:
+        await both.ask("call", "desk.pay", {"amount": "1.00"}, key="n", message_id="m-1")
+    assert "MESSAGE_REPLAYED" == caught.value.reason
+    assert 1 == desk.marks(tmp_path, "pay")
+    with pytest.raises(ValueError, match="message_id"):
+        await both.ask("call", "desk.pay", {"amount": "1.00"}, message_id="m 1")
+
+
 async def test_a_capability_that_takes_no_key_is_called_all_the_same(both: Both) -> None:
     assert 3 == (await both.ask("call", "desk.add", {"a": 1, "b": 2})).output
 

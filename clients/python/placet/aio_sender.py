@@ -78,7 +78,7 @@ class AsyncSender:
                 failure = error
 
     async def _send(self, step: Send) -> Any:
-        metadata = await self._metadata()
+        metadata = (*(await self._metadata()), *step.metadata)
         try:
             return await self._method(step.method)(step.request, timeout=step.seconds, metadata=metadata)
         except grpc.aio.AioRpcError as error:
@@ -104,7 +104,7 @@ class AsyncSender:
         while not done:
             step = follower.opening()
             receiving = self._method(step.method)(
-                step.request, timeout=step.seconds, metadata=await self._metadata()
+                step.request, timeout=step.seconds, metadata=(*(await self._metadata()), *step.metadata)
             )
             error = None
             try:

@@ -95,6 +95,9 @@ class Client(ApprovalCalls, PolicyCalls, RecoveryCalls):
         `on_wait` is for what people have to say yes to first: "fail", unless said, raises ApprovalRequired, and the
         same call with the same key tells later what became of it; "return" gives a Result whose action is WAITING;
         "hold" waits for them, too, within `timeout`.
+
+        A `message_id` of your own, new for each message, keeps whoever records the request from using it again later.
+        A second call with it is refused unless its `key` is the same, too.
         """
         prepared = requests.prepare_call(capability, input, CallOptions(**options))
         return self._run(call(prepared, self._keyless, Deadline(timeout), self._policy))

@@ -69,9 +69,10 @@ class Follower:
         if self._prepared is not None and not self._watching:
             if self._prepared.key_is_automatic and self._prepared.capability in self._keyless:
                 self._prepared = self._prepared.without_key()
-            return Send("ExecuteStream", self._prepared.stream_request(), self._seconds())
-        request = runtime_service_pb2.WatchActionRequest(action_id=self.action_id, after_cursor=self.cursor)
-        return Send("WatchAction", request, min(self._seconds(), WATCH_SECONDS_MAX))
+            request = self._prepared.stream_request()
+            return Send("ExecuteStream", request, self._seconds(), self._prepared.metadata)
+        watch = runtime_service_pb2.WatchActionRequest(action_id=self.action_id, after_cursor=self.cursor)
+        return Send("WatchAction", watch, min(self._seconds(), WATCH_SECONDS_MAX))
 
     def take(self, event: event_pb2.ActionEvent) -> event_pb2.ActionEvent | None:
         """The event, or None for an idle checkpoint and for what was delivered before."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass
-from datetime import datetime, timedelta
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from google.protobuf import duration_pb2, timestamp_pb2
@@ -30,6 +31,7 @@ VerdictWord = Literal["done", "not_done"]
 FamilyWord = Literal["leases", "queues", "ambiguous", "dead_letters", "approvals", "callbacks"]
 
 TYPE_PREFIX = "placet.action."
+_MESSAGE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _ON_CALLER_GONE = {"cancel": action_pb2.ON_CALLER_GONE_CANCEL, "detach": action_pb2.ON_CALLER_GONE_DETACH}
 _ON_WAIT = {
     "fail": action_pb2.ON_WAIT_FAIL,
@@ -72,6 +74,8 @@ class PreparedCall:
 
     invocation: action_pb2.Invocation
     key_is_automatic: bool
+    message_id: str = ""
+    message_time: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def capability(self) -> str:
@@ -91,11 +95,21 @@ class PreparedCall:
         """What waits for people is an answer."""
         return self.invocation.options.on_wait == action_pb2.ON_WAIT_RETURN
 
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Which message it is, and of when."""
+        if not self.message_id:
+            return ()
+        # Tied to its action by its key, it may be of now whenever it is sent; without one it must grow old.
+        time = datetime.now(UTC) if self.key else self.message_time
+        text = time.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return (("placet-message-id", self.message_id), ("placet-message-time", text))
+
     def without_key(self) -> PreparedCall:
         invocation = action_pb2.Invocation()
         invocation.CopyFrom(self.invocation)
         invocation.options.idempotency_key = ""
-        return PreparedCall(invocation=invocation, key_is_automatic=False)
+        return replace(self, invocation=invocation, key_is_automatic=False)
 
     def execute_request(self) -> runtime_service_pb2.ExecuteRequest:
         return runtime_service_pb2.ExecuteRequest(invocation=self.invocation)
@@ -144,6 +158,7 @@ class CallOptions:
     on_duplicate: OnDuplicate | None = None
     require_durability: DurabilityWord | None = None
     labels: Mapping[str, str] | None = None
+    message_id: str = ""
 
 
 class SubmitArguments(TypedDict, total=False):
@@ -155,6 +170,7 @@ class SubmitArguments(TypedDict, total=False):
     on_duplicate: OnDuplicate | None
     require_durability: DurabilityWord | None
     labels: Mapping[str, str] | None
+    message_id: str
 
 
 class CallArguments(SubmitArguments, total=False):
@@ -165,7 +181,10 @@ class CallArguments(SubmitArguments, total=False):
 
 
 def prepare_call(capability: str, input: Any, options: CallOptions) -> PreparedCall:
-    """Without `key` a fresh one is made; key "" sends none. Raises TypeError or ValueError for what is not JSON."""
+    """Without `key` a fresh one is made; key "" sends none. Raises TypeError or ValueError for what is not JSON, and
+    for a message_id that cannot be one."""
+    if options.message_id and not _MESSAGE_ID.fullmatch(options.message_id):
+        raise ValueError("message_id is 1 to 128 of letters, digits, '.', '_', ':' and '-'")
     key = str(uuid.uuid4()) if options.key is None else options.key
     sent = action_pb2.InvocationOptions(
         idempotency_key=key,
@@ -183,7 +202,11 @@ def prepare_call(capability: str, input: Any, options: CallOptions) -> PreparedC
     invocation = action_pb2.Invocation(
         capability=capability, version=options.version, input_json=input_text(input), options=sent
     )
-    return PreparedCall(invocation=invocation, key_is_automatic=options.key is None)
+    return PreparedCall(
+        invocation=invocation,
+        key_is_automatic=options.key is None,
+        message_id=options.message_id,
+    )
 
 
 def input_text(input: Any) -> str:

@@ -77,7 +77,7 @@ class Sender:
 
     def _send(self, step: Send) -> Any:
         sending = self._method(step.method).future(
-            step.request, timeout=step.seconds, metadata=self._metadata()
+            step.request, timeout=step.seconds, metadata=(*self._metadata(), *step.metadata)
         )
         try:
             return sending.result()
@@ -106,7 +106,7 @@ class Sender:
         while not done:
             step = follower.opening()
             receiving = self._method(step.method)(
-                step.request, timeout=step.seconds, metadata=self._metadata()
+                step.request, timeout=step.seconds, metadata=(*self._metadata(), *step.metadata)
             )
             error = None
             try:

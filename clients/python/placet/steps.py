@@ -38,6 +38,7 @@ class Send:
     method: str
     request: Message
     seconds: float
+    metadata: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def _invoke(
             prepared = prepared.without_key()
         sent += 1
         try:
-            return (yield Send(method, request(prepared), _working(deadline)))
+            return (yield Send(method, request(prepared), _working(deadline), prepared.metadata))
         except PlacetError as error:
             if refuses_key(error) and prepared.key_is_automatic:
                 keyless.add(prepared.capability)
