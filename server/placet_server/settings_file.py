@@ -23,7 +23,8 @@ class SettingsFileRefused(Exception):
 
 
 class SettingsFile(Generic[T]):
-    """What `parse` makes of the file's document, as it stands: a change is seen within a second.
+    """What `parse` makes of the file's document, as it stands: a change is seen within two seconds, once the file has been
+    left alone for one. What is being written may be good TOML and say less, or nothing.
 
     A change that cannot be read, or is refused, leaves in force what was before it, and is logged once: half a file, as
     an editor may leave it for a moment, must not open or close anything."""
@@ -34,6 +35,7 @@ class SettingsFile(Generic[T]):
         self._parse = parse
         self._looked_at = monotonic()
         self._complaint = ""
+        self._looked: tuple[int, ...] = ()
         self._stamp, self._current = self._read()
 
     def current(self) -> T:
@@ -45,7 +47,9 @@ class SettingsFile(Generic[T]):
 
     def _look(self) -> None:
         try:
-            if _stamp_of(os.stat(self._path)) == self._stamp:
+            stamp = _stamp_of(os.stat(self._path))
+            before, self._looked = self._looked, stamp
+            if stamp == self._stamp or stamp != before:
                 return
             self._stamp, self._current = self._read()
         except SettingsFileRefused as error:
@@ -72,7 +76,7 @@ class SettingsFile(Generic[T]):
             return stamp, self._parse(tomllib.loads(content.decode()))
         except OSError as error:
             raise SettingsFileRefused(f"{self._path}: {error.strerror}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SettingsFileRefused(f"{self._path}: {error}") from error
 
 

@@ -66,12 +66,17 @@ async def test_a_file_is_read_again_when_it_changes_and_half_of_one_changes_noth
         elapse(LOOK_SECONDS)
         assert Authority(roles=("finance",)) == await source.of(ANNA)
     assert 1 == caplog.text.count("stays in force")
+    # Good TOML, but not all that somebody is about to write.
+    path.write_text("")
+    elapse(LOOK_SECONDS)
+    assert Authority(roles=("finance",)) == await source.of(ANNA)
     path.unlink()
     elapse(LOOK_SECONDS)
     assert Authority(roles=("finance",)) == await source.of(ANNA)
     path.write_text('[acme.anna]\nroles = ["clerk"]')
-    elapse(LOOK_SECONDS / 2)
-    assert Authority(roles=("finance",)) == await source.of(ANNA)
+    for _ in range(2):
+        elapse(LOOK_SECONDS / 2)
+        assert Authority(roles=("finance",)) == await source.of(ANNA)
     elapse(LOOK_SECONDS)
     assert Authority(roles=("clerk",)) == await source.of(ANNA)
     # The same size and time, and another file.
@@ -79,8 +84,10 @@ async def test_a_file_is_read_again_when_it_changes_and_half_of_one_changes_noth
     (tmp_path / "new").write_text('[acme.anna]\nroles = ["guest"]')
     os.utime(tmp_path / "new", ns=(status.st_atime_ns, status.st_mtime_ns))
     (tmp_path / "new").replace(path)
-    elapse(LOOK_SECONDS)
-    assert Authority(roles=("guest",)) == await source.of(ANNA)
+    for _ in range(2):
+        elapse(LOOK_SECONDS)
+        told = await source.of(ANNA)
+    assert Authority(roles=("guest",)) == told
 
 
 @pytest.mark.parametrize(

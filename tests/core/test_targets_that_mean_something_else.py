@@ -106,13 +106,17 @@ async def test_what_is_refused_while_it_runs_changes_nothing_and_is_told_once(
     callbacks = Callbacks(file.read())
     reader = TargetReader(file, callbacks)
 
-    async def seen() -> list[Target]:
-        await reader.step()
+    async def seen(looks: int = 2) -> list[Target]:
+        for _ in range(looks):
+            await reader.step()
         return list(callbacks.targets.values())
 
     assert [DESK] == await seen()
     (files / "callbacks.toml").write_text(GOOD.replace("https", "ftp"))
     assert [[DESK], [DESK], True] == [await seen(), await seen(), reader.is_refused]
+    # Good TOML, but not all that somebody is about to write.
+    (files / "callbacks.toml").write_text("")
+    assert [DESK] == await seen(1)
     assert 1 == caplog.text.count("stay as they were")
     (files / "callbacks.toml").write_text(GOOD)
     assert [[DESK], False] == [await seen(), reader.is_refused]

@@ -87,6 +87,7 @@ class TargetFile:
         self._rules = rules
         # What was read the last time, by path; None: it could not be.
         self._seen: dict[Path, bytes | None] = {}
+        self._looked: dict[Path, bytes | None] = {}
 
     def read(self) -> tuple[Target, ...]:
         """Raises TargetsRefused with everything that is wrong."""
@@ -98,10 +99,11 @@ class TargetFile:
         return targets
 
     def read_if_changed(self) -> tuple[Target, ...] | None:
-        """None: neither it nor any file that it names has changed. Raises as `read`, once for each change."""
-        if all(_content(path) == content for path, content in self._seen.items()):
-            return None
-        return self.read()
+        """None: neither it nor any file that it names has changed, or they were not left alone since the last look: what is
+        being written may be good TOML and name fewer targets, or none. Raises as `read`, once for each change."""
+        content = {path: _content(path) for path in self._seen}
+        before, self._looked = self._looked, content
+        return None if content == self._seen or content != before else self.read()
 
     def _read(self, problems: list[str]) -> Iterator[Target]:
         written = self._parsed(problems)
@@ -132,7 +134,7 @@ class TargetFile:
             return []
         try:
             return _File.model_validate(tomllib.loads(content.decode())).targets
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             problems.append(f"{self._path} is no TOML: {error}")
         except ValidationError as error:
             # Not `input`: it may be what should not have been written there.
