@@ -8,11 +8,18 @@ from typing import Any
 
 from placet_server.model.caller import Caller, CallerKind, Credential, Delegate, Login
 from placet_server.model.errors import Unauthenticated
-from placet_server.rpc.identity.source import NAME_LENGTH_MAX, check_names, check_subject, check_tenant
+from placet_server.rpc.identity.source import (
+    NAME_LENGTH_MAX,
+    check_names,
+    check_subject,
+    check_tenant,
+    is_text,
+)
 
 Claims = Mapping[str, Any]
 
 DELEGATION_MAX = 10
+CREDENTIAL_LENGTH_MAX = 256
 # The year 9999, in seconds.
 TIME_MAX = 253_402_300_799
 
@@ -114,7 +121,7 @@ def _login(claims: Claims, mapping: ClaimMapping) -> Login | None:
         return None
     # Some issuers write the level as a number.
     strength = "" if strength is None else str(strength) if type(strength) is int else strength
-    if not isinstance(strength, str) or len(strength) > NAME_LENGTH_MAX:
+    if not isinstance(strength, str) or len(strength) > NAME_LENGTH_MAX or not is_text(strength):
         raise Unauthenticated(problem="no valid strength of login")
     if time is not None and (type(time) not in (int, float) or not 0 <= time <= TIME_MAX):
         raise Unauthenticated(problem="no valid time of login")
@@ -130,7 +137,10 @@ def _credential(claims: Claims, mapping: ClaimMapping) -> Credential | None:
     if handle is None:
         return None
     issuer = claim(claims, mapping.credential_issuer)
-    if not isinstance(handle, str) or not 0 < len(handle) <= 256 or not isinstance(issuer, str | None):
+    for word in (handle, "" if issuer is None else issuer):
+        if not isinstance(word, str) or len(word) > CREDENTIAL_LENGTH_MAX or not is_text(word):
+            raise Unauthenticated(problem="no valid credential")
+    if not handle:
         raise Unauthenticated(problem="no valid credential")
     scopes = check_names(_texts(claims, mapping.credential_scopes, "credential scopes"), "credential scopes")
     return Credential(

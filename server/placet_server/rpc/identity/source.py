@@ -12,6 +12,7 @@ from placet_server.model.errors import Unauthenticated
 
 # "-" alone is the server's own tenant.
 _TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_NO_TEXT = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 SUBJECT_LENGTH_MAX = 256
 NAMES_MAX = 64
 NAME_LENGTH_MAX = 128
@@ -42,6 +43,11 @@ class CertificateSource(Protocol):
         """Raises Unauthenticated."""
 
 
+def is_text(word: str) -> bool:
+    """No control characters, and no halves of surrogates: a caller that has one cannot be written down."""
+    return _NO_TEXT.search(word) is None
+
+
 def check_tenant(tenant: object) -> str:
     """Raises Unauthenticated unless it is a tenant name."""
     if not isinstance(tenant, str) or not _TENANT.fullmatch(tenant):
@@ -61,8 +67,10 @@ def check_subject(subject: object) -> str:
 
 
 def check_names(names: list[str], what: str) -> list[str]:
-    """Roles or scopes: distinct and sorted. Raises Unauthenticated for too many or too long ones."""
+    """Roles or scopes: distinct and sorted. Raises Unauthenticated for too many, too long or unwritable ones."""
     distinct = sorted(set(names))
     if len(distinct) > NAMES_MAX or any(not 0 < len(name) <= NAME_LENGTH_MAX for name in distinct):
         raise Unauthenticated(problem=f"too many or too long {what}")
+    if not all(map(is_text, distinct)):
+        raise Unauthenticated(problem=f"no valid {what}")
     return distinct
