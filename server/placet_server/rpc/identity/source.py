@@ -12,7 +12,7 @@ from placet_server.model.errors import Unauthenticated
 
 # "-" alone is the server's own tenant.
 _TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_NO_TEXT = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+_NO_TEXT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 SUBJECT_LENGTH_MAX = 256
 NAMES_MAX = 64
 NAME_LENGTH_MAX = 128
