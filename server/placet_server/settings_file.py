@@ -23,8 +23,8 @@ class SettingsFileRefused(Exception):
 
 
 class SettingsFile(Generic[T]):
-    """What `parse` makes of the file's document, as it stands: a change is seen within two seconds, once the file has been
-    left alone for one. What is being written may be good TOML and say less, or nothing.
+    """What `parse` makes of the file's document, as it stands: a change is seen within two seconds, once the file has
+    been left alone for one. What is being written may be good TOML and say less, or nothing.
 
     A change that cannot be read, or is refused, leaves in force what was before it, and is logged once: half a file, as
     an editor may leave it for a moment, must not open or close anything."""

@@ -99,8 +99,10 @@ class TargetFile:
         return targets
 
     def read_if_changed(self) -> tuple[Target, ...] | None:
-        """None: neither it nor any file that it names has changed, or they were not left alone since the last look: what is
-        being written may be good TOML and name fewer targets, or none. Raises as `read`, once for each change."""
+        """None: neither it nor any file that it names has changed, or they were not left alone since the last look:
+        what is being written may be good TOML and name fewer targets, or none. Raises as `read`, once
+        for each change.
+        """
         content = {path: _content(path) for path in self._seen}
         before, self._looked = self._looked, content
         return None if content == self._seen or content != before else self.read()

@@ -123,7 +123,7 @@ class Metrics:
         )
         self.deletions = _counter(
             "placet_retention_deletions_total",
-            "What was kept long enough and is gone: actions, rows of servers, reports, deliveries, ids of messages, or verdicts.",
+            "What was kept long enough and is gone: actions, rows of servers, reports, deliveries, messages, verdicts.",
             "kind",
         )
         self.connector_attempts = _counter(

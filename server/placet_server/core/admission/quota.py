@@ -1,9 +1,9 @@
 """The quota gate: how much a tenant may ask for, over all servers, as a settings file says.
 
-A table named "*" is for each tenant that the file does not name; without it nothing happens for them. The rate is exact: what is admitted is taken from the tenant's
-row first, for all who want it at that moment in one statement. What is open and what is stored is what was counted
-last, some seconds ago (`meter`): between two counts a tenant may go beyond it. What handlers call is not refused, for
-its parent was admitted; it counts as open and stored.
+A table named "*" is for each tenant that the file does not name; without it nothing happens for them. The rate is
+exact: what is admitted is taken from the tenant's row first, for all who want it at that moment in one statement. What
+is open and what is stored is what was counted last, some seconds ago (`meter`): between two counts a tenant may go
+beyond it. What handlers call is not refused, for its parent was admitted; it counts as open and stored.
 
 Each server counts, one at a time for a tenant: its open actions, and one page of a walk over all of them. Of tenants
 that the file does not name those are counted that have asked for something here."""

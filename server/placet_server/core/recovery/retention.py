@@ -2,9 +2,9 @@
 key.
 
 Ended actions go with their events, chunks and dead letters; the head of each chain of receipts stays. What is open or
-AMBIGUOUS never goes, nor does an action whose key is still known. After them go old reports and deliveries, ids of messages
-that would not be taken any more, and what policies said of actions of which none is left. Any number of processes may do this: the walk has one row, and whoever holds
-its lock goes on with it.
+AMBIGUOUS never goes, nor does an action whose key is still known. After them go old reports and deliveries, ids of
+messages that would not be taken any more, and what policies said of actions of which none is left. Any number of
+processes may do this: the walk has one row, and whoever holds its lock goes on with it.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ async def _clean_others(connection: Connection, kept: Retention, now: datetime) 
 
 
 async def _clean_verdicts(connection: Connection, kept: Retention, now: datetime) -> tuple[int, int]:
-    """Some of one tenant: how many were looked at, and how many are gone. Actions that may name them are older than what is
-    kept: the walk has left few of those."""
+    """Some of one tenant: how many were looked at, and how many are gone. Actions that may name them are older than
+    what is kept: the walk has left few of those."""
     if kept.ended is None:
         return 0, 0
     return await retention.delete_verdicts(
