@@ -8,7 +8,14 @@ from typing import Any
 from placet import requests
 from placet.aio_sender import AsyncSender
 from placet.delivery_requests import deliveries_request, redeliver_request
-from placet.requests import FamilyWord, VerdictWord
+from placet.recovery_requests import (
+    FamilyWord,
+    VerdictWord,
+    ambiguous_request,
+    reconcile_request,
+    recover_request,
+    resolve_request,
+)
 from placet.retry import Deadline
 from placet.steps import redrive
 from placet.stream import CALL_SECONDS, READ_SECONDS
@@ -77,7 +84,7 @@ class AsyncRecoveryCalls(AsyncSender):
         timeout: float = READ_SECONDS,
     ) -> AsyncIterator[recovery_service_pb2.AmbiguousEffect]:
         """Actions whose effect may have happened, oldest first; pages are fetched as needed."""
-        request = requests.ambiguous_request(capabilities=capabilities, tenant=tenant, page_size=page_size)
+        request = ambiguous_request(capabilities=capabilities, tenant=tenant, page_size=page_size)
         return self._pages("ListAmbiguous", request, "effects", timeout)
 
     async def resolve_ambiguous(
@@ -98,7 +105,7 @@ class AsyncRecoveryCalls(AsyncSender):
         `reason` and `evidence` are kept with it. `expected_attempt`: only if it is still this one. `validate_only`
         checks everything and changes nothing.
         """
-        request = requests.resolve_request(
+        request = resolve_request(
             action_id,
             verdict,
             reason=reason,
@@ -124,7 +131,7 @@ class AsyncRecoveryCalls(AsyncSender):
 
         It does not wait for them: `wait` and `watch` do. What is refused says why. `validate_only` changes nothing.
         """
-        request = requests.reconcile_request(
+        request = reconcile_request(
             action_ids=action_ids, capabilities=capabilities, count_max=count_max, validate_only=validate_only
         )
         response = await self._ask("Reconcile", request, timeout)
@@ -145,9 +152,7 @@ class AsyncRecoveryCalls(AsyncSender):
         `families`: of these alone. `tenant` "-": of all tenants, for operators. `validate_only` only looks. `key` ties
         resends together; without one a fresh key is made.
         """
-        request = requests.recover_request(
-            families=families, tenant=tenant, validate_only=validate_only, key=key
-        )
+        request = recover_request(families=families, tenant=tenant, validate_only=validate_only, key=key)
         report: recovery_service_pb2.Report = (await self._ask("Recover", request, timeout)).report
         return report
 

@@ -27,8 +27,6 @@ OnCallerGone = Literal["cancel", "detach"]
 OnWait = Literal["fail", "return", "hold"]
 OnDuplicate = Literal["attach", "refuse"]
 DurabilityWord = Literal["ephemeral", "single_process", "shared"]
-VerdictWord = Literal["done", "not_done"]
-FamilyWord = Literal["leases", "queues", "ambiguous", "dead_letters", "approvals", "callbacks"]
 
 TYPE_PREFIX = "placet.action."
 _MESSAGE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -43,16 +41,6 @@ _DURABILITY = {
     "ephemeral": action_pb2.DURABILITY_CLASS_EPHEMERAL,
     "single_process": action_pb2.DURABILITY_CLASS_SINGLE_PROCESS,
     "shared": action_pb2.DURABILITY_CLASS_SHARED,
-}
-_VERDICT = {"done": recovery_service_pb2.VERDICT_DONE, "not_done": recovery_service_pb2.VERDICT_NOT_DONE}
-
-_FAMILY = {
-    "leases": recovery_service_pb2.REPORT_FAMILY_LEASES,
-    "queues": recovery_service_pb2.REPORT_FAMILY_QUEUES,
-    "ambiguous": recovery_service_pb2.REPORT_FAMILY_AMBIGUOUS,
-    "dead_letters": recovery_service_pb2.REPORT_FAMILY_DEAD_LETTERS,
-    "approvals": recovery_service_pb2.REPORT_FAMILY_APPROVALS,
-    "callbacks": recovery_service_pb2.REPORT_FAMILY_CALLBACKS,
 }
 
 
@@ -372,67 +360,6 @@ def pause_request(queue: str, reason: str, tenant: str) -> operations_service_pb
 
 def resume_request(queue: str, tenant: str) -> operations_service_pb2.ResumeQueueRequest:
     return operations_service_pb2.ResumeQueueRequest(queue=queue, tenant=tenant)
-
-
-def ambiguous_request(
-    *, capabilities: Iterable[str], tenant: str, page_size: int
-) -> recovery_service_pb2.ListAmbiguousRequest:
-    return recovery_service_pb2.ListAmbiguousRequest(
-        tenant=tenant, page_size=page_size, capabilities=list(capabilities)
-    )
-
-
-def resolve_request(
-    action_id: str,
-    verdict: VerdictWord,
-    *,
-    reason: str,
-    evidence: str,
-    output: Any,
-    expected_attempt: int,
-    validate_only: bool,
-) -> recovery_service_pb2.ResolveAmbiguousRequest:
-    """Raises ValueError for an output of what was not done, and for a verdict that does not exist."""
-    if verdict not in _VERDICT:
-        raise ValueError(f"verdict is {verdict!r}; say 'done' or 'not_done'")
-    if verdict == "not_done" and output is not None:
-        raise ValueError("what was not done has no output")
-    return recovery_service_pb2.ResolveAmbiguousRequest(
-        action_id=action_id,
-        verdict=_VERDICT[verdict],
-        output_json=input_text(output) if verdict == "done" else "",
-        reason=reason,
-        evidence=evidence,
-        expected_attempt=expected_attempt,
-        validate_only=validate_only,
-    )
-
-
-def reconcile_request(
-    *, action_ids: Iterable[str], capabilities: Iterable[str], count_max: int, validate_only: bool
-) -> recovery_service_pb2.ReconcileRequest:
-    """Raises ValueError for ids together with what selects others."""
-    ids, names = list(action_ids), list(capabilities)
-    if ids and (names or count_max):
-        raise ValueError("say action_ids alone, or capabilities and count_max")
-    return recovery_service_pb2.ReconcileRequest(
-        action_ids=ids, capabilities=names, count_max=count_max, validate_only=validate_only
-    )
-
-
-def recover_request(
-    *, families: Iterable[FamilyWord], tenant: str, validate_only: bool, key: str | None
-) -> recovery_service_pb2.RecoverRequest:
-    """Without `key` a fresh one is made. Raises ValueError for a family that does not exist."""
-    words = list(families)
-    if unknown := [word for word in words if word not in _FAMILY]:
-        raise ValueError(f"family is {unknown[0]!r}; say {', '.join(map(repr, _FAMILY))}")
-    return recovery_service_pb2.RecoverRequest(
-        tenant=tenant,
-        families=[_FAMILY[word] for word in words],
-        validate_only=validate_only,
-        idempotency_key=str(uuid.uuid4()) if key is None else key,
-    )
 
 
 def redrive_request(

@@ -16,7 +16,7 @@ from placet_server.cli.output import print_document, print_facts, print_table, w
 
 if TYPE_CHECKING:
     from placet import Client
-    from placet.requests import VerdictWord
+    from placet.recovery_requests import VerdictWord
 
 PAGE_SIZE_MAX = 1000
 _VERDICTS: dict[str, VerdictWord] = {"done": "done", "not-done": "not_done"}

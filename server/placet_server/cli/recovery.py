@@ -12,7 +12,7 @@ from placet_server.cli.option import AllTenants, Json, Target
 from placet_server.cli.output import print_document, print_table, say, warn
 
 if TYPE_CHECKING:
-    from placet.requests import FamilyWord
+    from placet.recovery_requests import FamilyWord
 
 ASKED_MAX = 1000
 _FAMILIES: dict[str, FamilyWord] = {
