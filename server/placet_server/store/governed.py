@@ -8,6 +8,13 @@ from placet_server.store.session import Connection
 SQL = queries.load("governed")
 
 
+async def hold(connection: Connection, tenant: str, action_id: str, lease_id: str | None) -> bool:
+    """Within the tx of the change, as its last but this mark. False: the action is another attempt's, or has ended."""
+    query = SQL["hold"]
+    arguments = query.arguments(tenant=tenant, action_id=action_id, lease_id=lease_id)
+    return await connection.fetchval(query.sql, *arguments) is not None
+
+
 async def put(connection: Connection, tenant: str, action_id: str, output: str) -> None:
     """Within the tx of the change."""
     query = SQL["put"]

@@ -19,7 +19,7 @@ from placet_server.core.admission.builtin import Prepared
 from placet_server.core.admission.key import bind_key
 from placet_server.core.admission.pipeline import Call
 from placet_server.core.admission.reserve import find_by_key
-from placet_server.core.execution.attempt import attempt_of
+from placet_server.core.execution.attempt import LeaseLost, attempt_of
 from placet_server.core.governance.failure import Errors
 from placet_server.core.governance.use import Members, Use
 from placet_server.model.action import Action
@@ -111,8 +111,15 @@ class Governor:
         return Prepared(completed, text)
 
 
+async def hold(connection: Any, action: Action) -> None:
+    """In the tx of a change, after it: an attempt that was given up meanwhile changes nothing. Raises LeaseLost."""
+    if not await governed.hold(connection, action.requester.tenant, action.action_id, action.lease_id):
+        raise LeaseLost
+
+
 async def note(connection: Any, action: Action, output: Members) -> None:
-    """In the tx of a change: that the action has made it."""
+    """In the tx of a change, after it: that the action has made it. Raises LeaseLost."""
+    await hold(connection, action)
     text = orjson.dumps(output).decode()
     await governed.put(connection, action.requester.tenant, action.action_id, text)
 

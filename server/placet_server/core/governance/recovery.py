@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from placet_server.core.admission.catalog import Catalog
 from placet_server.core.execution.engine import Engine
+from placet_server.core.governance.governor import hold
 from placet_server.core.governance.use import Members, Proposal
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.read import check_text
@@ -88,7 +90,8 @@ class Redrive:
         command = replace(
             _redrive_of(members), action_ids=tuple(members["selected"]), request=action.action_id
         )
-        done = await redrive(self._journal, caller, command, attempts_by_contract(self._catalog))
+        attempts_of = attempts_by_contract(self._catalog)
+        done = await redrive(self._journal, caller, command, attempts_of, partial(hold, action=action))
         return {"results": [written(each) for each in done]}
 
 

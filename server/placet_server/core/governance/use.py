@@ -30,6 +30,6 @@ class Use(Protocol):
         """Raises what is wrong with it as things stand. Changes nothing."""
 
     async def run(self, caller: Caller, action: Action, members: Members) -> Members:
-        """Does exactly what was proposed; the output. Raises what has become wrong with it since. Called again for the
-        same action, it must not do it again: `Changes` says what is done.
+        """Does exactly what was proposed; the output. Raises what has become wrong with it since, and LeaseLost. Not
+        called again once `note` has said that it is done; what changes in more than one tx knows by itself what is.
         """

@@ -34,6 +34,9 @@ from placet_server.store.session import Connection
 AttemptsOf = Callable[[Action], Awaitable[int]]
 """How many attempts the action's contract allows."""
 
+Hold = Callable[[Connection], Awaitable[None]]
+"""In the tx of each change, after it: raises unless whoever makes it still may."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveCommand:
@@ -68,14 +71,18 @@ class Selected:
 
 
 async def redrive(
-    journal: Journal, caller: Caller, command: RedriveCommand, attempts_of: AttemptsOf
+    journal: Journal,
+    caller: Caller,
+    command: RedriveCommand,
+    attempts_of: AttemptsOf,
+    hold: Hold | None = None,
 ) -> list[Selected]:
     """In the order of the ids, each by itself: what was done stays done if a later one fails.
 
     Within the caller's tenant. Raises MalformedRequest for a filter that no row can match.
     """
     ids = list(command.action_ids) or await _select(journal, caller, command)
-    return [await _redrive(journal, caller, command, attempts_of, action_id) for action_id in ids]
+    return [await _redrive(journal, caller, command, attempts_of, hold, action_id) for action_id in ids]
 
 
 async def list_dead_letters(
@@ -113,7 +120,12 @@ def _check(matching: DeadLetterFilter) -> None:
 
 
 async def _redrive(
-    journal: Journal, caller: Caller, command: RedriveCommand, attempts_of: AttemptsOf, action_id: str
+    journal: Journal,
+    caller: Caller,
+    command: RedriveCommand,
+    attempts_of: AttemptsOf,
+    hold: Hold | None,
+    action_id: str,
 ) -> Selected:
     found = await _find(journal, caller, action_id)
     looked = _look(found, caller, command, action_id)
@@ -129,7 +141,7 @@ async def _redrive(
             sequence=action.sequence,
         )
     attempts = command.attempts or await attempts_of(action)
-    if not await _again(journal, action, attempts, _body(action, caller, command, attempts)):
+    if not await _again(journal, action, attempts, _body(action, caller, command, attempts), hold):
         return await _missed(journal, caller, command, action_id)
     journal.hub.publish(action_id)
     if action.approval_id is not None:
@@ -139,7 +151,7 @@ async def _redrive(
     return Selected(action_id=action_id, state=ActionState.QUEUED, changed=True)
 
 
-async def _again(journal: Journal, action: Action, attempts: int, body: str) -> bool:
+async def _again(journal: Journal, action: Action, attempts: int, body: str, hold: Hold | None) -> bool:
     """What people had to say yes to waits for them again, with an approval of its own. False: it has moved."""
     approval_id = new_action_id()
     async with journal.pool.tx() as connection:
@@ -160,6 +172,8 @@ async def _again(journal: Journal, action: Action, attempts: int, body: str) -> 
             redriven = action.changed(sequence=action.sequence + 1)
             await moves.note(connection, redriven, waiting_fact(approval), now)
             await enqueue(journal.callbacks, connection, requested_again(approval), now)
+        if hold is not None:
+            await hold(connection)
     return done
 
 
