@@ -33,23 +33,16 @@ class AdmitManifest:
     async def propose(self, caller: Caller, given: Members) -> Proposal:
         manifest = _manifest_of(given)
         looked = await self._catalog.look(caller.tenant, manifest, given.get("expected_digest", ""))
-        found = {
-            "name": manifest.name,
-            "digest": looked.digest,
-            "replaces": looked.replaces,
-            "first": looked.replaces == "",
-            "weakenings": len(looked.weakened),
-            "weakened": [f"{each.path}: {each.message}" for each in looked.weakened[:SHOWN_MAX]],
-            "adds_hazards": list(looked.added_hazards),
-            "restores": looked.restores,
-        }
-        return Proposal(found, basis=str(looked.replaces_time_us))
+        return Proposal(_shown(manifest, looked), basis=str(looked.replaces_time_us))
 
     async def run(self, caller: Caller, action: Action, members: Members) -> Members:
+        manifest = _manifest_of(members)
+
         async def noted(connection: Connection, result: AdmitResult) -> None:
+            if result.changed:
+                _check_shown(members, _shown(manifest, result))
             await note(connection, action, _admitted(result))
 
-        manifest = _manifest_of(members)
         return _admitted(
             await self._catalog.admit_looked_at(caller, manifest, replaces=members["replaces"], note=noted)
         )
@@ -97,6 +90,29 @@ def _in_service(known: Sequence[NamedVersion]) -> list[str]:
 def problems_of(output: Members) -> list[Problem]:
     """Of an admission's output."""
     return [Problem(**each) for each in output["problems"]]
+
+
+def _shown(manifest: Manifest, looked: AdmitResult) -> Members:
+    """What it means to admit it, for policies and people."""
+    return {
+        "name": manifest.name,
+        "digest": looked.digest,
+        "replaces": looked.replaces,
+        "first": looked.replaces == "",
+        "weakenings": len(looked.weakened),
+        "weakened": [f"{each.path}: {each.message}" for each in looked.weakened[:SHOWN_MAX]],
+        "adds_hazards": list(looked.added_hazards),
+        "restores": looked.restores,
+    }
+
+
+def _check_shown(shown: Members, found: Members) -> None:
+    """It may mean more by now, though it replaces the same: what was withdrawn meanwhile would be back. Raises
+    StaleDigest.
+    """
+    for name, value in found.items():
+        if shown[name] != value:
+            raise StaleDigest(expected=f"{name}: {shown[name]}"[:512], actual=f"{name}: {value}"[:512])
 
 
 def _admitted(result: AdmitResult) -> Members:
