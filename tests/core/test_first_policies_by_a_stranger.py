@@ -80,6 +80,21 @@ async def test_of_two_servers_tokens_at_once_one_is_good(kernel: Kernel, tmp_pat
             await who(kernel, token_in(tmp_path / name))
 
 
+async def test_it_replaces_no_policies_that_somebody_else_has_put_in_force(
+    kernel: Kernel, tmp_path: Path
+) -> None:
+    await write(kernel, tmp_path / "token")
+    token = token_in(tmp_path / "token")
+    caller = await who(kernel, token)
+    document = written(policies.set_of(ANY))
+    await ask(kernel, ADMIT_POLICY_SET, {"policy_set": document, "tenant": "-"})
+    with pytest.raises(Unauthenticated):
+        await who(kernel, token)
+    with pytest.raises(Unauthenticated):
+        await admit(kernel, caller, name="mine")
+    assert 1 == (await policies.sets_of(kernel).get("-")).revision
+
+
 async def test_another_stores_token_and_an_old_one_are_nobodys(kernel: Kernel, tmp_path: Path) -> None:
     with pytest.raises(Unauthenticated):
         await who(kernel, TOKEN_PREFIX + "somebody-elses")

@@ -43,10 +43,12 @@ def check_no_bootstrap(caller: Caller) -> None:
         raise ScopeMissing(scope="policy.read")
 
 
-async def use_up(connection: Connection, caller: Caller, now: datetime | None) -> None:
-    """In the tx of the admission; nothing for other callers. Raises Unauthenticated."""
+async def use_up(connection: Connection, caller: Caller, revision: int, now: datetime | None) -> None:
+    """In the tx of the admission of a revision, which must be the first; nothing for other callers. Raises
+    Unauthenticated.
+    """
     if not is_bootstrap(caller):
         return
     assert caller.credential is not None
-    if not await bootstrap.use(connection, bytes.fromhex(caller.credential.handle), now):
-        raise Unauthenticated(problem="the bootstrap token is used")
+    if revision != 1 or not await bootstrap.use(connection, bytes.fromhex(caller.credential.handle), now):
+        raise Unauthenticated(problem="the bootstrap token is used, or the operator has policies")

@@ -78,7 +78,7 @@ async def _put(
     restores: int | None = None,
 ) -> Members:
     async def noted(connection: Connection, admitted: AdmittedSet) -> None:
-        await use_up(connection, caller, sets.now())
+        await use_up(connection, caller, admitted.revision, sets.now())
         await note(connection, action, _admitted(admitted))
 
     replaces = members["replaces"]

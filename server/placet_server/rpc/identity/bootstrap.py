@@ -34,7 +34,10 @@ class BootstrapTokens:
         digest = sha256(token.encode()).digest()
         async with self._pool.connection() as connection:
             if not await bootstrap.is_valid(connection, digest, self._clock.now()):
-                raise Unauthenticated(problem="the bootstrap token is used, too old or of another store")
+                problem = (
+                    "the bootstrap token is used, too old, of another store, or the operator has policies"
+                )
+                raise Unauthenticated(problem=problem)
         return Known(caller=bootstrap_caller(digest), expire_time=0.0)
 
 

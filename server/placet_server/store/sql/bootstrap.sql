@@ -13,11 +13,11 @@ select :digest, c.at, c.at + make_interval(secs => :ttl_seconds)
 from clock as c
 
 -- name: is_valid
--- It is not used, nor too old.
+-- It is not used, nor too old, and the operator has no policies, by whatever way.
 select exists (
     select from bootstrap_tokens
     where digest = :digest and use_time is null and expire_time > coalesce(:now::timestamptz, statement_timestamp())
-)
+) and not exists (select from policy_sets where tenant = '-')
 
 -- name: use
 -- Use up all that there are, for one of them: of those who try at once one does.
