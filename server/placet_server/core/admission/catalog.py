@@ -21,7 +21,7 @@ from placet_server.core.execution.handlers import HandlerTable
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
-from placet_server.model.errors import CapabilityNotFound, HandlerNotFound, NotFound
+from placet_server.model.errors import CapabilityNotFound, HandlerNotFound, NotFound, StaleDigest
 from placet_server.model.manifest import LOCAL_TENANT, Handlers, Manifest, Problem
 from placet_server.model.policy_schema import Offered
 from placet_server.store import catalog as rows
@@ -227,14 +227,20 @@ class Catalog:
         self,
         caller: Caller,
         name: str,
+        version: str,
         versions: Sequence[str],
         reason: str,
         note: Callable[[Connection], Awaitable[None]],
     ) -> None:
-        """Takes them out of service; `note` is stored with it. Raises StoreUnavailable. Locks the tenant's revision."""
+        """Takes these out of service, if they are what the version, or the name without one, has in service; `note` is
+        stored with it. Raises StaleDigest, StoreUnavailable. Locks the tenant's revision.
+        """
         owner, now = caller.tenant, self._clock.now()
         async with self._pool.tx(timeout_seconds=10.0) as connection:
             await rows.lock(connection, owner, now)
+            there = in_service(await rows.list_named(connection, owner, [name]), version)
+            if there != versions:
+                raise StaleDigest(expected=", ".join(versions), actual=", ".join(there))
             await rows.withdraw(
                 connection, owner, name, versions, withdrawn_by=caller.subject, reason=reason, now=now
             )
@@ -353,6 +359,11 @@ class Catalog:
         self._fresh.clear()
         if dials:
             await self._table.connectors.learn(monotonic())
+
+
+def in_service(known: Iterable[NamedVersion], version: str = "") -> list[str]:
+    """Of versions of a name, sorted; `version`: only that one."""
+    return sorted(each.version for each in known if not each.is_withdrawn and version in ("", each.version))
 
 
 def _place(found: StoredCapability) -> tuple[str, str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from placet_server.core.admission.catalog import Catalog
+from placet_server.core.admission.catalog import Catalog, in_service
 from placet_server.core.admission.manifest_admit import AdmitResult
 from placet_server.core.governance.governor import note
 from placet_server.core.governance.use import Members, Proposal
@@ -14,7 +13,6 @@ from placet_server.model.caller import Caller
 from placet_server.model.document import DocumentRefused, written
 from placet_server.model.errors import FieldViolation, MalformedRequest, StaleDigest
 from placet_server.model.manifest import Manifest, Problem
-from placet_server.store.catalog import NamedVersion
 from placet_server.store.session import Connection
 
 # What people are shown of weakenings; the number counts all.
@@ -60,31 +58,25 @@ class WithdrawCapability:
     async def propose(self, caller: Caller, given: Members) -> Proposal:
         known = await self._catalog.look_at_versions(caller.tenant, given["name"], given.get("version", ""))
         basis = ",".join(f"{each.version}:{each.withdrawals}" for each in known)
-        return Proposal({"versions": _in_service(known)}, basis)
+        return Proposal({"versions": in_service(known)}, basis)
 
     async def run(self, caller: Caller, action: Action, members: Members) -> Members:
-        name, versions = members["name"], members["versions"]
-        output = await look_at_withdrawal(self._catalog, caller, name, members.get("version", ""))
-        if output["versions"] != versions:
-            raise StaleDigest(expected=", ".join(versions), actual=", ".join(output["versions"]))
+        name, version, versions = members["name"], members.get("version", ""), members["versions"]
+        counts = await self._catalog.count_open(caller.tenant, name, versions)
+        output: Members = {"versions": versions, "open": counts._asdict()}
 
         async def noted(connection: Connection) -> None:
             await note(connection, action, output)
 
-        if versions:
-            await self._catalog.withdraw(caller, name, versions, members.get("reason", ""), noted)
+        await self._catalog.withdraw(caller, name, version, versions, members.get("reason", ""), noted)
         return output
 
 
 async def look_at_withdrawal(catalog: Catalog, caller: Caller, name: str, version: str) -> Members:
     """What it would take out of service, and which actions that concerns. Raises CapabilityNotFound."""
-    versions = _in_service(await catalog.look_at_versions(caller.tenant, name, version))
+    versions = in_service(await catalog.look_at_versions(caller.tenant, name, version))
     counts = await catalog.count_open(caller.tenant, name, versions)
     return {"versions": versions, "open": counts._asdict()}
-
-
-def _in_service(known: Sequence[NamedVersion]) -> list[str]:
-    return sorted(each.version for each in known if not each.is_withdrawn)
 
 
 def problems_of(output: Members) -> list[Problem]:
