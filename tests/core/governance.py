@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,9 @@ from placet.app import App
 from placet_server.core.admission.pipeline import Call
 from placet_server.core.governance.govern import Governed, govern, invocation_of
 from placet_server.core.governance.tools import ADMIT_MANIFEST
+from placet_server.core.governance.use import Members, Proposal, Use
 from placet_server.core.kernel import Kernel
+from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.manifest import Manifest
 from placet_server.rpc.convert.capability import manifest_of
@@ -73,3 +76,22 @@ async def ask(
 
 async def admit(kernel: Kernel, wanted: Manifest, **options: Any) -> Governed:
     return await ask(kernel, ADMIT_MANIFEST, {"manifest": wanted.to_document()}, **options)
+
+
+class Stalled:
+    """Does its work once it may go on."""
+
+    def __init__(self, kernel: Kernel, capability: str) -> None:
+        uses: dict[str, Use] = kernel.governor._uses  # type: ignore[attr-defined]
+        self._use = uses[capability]
+        uses[capability] = self
+        self.scope, self.asked = self._use.scope, self._use.asked
+        self.began, self.may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def propose(self, caller: Caller, given: Members) -> Proposal:
+        return await self._use.propose(caller, given)
+
+    async def run(self, caller: Caller, action: Action, members: Members) -> Members:
+        self.began.set()
+        await self.may_go_on.wait()
+        return await self._use.run(caller, action, members)

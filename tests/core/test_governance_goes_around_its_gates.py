@@ -401,34 +401,3 @@ async def test_another_replica_hears_of_a_withdrawal(kernel: Kernel, database: D
         with pytest.raises(CapabilityNotFound):
             await fresh.resolve("acme", "shop.find")
         assert (await fresh.resolve("acme", "shop.find", even_withdrawn=True)).is_withdrawn
-
-
-async def test_what_was_withdrawn_meanwhile_is_not_brought_back_unseen(kernel: Kernel) -> None:
-    await admit(kernel, STRICT)
-    (wait,) = await waiting(
-        kernel, replace(WEAKER, capabilities=(*STRICT.capabilities, *WEAKER.capabilities))
-    )
-    await ask(kernel, WITHDRAW_CAPABILITY, {"name": "shop.find"})
-    await vote(kernel, wait.approval_id, APPROVER)
-    await work_off(kernel)
-    ended = await read(kernel, wait.action_id)
-    assert (ActionState.FAILED, "STALE_DIGEST") == (ended.state, ended.failure_code)
-    assert (await kernel.catalog.get_capability("acme", "shop.find", "1")).stored.is_withdrawn
-
-
-async def test_a_withdrawal_takes_what_was_shown_or_nothing(kernel: Kernel) -> None:
-    """Somebody admits another version between the last look and the change."""
-    await policies.admit(kernel, ANY)
-    await admit(kernel, STRICT)
-    count = kernel.catalog.count_open
-
-    async def slow(*asked: Any) -> Any:
-        kernel.catalog.count_open = count  # type: ignore[method-assign]
-        counts = await count(*asked)
-        await kernel.catalog.admit(ALICE, WEAKER)
-        return counts
-
-    kernel.catalog.count_open = slow  # type: ignore[method-assign]
-    with pytest.raises(StaleDigest):
-        await ask(kernel, WITHDRAW_CAPABILITY, {"name": "shop.find"})
-    assert not (await kernel.catalog.get_capability("acme", "shop.find", "1")).stored.is_withdrawn

@@ -9,37 +9,15 @@ import pytest
 
 from placet.failure import Failure
 from placet_server.core.governance.tools import ADMIT_MANIFEST, REDRIVE
-from placet_server.core.governance.use import Members, Proposal, Use
 from placet_server.core.kernel import Kernel
 from placet_server.core.recovery.rescue import rescue
-from placet_server.model.action import Action
-from placet_server.model.caller import Caller
 from placet_server.model.errors import StaleDigest
 from placet_server.model.lifecycle import ActionState
 from tests.core import policies
-from tests.core.governance import STRICT, WEAKER, WEAKEST, admit, ask, base, serve, shop
+from tests.core.governance import STRICT, WEAKER, WEAKEST, Stalled, admit, ask, base, serve, shop
 from tests.core.kernels import ALICE, BOB, QUEUE, declare_dead, open_kernel, put, read, work_off
 from tests.core.workshop import Workshop
 from tests.postgres import Database
-
-
-class Stalled:
-    """Does its work once it may go on."""
-
-    def __init__(self, kernel: Kernel, capability: str) -> None:
-        uses: dict[str, Use] = kernel.governor._uses  # type: ignore[attr-defined]
-        self._use = uses[capability]
-        uses[capability] = self
-        self.scope, self.asked = self._use.scope, self._use.asked
-        self.began, self.may_go_on = asyncio.Event(), asyncio.Event()
-
-    async def propose(self, caller: Caller, given: Members) -> Proposal:
-        return await self._use.propose(caller, given)
-
-    async def run(self, caller: Caller, action: Action, members: Members) -> Members:
-        self.began.set()
-        await self.may_go_on.wait()
-        return await self._use.run(caller, action, members)
 
 
 async def lose(first: Kernel, second: Kernel) -> None:

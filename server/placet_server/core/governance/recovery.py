@@ -70,10 +70,12 @@ class Redrive:
         self._catalog = kernel.catalog
 
     async def propose(self, caller: Caller, given: Members) -> Proposal:
+        _check_selection(given)
         looked = await self.look(caller, _redrive_of(given))
         capabilities = sorted({each.capability for each in looked if each.changed})
         found = {
             "selected": [each.action_id for each in looked],
+            "passed_over": [each.action_id for each in looked if not each.changed],
             "redrives": sum(each.changed for each in looked),
             "capabilities": capabilities[:SHOWN_MAX],
         }
@@ -85,14 +87,19 @@ class Redrive:
         return await redrive(self._journal, caller, looking, attempts_by_contract(self._catalog))
 
     async def run(self, caller: Caller, action: Action, members: Members) -> Members:
-        if not members["selected"]:
-            return {"results": []}
-        command = replace(
-            _redrive_of(members), action_ids=tuple(members["selected"]), request=action.action_id
-        )
-        attempts_of = attempts_by_contract(self._catalog)
-        done = await redrive(self._journal, caller, command, attempts_of, partial(hold, action=action))
-        return {"results": [written(each) for each in done]}
+        command = replace(_redrive_of(members), request=action.action_id)
+        over = members["passed_over"]
+        agreed = [each for each in members["selected"] if each not in set(over)]
+        results: dict[str, Selected] = {}
+        if agreed:
+            attempts_of = attempts_by_contract(self._catalog)
+            wanted = replace(command, action_ids=tuple(agreed))
+            done = await redrive(self._journal, caller, wanted, attempts_of, partial(hold, action=action))
+            results |= {each.action_id: each for each in done}
+        if over:
+            looked = await self.look(caller, replace(command, action_ids=tuple(over)))
+            results |= {each.action_id: _not_agreed(each) for each in looked}
+        return {"results": [written(results[each]) for each in members["selected"]]}
 
 
 def redrive_members(command: RedriveCommand) -> Members:
@@ -164,6 +171,20 @@ def attempts_by_contract(catalog: Catalog) -> AttemptsOf:
         return known[pinned]
 
     return attempts_of
+
+
+def _not_agreed(looked: Selected) -> Selected:
+    """It could not be tried again when that was decided: if it could be by now, nobody has said yes to that."""
+    return replace(looked, changed=False, refused_rule="moved") if looked.changed else looked
+
+
+def _check_selection(given: Members) -> None:
+    """Raises MalformedRequest."""
+    if ("action_ids" in given) == ("matching" in given):
+        text = "give action_ids or matching, not both"
+        raise MalformedRequest(
+            violations=(FieldViolation(field="input_json", rule="ids_or_matching", description=text),)
+        )
 
 
 def _redrive_of(members: Members) -> RedriveCommand:

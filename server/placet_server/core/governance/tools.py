@@ -151,7 +151,9 @@ def _declare_recovery(app: App, governor: Governor) -> None:
         ),
         key_fields=("action_id", "capability", "finding", "reason", "evidence"),
     )
-    matching = _object({"capabilities": _STRINGS, "queue": _STRING, "reason": _STRING}, {})
+    short = {"type": "string", "maxLength": 64}
+    names = {"type": "array", "items": {"type": "string", "maxLength": 128}, "maxItems": 32}
+    matching = _object({"capabilities": names, "queue": short, "reason": short}, {})
     _declare(
         app,
         governor,
@@ -159,13 +161,19 @@ def _declare_recovery(app: App, governor: Governor) -> None:
         "Redrive dead letters",
         _object(
             {
-                "action_ids": {"type": "array", "items": _ID, "maxItems": 1000, "minItems": 1},
+                "action_ids": {
+                    "type": "array",
+                    "items": _ID,
+                    "maxItems": 1000,
+                    "minItems": 1,
+                    "uniqueItems": True,
+                },
                 "matching": matching,
                 "count_max": _NUMBER | {"minimum": 1, "maximum": 1000},
                 "attempts": _NUMBER | {"minimum": 0, "maximum": 100},
                 "reason": _REASON,
             },
-            {"selected": _STRINGS, "redrives": _NUMBER, "capabilities": _STRINGS},
+            {"selected": _STRINGS, "passed_over": _STRINGS, "redrives": _NUMBER, "capabilities": _STRINGS},
         ),
         key_fields=("redrives", "capabilities", "matching", "action_ids", "reason"),
     )
