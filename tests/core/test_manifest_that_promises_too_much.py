@@ -211,14 +211,22 @@ def test_a_name_of_another_manifest_is_refused() -> None:
 
 
 def test_a_version_never_changes_but_its_presentation_may() -> None:
-    old = capability()
+    old = capability(input_schema='{"type":"object"}')
     known = Known(previous=manifest(old), digests={("orders.find", "1"): old.contract_digest}, owners={})
     reworded = replace(old, presentation=Presentation(title="Find an order"))
     assert [] == problems(manifest(reworded), known)
-    changed = replace(old, input_schema='{"type":"object"}')
+    changed = replace(old, input_schema="")
     reported = problems(manifest(changed), known)
     assert ["version_changed", "input_schema_changed"] == [p.code for p in reported]
     assert [False, True] == [p.warning for p in reported]
+
+
+def test_a_schema_that_lets_less_through_takes_nothing_back() -> None:
+    old = capability(output_schema='{"type":"object"}')
+    known = Known(previous=manifest(old), digests={}, owners={})
+    promise = '{"type":"object","required":["id"]}'
+    more = replace(old, version="2", input_schema='{"type":"object"}', output_schema=promise)
+    assert [] == problems(manifest(more), known)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from placet_server.model.approval import Terms
 from placet_server.model.approval_change import loosened
 from placet_server.model.capability import Capability
 from placet_server.model.contract import Backoff, Contract, EffectClass, KeyRequirement, Reconcile, Risk
+from placet_server.model.json_schema_narrow import is_narrower
 from placet_server.model.manifest import Manifest, Problem
 
 _EFFECTS = list(EffectClass)
@@ -58,8 +59,8 @@ def _of_capability(old: Capability, new: Capability) -> Iterator[_Weakening]:
             ("input", old.input_schema_value, new.input_schema_value),
             ("output", old.output_schema_value, new.output_schema_value),
         ):
-            if before != after:
-                text = f"The {member} schema has changed."
+            if not is_narrower(True if after is None else after, True if before is None else before):
+                text = f"The {member} schema may let through what it did not."
                 yield _Weakening(f"{member}_schema_json", f"{member}_schema_changed", text)
     for found in _of_contract(old.contract, new.contract):
         yield _Weakening(f"contract.{found.member}", found.code, found.message)
