@@ -149,7 +149,7 @@ async def test_what_was_not_done_fails_keeps_its_key_and_is_a_dead_letter(
     async with open_kernel(database.dsn, shop.app, queue=QUEUE, clock=clock) as kernel:
         action_id = await doubt(kernel, effect_class)
         clock.advance(OVER)
-        failed = await resolve(kernel, action_id)
+        failed = await resolve(kernel, action_id, request="r")
         assert (FAILED, EffectState.NOT_DONE, "not_done", "asked the bank", False) == (
             failed.state,
             failed.effect,
@@ -169,6 +169,10 @@ async def test_what_was_not_done_fails_keeps_its_key_and_is_a_dead_letter(
 
         shop.repair()
         await redrive(kernel.journal, ALICE, RedriveCommand(action_ids=(action_id,)), allowed)
+        # Whoever has said it, and never heard that it was heard, may say it again; another request is another verdict.
+        assert ActionState.QUEUED is (await resolve(kernel, action_id, request="r")).state
+        with pytest.raises(StateConflict):
+            await resolve(kernel, action_id, request="s")
         await work_off(kernel)
         assert (SUCCEEDED, 1) == ((await read(kernel, action_id)).state, shop.effects)
 

@@ -40,8 +40,8 @@ class Event:
     {attempt, ready_time_us, cause}; effect_started {attempt}; effect_checkpointed {provider_operation};
     cancel_requested {requester, reason}; ambiguous and settled {kind, reason, cause, effect, attempt,
     retry_advice, retry_delay_seconds, failure_code, message}, settled also output_json when SUCCEEDED; settled and
-    requeued, of what was in doubt, also resolution {verdict, reason, evidence, requester}; reconcile_given_up {asked,
-    finding}; waiting {approval_id, kind, title, expire_time_us, predecessor_id}; approval_decided {approval_id,
+    requeued, of what was in doubt, also resolution {verdict, reason, evidence, requester, request}; reconcile_given_up
+    {asked, finding}; waiting {approval_id, kind, title, expire_time_us, predecessor_id}; approval_decided {approval_id,
     decision_id, voter, verdict, reason, completes, taken_back}; approval_ended {approval_id, state};
     progress {message, fraction}; chunk {text | json | base64}."""
 

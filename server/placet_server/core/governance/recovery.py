@@ -47,7 +47,8 @@ class ResolveAmbiguous:
         return await self._resolve(caller, replace(command, validate_only=True))
 
     async def run(self, caller: Caller, action: Action, members: Members) -> Members:
-        command = replace(command_of(members), expected_attempt=members["attempt"])
+        # Of two attempts one writes: a verdict goes onto the row as it was read, and knows whose it is.
+        command = replace(command_of(members), expected_attempt=members["attempt"], request=action.action_id)
         done = await self._resolve(caller, command)
         return {"action_id": done.action_id, "state": done.state.value}
 

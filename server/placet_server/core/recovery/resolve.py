@@ -48,7 +48,9 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveCommand:
-    """`output_json` is for DONE alone. `expected_attempt` 0: whichever attempt it is."""
+    """`output_json` is for DONE alone. `expected_attempt` 0: whichever attempt it is. `request` ties resends together:
+    what was said by it has been said, whatever has come after.
+    """
 
     action_id: str
     finding: Finding
@@ -57,6 +59,7 @@ class ResolveCommand:
     evidence: str
     expected_attempt: int = 0
     validate_only: bool = False
+    request: str = ""
 
 
 async def list_ambiguous(
@@ -159,19 +162,23 @@ async def _write(
 
 
 def _resolution(caller: Caller, command: ResolveCommand) -> dict[str, str]:
-    return {
+    said = {
         "evidence": command.evidence,
         "reason": command.reason,
         "requester": caller.subject,
         "verdict": command.finding.value,
     }
+    return said | {"request": command.request} if command.request else said
 
 
 def _is_resolved_by(found: Doubted, caller: Caller, command: ResolveCommand) -> bool:
-    """Whether this very verdict ended the action."""
-    if found.action.state not in TERMINAL or found.last_end is None:
+    """Whether this very verdict ended the action, which may have been redriven since, or the same one does now."""
+    said = {} if found.last_end is None else orjson.loads(found.last_end).get("resolution") or {}
+    if command.request and said.get("request") == command.request:
+        return True
+    if found.action.state not in TERMINAL or not said:
         return False
-    if orjson.loads(found.last_end).get("resolution") != _resolution(caller, command):
+    if said | {"request": ""} != _resolution(caller, command) | {"request": ""}:
         return False
     if command.finding is Finding.NOT_DONE:
         return True
