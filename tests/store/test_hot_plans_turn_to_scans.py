@@ -45,6 +45,7 @@ LOOPS: dict[str, tuple[str, ...]] = {
     "dead_letter": ("list_page", "list_selected"),
     "ambiguous": ("find", "list_page"),
     "approval": ("claim_due", "count_pending"),
+    "catalog": ("list_withdrawn",),
     "retention": ("end_of_page", "trim_lanes", "delete_ended", "delete_boots", "delete_deliveries"),
 }
 # Read in sessions of the pool alone.
@@ -138,6 +139,9 @@ def faults(name: str, nodes: list[dict[str, Any]], indexes: set[str]) -> list[st
     """Whatever reads one of the large tables other than by these indexes."""
     found = []
     for node in nodes:
+        if node["Node Type"] == "Bitmap Index Scan" and "Index Cond" not in node:
+            whole = node["Index Name"]
+            found += [f"{name}: all of {whole}"] if whole.startswith("queue_") else []
         index, table = node.get("Index Name"), node.get("Relation Name")
         if node["Node Type"] == "Seq Scan" and table in TABLES:
             found.append(f"{name}: seq scan of {table}")

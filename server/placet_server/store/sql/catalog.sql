@@ -165,13 +165,30 @@ select
     ) as running
 
 -- name: list_withdrawn
--- What stands in line for a version that was withdrawn. Cross-tenant: the sweep's.
+-- What stands in line for a version that was withdrawn, looked up in each queue. Cross-tenant: the sweep's.
+with recursive gone as materialized (
+    select tenant collate "default" as tenant, name collate "default" as name, version collate "default" as version
+    from capabilities
+    where withdraw_time is not null
+),
+line as (
+    (select queue from queue_ready where exists (select from gone) order by queue limit 1)
+    union all
+    select n.queue
+    from line as l
+    cross join lateral (select q.queue from queue_ready as q where q.queue > l.queue order by q.queue limit 1) as n
+)
 select s.*
 from (
     select q.tenant, q.action_id
-    from capabilities as c
-    join queue_ready as q on q.tenant = c.tenant and q.capability = c.name and q.version = c.version
-    where c.withdraw_time is not null
+    from gone as g
+    cross join line as l
+    cross join lateral (
+        select r.tenant, r.action_id
+        from queue_ready as r
+        where r.queue = l.queue and r.capability = g.name and r.version = g.version and r.tenant = g.tenant
+        limit :count_max
+    ) as q
     limit :count_max
 ) as e
 join action_summaries as s on s.tenant = e.tenant and s.action_id = e.action_id
