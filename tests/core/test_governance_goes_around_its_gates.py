@@ -12,6 +12,8 @@ from placet.context import Context
 from placet.failure import CallFailed
 from placet_server.core.admission.catalog import Catalog
 from placet_server.core.admission.policy_set import ADMIT_POLICY_SET
+from placet_server.core.decision.expire import pass_time
+from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.governance.catalog import AdmitManifest
 from placet_server.core.governance.tools import (
     ADMIT_MANIFEST,
@@ -25,7 +27,7 @@ from placet_server.core.kernel import Kernel
 from placet_server.core.recovery.rescue import close_withdrawn, rescue
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
-from placet_server.model.decision_errors import ApprovalRequired, NotEligible
+from placet_server.model.decision_errors import ApprovalDenied, ApprovalRequired, NotEligible
 from placet_server.model.document import written
 from placet_server.model.errors import (
     CapabilityNotFound,
@@ -66,7 +68,7 @@ from tests.core.kernels import (
     until,
     work_off,
 )
-from tests.core.people import vote
+from tests.core.people import DENY, vote
 from tests.postgres import Database
 
 ANY = "permit (principal, action, resource);"
@@ -401,3 +403,20 @@ async def test_another_replica_hears_of_a_withdrawal(kernel: Kernel, database: D
         with pytest.raises(CapabilityNotFound):
             await fresh.resolve("acme", "shop.find")
         assert (await fresh.resolve("acme", "shop.find", even_withdrawn=True)).is_withdrawn
+
+
+async def test_what_ended_with_nothing_done_is_asked_for_anew_and_a_no_stays_one(kernel: Kernel) -> None:
+    await admit(kernel, STRICT)
+    (cancelled,) = await waiting(kernel, WEAKER)
+    await cancel_action(kernel.engine, ALICE, cancelled.action_id, "not yet")
+    (late,) = await waiting(kernel, WEAKER)
+    async with kernel.journal.pool.connection() as connection:
+        sql = "update approvals set expire_time = now(), next_time = now() where state = 'PENDING'"
+        await connection.execute(sql)
+    await pass_time(kernel.journal)
+    (denied,) = await waiting(kernel, WEAKER)
+    assert 3 == len({each.action_id for each in (cancelled, late, denied)})
+    await vote(kernel, denied.approval_id, APPROVER, DENY)
+    with pytest.raises(ApprovalDenied):
+        await admit(kernel, WEAKER)
+    await waiting(kernel, WEAKER, key="all the same")

@@ -4,7 +4,8 @@ The caller says what he wants; what that would mean (does it weaken a contract, 
 out and adds to the input. So policies decide on it, people see it, and the approval is bound to it, as to any input.
 What it replaces is part of it, too: if that has changed when it runs, it fails.
 
-A request without a key gets one, of what it asks for and of what it would replace: sent again, it meets its action."""
+A request without a key gets one, of what it asks for and of what it would replace: sent again, it meets its action. If
+that has ended and nothing was done, it is asked for anew, but for what people have said no to."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ from placet_server.core.governance.use import Members, Use
 from placet_server.model.action import Action
 from placet_server.model.caller import EVERY_SCOPE
 from placet_server.model.capability import Capability
+from placet_server.model.decision_errors import ApprovalExpired
 from placet_server.model.errors import (
     ContractViolation,
     FieldViolation,
@@ -33,11 +35,16 @@ from placet_server.model.errors import (
     ScopeMissing,
 )
 from placet_server.model.json_text import CanonicalJson, canonicalize, canonicalize_value
+from placet_server.model.lifecycle import TERMINAL, ActionState
+from placet_server.model.outcome import EffectState
 from placet_server.store import governed
 
 if TYPE_CHECKING:
     from placet.standing import AsyncStanding
     from placet_server.core.kernel import Kernel
+
+# So often the same request gets an action of its own.
+ASKED_ANEW_MAX = 64
 
 
 class Governor:
@@ -106,9 +113,19 @@ class Governor:
         completed = canonicalize_value(given.value | proposal.found, bytes_max=_bytes_max(capability))
         text = call.invocation.idempotency_key
         if not text:
-            basis = f"{completed.digest.hex()} {proposal.basis}"
-            text = f"request-{hashlib.sha256(basis.encode()).hexdigest()}"
+            text = await self._own_key(call, capability, f"{completed.digest.hex()} {proposal.basis}")
         return Prepared(completed, text)
+
+    async def _own_key(self, call: Call, capability: Capability, basis: str) -> str:
+        text = ""
+        for _ in range(ASKED_ANEW_MAX):
+            text = f"request-{hashlib.sha256(basis.encode()).hexdigest()}"
+            key = bind_key(capability, call.caller, text)
+            known = None if key is None else await find_by_key(self.kernel.journal, key.digest)
+            if known is None or not _may_be_asked_anew(known):
+                break
+            basis = f"{basis} {known.action_id}"
+        return text
 
 
 async def hold(connection: Any, action: Action) -> None:
@@ -122,6 +139,13 @@ async def note(connection: Any, action: Action, output: Members) -> None:
     await hold(connection, action)
     text = orjson.dumps(output).decode()
     await governed.put(connection, action.requester.tenant, action.action_id, text)
+
+
+def _may_be_asked_anew(action: Action) -> bool:
+    """It has ended, nothing was done, and nobody has said no to it."""
+    if action.state not in TERMINAL or action.effect is not EffectState.NOT_DONE:
+        return False
+    return action.state is not ActionState.DENIED or action.reason == ApprovalExpired.reason
 
 
 def _check_asked(use: Use, given: Members) -> None:
