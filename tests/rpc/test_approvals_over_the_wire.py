@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,7 +15,11 @@ from placet.aio import AsyncClient
 from placet.approval_requests import Decision
 from placet.errors import InvalidRequestError, PlacetError
 from placet.v1 import action_pb2, decision_pb2
+from placet.v1 import approval_service_pb2 as pb
 from placet.v1 import runtime_service_pb2 as runtime
+from placet_server.rpc.approval import ApprovalServicer
+from tests.core.kernels import open_kernel, put
+from tests.core.people import ANNA
 from tests.postgres import Database
 from tests.rpc.servers import Client, config_of, invocation, running
 
@@ -67,6 +74,29 @@ async def test_each_of_several_decisions_counts_by_itself(database: Database, tm
         last = await anna.decide(seen[2].approval_id, "approve", digest=seen[2].digest, ticket="OPS-1")
         assert ("OPS-1", '{"order":"1"}') == (last.decisions[0].evidence.ticket, last.input_json)
         assert last == await anna.approval(last.approval_id)
+
+
+async def test_what_is_sensitive_and_who_may_decide_is_by_scope(database: Database) -> None:
+    app = App("clinic")
+
+    @app.tool("clinic.treat", "idempotent", sensitive=("/name",), approval="1 of role:finance")
+    async def treat(name: str) -> None:
+        pass
+
+    reads, decides = "approvals.read", "approvals.decide"
+    async with open_kernel(database.dsn, app) as kernel:
+        action = (await put(kernel, "clinic.treat", {"name": "zoe"}, "k")).action
+        request = pb.GetApprovalRequest(approval_id=action.approval_id or "")
+        for scopes, shown, problem in (
+            ({reads}, '{"name":null}', "scope_missing"),
+            ({reads, decides}, '{"name":null}', ""),
+            ({reads, decides, "operator"}, '{"name":null}', ""),
+            ({reads, "payloads.sensitive"}, '{"name":"zoe"}', "scope_missing"),
+            ({"*"}, '{"name":"zoe"}', ""),
+        ):
+            asked: Any = SimpleNamespace(request=request, caller=replace(ANNA, scopes=frozenset(scopes)))
+            seen = (await ApprovalServicer(kernel).get_approval(asked)).approval
+            assert (shown, problem) == (seen.input_json, seen.eligibility.problem)
 
 
 def told(answer: decision_pb2.Approval | PlacetError) -> str:
