@@ -31,6 +31,7 @@ from placet_server.core.kernel import Kernel
 from placet_server.core.publication.hub import Hub
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lane_writer import LaneWriter
+from placet_server.core.publication.lease import new_lease_id
 from placet_server.human import human_app, human_manifest
 from placet_server.model.action import Action, Invocation, Submission
 from placet_server.model.caller import Caller
@@ -234,6 +235,22 @@ async def read(kernel: Kernel, action_id: str, tenant: str = "acme") -> Action:
         action = await actions.get(connection, tenant, action_id, full=True)
     assert action is not None
     return action
+
+
+async def claimed(kernel: Kernel, action_id: str, tenant: str = "acme") -> Action:
+    """Out of the queue by hand: it has a lease of its own, and has not begun."""
+    action = await read(kernel, action_id, tenant)
+    async with kernel.journal.pool.connection() as connection:
+        done = await actions.claim(
+            connection,
+            action,
+            lease_id=new_lease_id(),
+            boot_id=kernel.boot_id,
+            timeout_seconds=9.0,
+            now=None,
+        )
+    assert done is not None
+    return await read(kernel, action_id, tenant)
 
 
 async def declare_dead(kernel: Kernel) -> None:

@@ -17,13 +17,22 @@ from placet_server.model.decision import ApprovalState
 from placet_server.model.decision_errors import ApprovalRevoked
 from placet_server.model.errors import StateConflict
 from placet_server.model.lifecycle import ActionState
-from placet_server.store import action as actions
-from tests.core.kernels import ALICE, BOB, QUEUE, declare_dead, open_kernel, read, run, states, work_off
+from tests.core.kernels import (
+    ALICE,
+    BOB,
+    QUEUE,
+    claimed,
+    declare_dead,
+    open_kernel,
+    read,
+    run,
+    states,
+    work_off,
+)
 from tests.core.people import ask, facts, look, take_back, vote
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 
-LEASE = "0190a0a0-0000-4000-8000-000000000009"
 CLASSES = ("work.unsafe", "work.idempotent", "work.read")
 
 
@@ -44,17 +53,6 @@ async def granted(kernel: Kernel, key: str = "k", capability: str = "work.unsafe
     """An approval, and its action."""
     approval_id = await ask(kernel, key, capability)
     return approval_id, (await vote(kernel, approval_id)).action.action_id
-
-
-async def claimed(kernel: Kernel, action_id: str) -> Action:
-    """As it is once it has a lease, and has not begun."""
-    action = await read(kernel, action_id)
-    async with kernel.journal.pool.connection() as connection:
-        done = await actions.claim(
-            connection, action, lease_id=LEASE, boot_id=kernel.boot_id, timeout_seconds=9.0, now=None
-        )
-    assert done is not None
-    return await read(kernel, action_id)
 
 
 async def expire(kernel: Kernel) -> None:
@@ -105,6 +103,19 @@ async def test_who_has_lost_the_lease_does_not_begin_under_a_yes_that_is_gone(
         await take_back(kernel, approval_id)
         assert await begin(frozen.engine, running, running.input_json or "") is None
     assert ["DENIED"] == await states(kernel)
+
+
+async def test_of_two_who_were_given_it_only_the_later_begins(
+    database: Database, kernel: Kernel, shop: Workshop
+) -> None:
+    async with open_kernel(database.dsn, shop.app) as frozen:
+        _, action_id = await granted(kernel)
+        first = await claimed(frozen, action_id)
+        await declare_dead(frozen)
+        await rescue(kernel.journal)
+        again = await claimed(kernel, action_id)
+        assert await begin(frozen.engine, first) is None
+        assert await begin(kernel.engine, again) is not None
 
 
 async def test_a_yes_taken_back_while_the_start_waits_is_named_as_the_reason(kernel: Kernel) -> None:

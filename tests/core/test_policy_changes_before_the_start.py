@@ -9,20 +9,21 @@ import pytest
 from placet.app import App
 from placet.context import Context
 from placet.failure import Failure
+from placet_server.core.admission.begin import begin
 from placet_server.core.decision.policy_explain import explain
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.read import get_action
 from placet_server.model.action import Action
+from placet_server.model.approval_text import format_terms
 from placet_server.model.decision import ApprovalState
 from placet_server.model.decision_errors import ApprovalRequired
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.policy_errors import PolicyRefused
-from placet_server.store import action as actions
 from placet_server.store import event as events
 from placet_server.store.clock import FixedClock
-from tests.core.kernels import ALICE, QUEUE, open_kernel, places, put, read, run, work_off
-from tests.core.people import ANNA, look, vote
+from tests.core.kernels import ALICE, QUEUE, claimed, open_kernel, places, put, read, run, work_off
+from tests.core.people import ANNA, CARL, look, take_back, vote
 from tests.core.policies import admit
 from tests.postgres import Database
 
@@ -44,6 +45,11 @@ class Shop:
             if self.failures:
                 raise self.failures.pop()
             await context.effect()
+            self.effects += 1
+            return amount
+
+        @self.app.tool("shop.pay", "idempotent", approval="1 of role:finance")
+        async def pay(amount: int) -> int:
             self.effects += 1
             return amount
 
@@ -140,6 +146,36 @@ async def test_what_asks_for_other_people_asks_them(kernel: Kernel, shop: Shop) 
     assert 0 == shop.effects
 
 
+async def test_what_the_contract_asks_for_is_asked_besides_at_first_and_anew(
+    kernel: Kernel, shop: Shop
+) -> None:
+    await admit(kernel, ASK_OF_LEGAL)
+    with pytest.raises(ApprovalRequired) as caught:
+        await run(kernel, "shop.pay", {"amount": 5}, "k")
+    first = await look(kernel, caught.value.approval_id)
+    assert "1 of role:finance and 1 of role:legal; ttl=1d" == format_terms(first.approval.terms)
+    for caller in (ANNA, CARL):
+        await vote(kernel, first.approval.approval_id, caller)
+    await admit(kernel, ASK.replace("role:finance", "role:ceo"))
+    await work_off(kernel)
+    (wait,) = (await get_action(kernel.journal, ALICE, first.action.action_id, full=False)).waits
+    again = (await look(kernel, wait.approval_id)).approval
+    assert "1 of role:ceo and 1 of role:finance; ttl=1d" == format_terms(again.terms)
+    assert 0 == shop.effects
+
+
+async def test_what_was_taken_back_is_not_asked_anew(kernel: Kernel) -> None:
+    await admit(kernel, ASK)
+    action, approval_id = await ask(kernel)
+    await vote(kernel, approval_id, ANNA)
+    running = await claimed(kernel, action.action_id)
+    await take_back(kernel, approval_id, ANNA)
+    await admit(kernel, ASK_OF_LEGAL)
+    assert await begin(kernel.engine, running) is None
+    ended = await read(kernel, action.action_id)
+    assert (ActionState.DENIED, "APPROVAL_REVOKED") == (ended.state, ended.reason)
+
+
 async def test_what_needs_people_only_since_it_was_submitted_waits_for_them(
     kernel: Kernel, shop: Shop
 ) -> None:
@@ -207,17 +243,7 @@ async def test_an_approval_that_was_used_covers_every_attempt_but_not_what_is_fo
 
 async def test_a_cancel_ends_what_could_neither_begin_nor_wait(kernel: Kernel, shop: Shop) -> None:
     action = (await put(kernel, "shop.refund", {"amount": 5}, "k")).action
-    async with kernel.journal.pool.connection() as connection:
-        claimed = await actions.claim(
-            connection,
-            action,
-            lease_id=str(uuid.uuid4()),
-            boot_id=kernel.boot_id,
-            timeout_seconds=30,
-            now=None,
-        )
-    assert claimed is not None
-    running = await read(kernel, action.action_id)
+    running = await claimed(kernel, action.action_id)
     await cancel_action(kernel.engine, ALICE, action.action_id, "not any more")
     await admit(kernel, ASK)
     assert kernel.engine.recheck is not None
