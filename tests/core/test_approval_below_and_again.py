@@ -10,6 +10,7 @@ from placet.app import App
 from placet.context import Context
 from placet.failure import CallFailed, Failure
 from placet_server.core.admission.submit_batch import submit_batch
+from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.read import wait_action
 from placet_server.core.recovery.redrive import RedriveCommand, redrive
@@ -109,6 +110,17 @@ async def test_a_step_below_waits_and_whoever_asked_is_told_where(database: Data
             assert (ActionState.SUCCEEDED, '"paid 1"') == (ended.state, ended.output_json)
         else:
             assert (ActionState.FAILED, "DENIED") == (ended.state, (await read(kernel, wait.action_id)).state)
+
+
+async def test_a_cancel_ends_a_step_that_waits_and_nobody_need_decide(database: Database) -> None:
+    async with open_kernel(database.dsn, family(), queue=QUEUE) as kernel:
+        top = (await put(kernel, "family.top", {"order": "1"}, "k")).action
+        (wait,) = (await waiting(kernel, top.action_id)).waits
+        await cancel_action(kernel.engine, BOB, top.action_id, "")
+        step = await read(kernel, wait.action_id)
+        assert (ActionState.CANCELLED, 0) == (step.state, step.attempt)
+        assert ApprovalState.WITHDRAWN is (await look(kernel, wait.approval_id)).approval.state
+        await until(lambda: not len(kernel.engine.runs))
 
 
 async def test_a_yes_after_the_parent_has_ended_begins_nothing(database: Database) -> None:

@@ -10,6 +10,7 @@ from placet.app import App
 from placet.context import Context
 from placet.failure import Failure
 from placet_server.core.admission.resume import resume
+from placet_server.core.decision.view import view_of
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.publication.promote import promote
 from placet_server.core.publication.read import get_action
@@ -61,6 +62,7 @@ from tests.core.people import (
     ask,
     facts,
     look,
+    onlooker,
     vote,
 )
 from tests.core.workshop import Workshop
@@ -175,6 +177,10 @@ async def test_one_no_ends_it_and_it_never_runs(database: Database) -> None:
         assert 0 == shop.effects
         with pytest.raises(StateConflict):
             await vote(kernel, approval_id, CARL)
+        with pytest.raises(DecisionConflict):
+            await vote(
+                kernel, approval_id, BEN, DENY, reason="too much", suggested_input_json='{"order":"2"}'
+            )
         assert ["admitted", "waiting", "approval_decided", "approval_decided", "settled"] == await facts(
             kernel, outcome.action_id
         )
@@ -272,13 +278,16 @@ async def test_a_decision_counts_once_and_never_means_two_things(database: Datab
             assert 1 == len(told.decisions)
         # Another id says nothing new; other content, or another word of the same person, is refused.
         assert 1 == len((await vote(kernel, approval_id, ANNA, decision_id="e")).decisions)
-        for caller, verdict, decision_id, rule in (
-            (ANNA, APPROVE, "d", "other_content"),
-            (BEN, APPROVE, "d", "other_content"),
-            (ANNA, DENY, "f", "voted_otherwise"),
-        ):
+        said: list[tuple[Any, dict[str, Any], str]] = [
+            (ANNA, {"decision_id": "d", "reason": "else"}, "other_content"),
+            (ANNA, {"decision_id": "d", "reason": "fine", "ticket": "OPS-1"}, "other_content"),
+            (ANNA, {"decision_id": "d", "reason": "fine", "attachments": ("a",)}, "other_content"),
+            (BEN, {"decision_id": "d", "reason": "fine"}, "other_content"),
+            (ANNA, {"decision_id": "f", "reason": "fine", "verdict": DENY}, "voted_otherwise"),
+        ]
+        for caller, words, rule in said:
             with pytest.raises(DecisionConflict) as caught:
-                await vote(kernel, approval_id, caller, verdict, decision_id=decision_id, reason="else")
+                await vote(kernel, approval_id, caller, **words)
             assert rule == caught.value.rule
         assert ["WAITING"] == await states(kernel)
         await vote(kernel, approval_id, BEN, decision_id="g")
@@ -288,14 +297,17 @@ async def test_a_decision_counts_once_and_never_means_two_things(database: Datab
 
 
 async def test_evidence_that_the_terms_ask_for_is_asked_of_a_yes(database: Database) -> None:
-    shop = workshop("1 of role:finance; evidence=reason,ticket")
+    shop = workshop("1 of role:finance; evidence=reason,ticket,attachment")
+    asked_for = ["reason", "evidence.ticket", "evidence.attachments"]
     async with open_kernel(database.dsn, shop.app) as kernel:
         approval_id = await ask(kernel)
         for nothing in ("  ", "\u200b\u2060\u202e"):
             with pytest.raises(MalformedRequest) as caught:
-                await vote(kernel, approval_id, reason=nothing)
-            assert ["reason", "evidence.ticket"] == [v.field for v in caught.value.violations]
-        await vote(kernel, approval_id, reason="fine", ticket="OPS-1")
+                await vote(kernel, approval_id, reason=nothing, attachments=(nothing,))
+            assert asked_for == [v.field for v in caught.value.violations]
+        with pytest.raises(MalformedRequest):
+            await vote(kernel, approval_id, reason="fine", ticket="OPS-1")
+        await vote(kernel, approval_id, reason="fine", ticket="OPS-1", attachments=("https://scan",))
         assert ["QUEUED"] == await states(kernel)
 
 
@@ -443,6 +455,14 @@ async def test_what_is_sensitive_is_shown_to_nobody_without_the_scope(database: 
         assert ('{"order":null}', ("/order",)) == (seen.input_json, seen.hidden_paths)
         assert "material_path_hidden" == seen.problem
         assert '{"order":"1"}' == (await look(kernel, approval_id)).input_json
+
+        async def gone(_: object) -> None:
+            return None
+
+        # Of what the catalogue does not have any more nobody knows what is sensitive.
+        who = await onlooker(ANNA, sees_sensitive=False)
+        seen = await view_of(kernel.journal, who, approval_id, gone)
+        assert ("null", ("",)) == (seen.input_json, seen.hidden_paths)
         with pytest.raises(NotEligible) as caught:
             await vote(kernel, approval_id, sees_sensitive=False)
         assert "material_path_hidden" == caught.value.problem

@@ -12,6 +12,7 @@ from placet_server.core.kernel import Kernel
 from placet_server.core.publication.journal import Journal
 from placet_server.core.recovery.recover_approvals import approvals_section
 from placet_server.core.recovery.retention import Retention, clean
+from placet_server.model.action import Submission
 from placet_server.model.decision import ApprovalState
 from placet_server.model.decision_errors import ApprovalExpired, ApprovalRevoked, DecisionConflict
 from placet_server.model.errors import NotFound, StateConflict, StoreUnavailable
@@ -20,7 +21,19 @@ from placet_server.store import action as actions
 from placet_server.store import approval_move as moves
 from placet_server.store.approval_move import Due
 from placet_server.store.clock import FixedClock
-from tests.core.kernels import BOB, QUEUE, dispatch, open_kernel, places, read, run, states, until, work_off
+from tests.core.kernels import (
+    BOB,
+    QUEUE,
+    dispatch,
+    open_kernel,
+    places,
+    put,
+    read,
+    run,
+    states,
+    until,
+    work_off,
+)
 from tests.core.people import ANNA, BEN, DENY, ask, facts, look, take_back, vote
 from tests.core.workshop import Workshop
 from tests.postgres import Database
@@ -159,6 +172,17 @@ async def test_it_expires_waiting_or_granted_and_no_vote_saves_it(database: Data
         assert NOWHERE == await places(kernel)
         await work_off(kernel)
         assert 0 == shop.effects
+
+
+async def test_what_is_to_run_later_does_not_run_at_once_because_people_said_yes(database: Database) -> None:
+    shop = workshop()
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+        later = Submission(delay_seconds=600.0)
+        action = (await put(kernel, "work.unsafe", {"order": "1"}, "k", place=later)).action
+        await vote(kernel, action.approval_id or "")
+        await work_off(kernel)
+        assert [action.action_id] == (await places(kernel))["queue_delayed"]
+        assert (["QUEUED"], 0) == (await states(kernel), shop.effects)
 
 
 async def test_expiry_against_a_vote_makes_one_end(database: Database) -> None:
