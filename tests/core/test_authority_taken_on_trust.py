@@ -16,7 +16,9 @@ import pytest
 from placet_server.config import ConfigRefused, load_config
 from placet_server.core.decision.authority import Authority, FileAuthority, TokenAuthority, people_of
 from placet_server.core.decision.authority_http import HttpAuthority
-from placet_server.model.caller import Caller
+from placet_server.core.decision.voter import voter_of
+from placet_server.model.approval import Voter
+from placet_server.model.caller import Caller, CallerKind, Delegate, Login
 from placet_server.model.identity_errors import AuthorityUnavailable
 from placet_server.settings_file import LOOK_SECONDS, SettingsFile, SettingsFileRefused
 
@@ -43,6 +45,25 @@ def elapse(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 async def test_a_token_speaks_for_itself() -> None:
     assert Authority(("boss",), ("all",)) == await TokenAuthority().of(ANNA)
+
+
+async def test_a_voter_has_the_roles_that_count_and_the_login_that_the_token_says(tmp_path: Path) -> None:
+    path = tmp_path / "people.toml"
+    path.write_text(FILE)
+    source = FileAuthority(SettingsFile(path, people_of))
+    login = Login(strength="mfa", methods=("otp",), time_us=5)
+    voter = Voter(
+        subject="anna",
+        kind=CallerKind.USER,
+        roles=("finance",),
+        delegated=True,
+        login_strength="mfa",
+        login_methods=("otp",),
+        login_time_us=5,
+    )
+    assert voter == await voter_of(replace(ANNA, login=login, delegation=(Delegate(subject="bot"),)), source)
+    plain = Voter(subject="anna", kind=CallerKind.USER, roles=("finance",))
+    assert plain == await voter_of(ANNA, source)
 
 
 async def test_a_file_says_who_may_whatever_the_token_says(tmp_path: Path) -> None:

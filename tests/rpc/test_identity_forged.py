@@ -69,6 +69,7 @@ async def test_a_token_says_through_whom_and_how_strongly_somebody_is_there(
     assert (("a", "b"), delegates, False) == (caller.groups, caller.delegation, caller.is_person)
     assert Login(strength="urn:mfa", methods=("otp", "pwd"), time_us=1_700_000_000_000_000) == caller.login
     assert 10 == len((await caller_of(jwks, issuer.token(act=chain(10)))).delegation)
+    assert Login(methods=("hwk",)) == (await caller_of(jwks, issuer.token(amr=["hwk"]))).login
     plain = await caller_of(jwks, issuer.token())
     assert (None, (), True) == (plain.login, plain.delegation, plain.is_person)
 
@@ -168,6 +169,8 @@ FORGED: dict[str, Any] = {
     "methods of login that are no texts": lambda i: i.token(amr=[1]),
     "a login at no time": lambda i: i.token(auth_time="yesterday"),
     "a login at a time that is none": lambda i: i.token(auth_time=True),
+    "a login before the beginning of time": lambda i: i.token(auth_time=-1),
+    "a strength of login too long": lambda i: i.token(acr="x" * 257),
     "a login after the end of time": lambda i: i.token(auth_time=1e300),
     "unknown kind": lambda i: i.token(kind="god"),
     "garbage": lambda i: "garbage",
