@@ -103,6 +103,12 @@ async def test_ended_actions_go_with_all_that_is_theirs_but_for_the_head_of_the_
                 "update actions set settle_time = settle_time + interval '1 day' where action_id = $1",
                 young.action_id,
             )
+            await connection.execute("insert into governed select tenant, action_id, '{}' from actions")
+            await connection.execute(
+                """insert into policy_refusals
+                select tenant, action_id, create_time, capability, version, subject, '{}', input_digest, '', '{}'
+                from actions"""
+            )
         clock.advance(30 * DAY - timedelta(seconds=1))
         assert 0 == await clean_all(kernel)
         clock.advance(timedelta(seconds=1))
@@ -113,8 +119,9 @@ async def test_ended_actions_go_with_all_that_is_theirs_but_for_the_head_of_the_
             head["sequence"],
             head["receipt_digest"].hex(),
         )
-        for table in ("actions", "events", "lane_items"):
+        for table in ("actions", "events", "lane_items", "governed"):
             assert {young.action_id} == {str(row["action_id"]) for row in await rows(kernel, table)}
+        assert [young.action_id] == [str(row["refusal_id"]) for row in await rows(kernel, "policy_refusals")]
         clock.advance(DAY)
         assert (1, 0) == (await clean_all(kernel), await clean_all(kernel))
         # The key is forgotten, too: what comes with it is another action.
