@@ -105,6 +105,34 @@ async def test_who_has_lost_the_lease_does_not_begin_under_a_yes_that_is_gone(
     assert ["DENIED"] == await states(kernel)
 
 
+async def test_what_was_lost_after_it_began_is_in_doubt_and_does_not_begin_again(
+    database: Database, kernel: Kernel, shop: Workshop
+) -> None:
+    async with open_kernel(database.dsn, shop.app) as dead:
+        _, action_id = await granted(kernel)
+        assert await begin(dead.engine, await claimed(dead, action_id)) is not None
+        await declare_dead(dead)
+    await rescue(kernel.journal)
+    await work_off(kernel)
+    assert (["AMBIGUOUS"], 0) == (await states(kernel), shop.effects)
+
+
+async def test_what_waits_is_claimed_by_nobody_though_it_stood_in_line(
+    kernel: Kernel, shop: Workshop
+) -> None:
+    approval_id = await ask(kernel)
+    waiting = (await look(kernel, approval_id)).action
+    with pytest.raises(AssertionError):
+        await claimed(kernel, waiting.action_id)
+    async with kernel.journal.pool.connection() as connection:
+        await connection.execute(
+            """insert into queue_ready (tenant, action_id, queue, capability, version, priority, ready_time)
+            select tenant, action_id, queue, capability, version, priority, ready_time from actions"""
+        )
+    await work_off(kernel)
+    assert (["WAITING"], 0) == (await states(kernel), shop.effects)
+
+
 async def test_of_two_who_were_given_it_only_the_later_begins(
     database: Database, kernel: Kernel, shop: Workshop
 ) -> None:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from placet_server.core.decision.policy_explain import explain
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.read import get_action
+from placet_server.core.recovery.rescue import rescue
 from placet_server.model.action import Action
 from placet_server.model.approval_text import format_terms
 from placet_server.model.decision import ApprovalState
@@ -22,7 +24,18 @@ from placet_server.model.lifecycle import ActionState
 from placet_server.model.policy_errors import PolicyRefused
 from placet_server.store import event as events
 from placet_server.store.clock import FixedClock
-from tests.core.kernels import ALICE, QUEUE, claimed, open_kernel, places, put, read, run, work_off
+from tests.core.kernels import (
+    ALICE,
+    QUEUE,
+    claimed,
+    declare_dead,
+    open_kernel,
+    places,
+    put,
+    read,
+    run,
+    work_off,
+)
 from tests.core.people import ANNA, CARL, look, take_back, vote
 from tests.core.policies import admit
 from tests.postgres import Database
@@ -48,7 +61,7 @@ class Shop:
             self.effects += 1
             return amount
 
-        @self.app.tool("shop.pay", "idempotent", approval="1 of role:finance")
+        @self.app.tool("shop.pay", "idempotent", approval="1 of role:finance", attempts_max=1)
         async def pay(amount: int) -> int:
             self.effects += 1
             return amount
@@ -162,6 +175,28 @@ async def test_what_the_contract_asks_for_is_asked_besides_at_first_and_anew(
     again = (await look(kernel, wait.approval_id)).approval
     assert "1 of role:ceo and 1 of role:finance; ttl=1d" == format_terms(again.terms)
     assert 0 == shop.effects
+    await vote(kernel, again.approval_id, replace(ANNA, roles=("ceo", "finance")))
+    await work_off(kernel)
+    done = await read(kernel, again.action_id)
+    # To have asked anew was no attempt.
+    assert (ActionState.SUCCEEDED, 1, 2, 2) == (done.state, shop.effects, done.attempt, done.attempts_max)
+
+
+async def test_who_has_lost_the_lease_does_not_ask_about_what_another_does(
+    kernel: Kernel, database: Database, shop: Shop
+) -> None:
+    async with open_kernel(database.dsn, shop.app) as frozen:
+        action = (await put(kernel, "shop.refund", {"amount": 5}, "k")).action
+        first = await claimed(frozen, action.action_id)
+        await declare_dead(frozen)
+        await rescue(kernel.journal)
+        async with kernel.journal.pool.connection() as connection:
+            await connection.execute("update actions set ready_time = create_time")
+        again = await claimed(kernel, action.action_id)
+        await admit(kernel, ASK)
+        assert await begin(frozen.engine, first) is None
+        now = await read(kernel, action.action_id)
+        assert (ActionState.RUNNING, again.lease_id, None) == (now.state, now.lease_id, now.approval_id)
 
 
 async def test_what_was_taken_back_is_not_asked_anew(kernel: Kernel) -> None:

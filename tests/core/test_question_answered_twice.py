@@ -37,7 +37,7 @@ from placet_server.model.policy_errors import PolicyRefused
 from placet_server.model.wait import WaitKind
 from placet_server.store.clock import FixedClock
 from tests.core.kernels import ALICE, QUEUE, dispatch, open_kernel, output, put, run, work_off
-from tests.core.people import ANNA, APPROVE, BEN, CARL, DENY, look, vote
+from tests.core.people import ANNA, APPROVE, BEN, CARL, DENY, look, take_back, vote
 from tests.core.policies import admit
 from tests.core.workshop import Workshop
 from tests.postgres import Database
@@ -179,6 +179,9 @@ async def test_only_who_is_asked_answers_and_a_question_is_not_approved(database
         # Who asks may know it best.
         own = await ask(kernel, "own", to="user:alice")
         await answer(kernel, own, "B", ALICE)
+        # An answer is not taken back: it is handed on.
+        with pytest.raises(StateConflict):
+            await take_back(kernel, own.approval_id or "", ALICE)
 
 
 async def test_of_two_answers_at_once_one_counts(database: Database) -> None:
