@@ -110,7 +110,8 @@ async def test_what_was_lost_after_it_began_is_in_doubt_and_does_not_begin_again
 ) -> None:
     async with open_kernel(database.dsn, shop.app) as dead:
         _, action_id = await granted(kernel)
-        assert await begin(dead.engine, await claimed(dead, action_id)) is not None
+        running = await claimed(dead, action_id)
+        assert await begin(dead.engine, running, running.input_json or "") is not None
         await declare_dead(dead)
     await rescue(kernel.journal)
     await work_off(kernel)
@@ -142,8 +143,8 @@ async def test_of_two_who_were_given_it_only_the_later_begins(
         await declare_dead(frozen)
         await rescue(kernel.journal)
         again = await claimed(kernel, action_id)
-        assert await begin(frozen.engine, first) is None
-        assert await begin(kernel.engine, again) is not None
+        assert await begin(frozen.engine, first, first.input_json or "") is None
+        assert await begin(kernel.engine, again, again.input_json or "") is not None
 
 
 async def test_a_yes_taken_back_while_the_start_waits_is_named_as_the_reason(kernel: Kernel) -> None:

@@ -194,7 +194,7 @@ async def test_who_has_lost_the_lease_does_not_ask_about_what_another_does(
             await connection.execute("update actions set ready_time = create_time")
         again = await claimed(kernel, action.action_id)
         await admit(kernel, ASK)
-        assert await begin(frozen.engine, first) is None
+        assert await begin(frozen.engine, first, first.input_json or "") is None
         now = await read(kernel, action.action_id)
         assert (ActionState.RUNNING, again.lease_id, None) == (now.state, now.lease_id, now.approval_id)
 
@@ -206,7 +206,7 @@ async def test_what_was_taken_back_is_not_asked_anew(kernel: Kernel) -> None:
     running = await claimed(kernel, action.action_id)
     await take_back(kernel, approval_id, ANNA)
     await admit(kernel, ASK_OF_LEGAL)
-    assert await begin(kernel.engine, running) is None
+    assert await begin(kernel.engine, running, running.input_json or "") is None
     ended = await read(kernel, action.action_id)
     assert (ActionState.DENIED, "APPROVAL_REVOKED") == (ended.state, ended.reason)
 

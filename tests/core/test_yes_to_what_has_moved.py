@@ -83,6 +83,6 @@ async def test_what_was_withdrawn_after_its_claim_does_not_begin(database: Datab
         found = (await put(kernel, "shop.find", {"text": "it"}, "k")).action
         running = await claimed(kernel, found.action_id)
         await ask(kernel, WITHDRAW_CAPABILITY, {"name": "shop.find"})
-        assert await begin(kernel.engine, running) is None
+        assert await begin(kernel.engine, running, running.input_json or "") is None
         ended = await read(kernel, found.action_id)
         assert (ActionState.REFUSED, "CAPABILITY_NOT_FOUND") == (ended.state, ended.reason)
