@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from placet.app import App, Tool, load_app
     from placet.approval_requests import Decision
     from placet.batch import Submission
+    from placet.catalog_requests import Connector
     from placet.client import Client
     from placet.connection import Tls
     from placet.context import CallerInfo, Context, DelegateInfo, Json, SyncContext
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from placet.failure import CallFailed, CallOutcome, Cancelled, DeclarationError, Failure
     from placet.lookup import Committed, LookupContext, NotCommitted, NotKnown
     from placet.policy import Overlay, PolicySet
-    from placet.requests import Connector
     from placet.result import CancelCount, Result, Submitted
 
 # Imported on first use: whoever only calls needs no pydantic, whoever only declares needs no gRPC.
@@ -37,7 +37,7 @@ _HOMES = {
     "Cancelled": "failure",
     "Client": "client",
     "Committed": "lookup",
-    "Connector": "requests",
+    "Connector": "catalog_requests",
     "Context": "context",
     "Credentials": "contract",
     "Decision": "approval_requests",

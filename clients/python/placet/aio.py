@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import grpc
 import grpc.aio
 
 from placet import batch, requests
 from placet.aio_approvals import AsyncApprovalCalls
+from placet.aio_catalog import AsyncCatalogCalls
+from placet.aio_operations import AsyncOperationsCalls
 from placet.aio_policy_calls import AsyncPolicyCalls
 from placet.aio_recovery import AsyncRecoveryCalls
 from placet.batch import Answer, Submission
@@ -21,7 +23,6 @@ from placet.follow import Follower
 from placet.requests import (
     CallArguments,
     CallOptions,
-    Connector,
     OnWait,
     Place,
     Seconds,
@@ -33,20 +34,12 @@ from placet.resume import ResumeFollower, resume
 from placet.retry import Deadline, RetryPolicy
 from placet.steps import call, cancel_all, submit, wait
 from placet.stream import CALL_SECONDS, READ_SECONDS, AsyncEventStream
-from placet.v1 import (
-    action_pb2,
-    capability_pb2,
-    catalog_service_pb2,
-    event_pb2,
-    operations_service_pb2,
-    runtime_service_pb2,
-)
-
-if TYPE_CHECKING:
-    from placet.app import App
+from placet.v1 import action_pb2, event_pb2, runtime_service_pb2
 
 
-class AsyncClient(AsyncApprovalCalls, AsyncPolicyCalls, AsyncRecoveryCalls):
+class AsyncClient(
+    AsyncApprovalCalls, AsyncCatalogCalls, AsyncOperationsCalls, AsyncPolicyCalls, AsyncRecoveryCalls
+):
     """Calls one server, on the event loop that it was made on. Close it, or use it as an async context manager.
 
     Every method has a deadline and sends its request again when that is safe and useful: see `placet.retry`.
@@ -269,37 +262,6 @@ class AsyncClient(AsyncApprovalCalls, AsyncPolicyCalls, AsyncRecoveryCalls):
         request = requests.cancel_all_request(which, reason, validate_only=validate_only)
         return await self._run(cancel_all(request, Deadline(timeout), self._policy))
 
-    async def queues(
-        self, tenant: str = "", *, timeout: float = READ_SECONDS
-    ) -> Sequence[operations_service_pb2.Queue]:
-        """What waits, by queue. `tenant` "-": of all tenants, for operators."""
-        response = await self._ask("ListQueues", requests.queues_request(tenant), timeout)
-        queues: Sequence[operations_service_pb2.Queue] = response.queues
-        return queues
-
-    def servers(
-        self, *, page_size: int = 0, timeout: float = READ_SECONDS
-    ) -> AsyncIterator[operations_service_pb2.Server]:
-        """Those at work on the store, in no particular order; for operators. Pages are fetched as needed."""
-        return self._pages("ListServers", requests.servers_request(page_size), "servers", timeout)
-
-    async def pause_queue(
-        self, queue: str, *, reason: str = "", tenant: str = "", timeout: float = READ_SECONDS
-    ) -> operations_service_pb2.Queue:
-        """Nothing of it begins any more; what runs goes on, and what is submitted is stored. `tenant` "-": of all
-        tenants, for operators."""
-        request = requests.pause_request(queue, reason, tenant)
-        paused: operations_service_pb2.Queue = (await self._ask("PauseQueue", request, timeout)).queue
-        return paused
-
-    async def resume_queue(
-        self, queue: str, *, tenant: str = "", timeout: float = READ_SECONDS
-    ) -> operations_service_pb2.Queue:
-        """Takes back the pause for the same `tenant`; no error if there is none."""
-        request = requests.resume_request(queue, tenant)
-        resumed: operations_service_pb2.Queue = (await self._ask("ResumeQueue", request, timeout)).queue
-        return resumed
-
     async def whoami(self, *, timeout: float = READ_SECONDS) -> runtime_service_pb2.GetCallerResponse:
         response: runtime_service_pb2.GetCallerResponse
         response = await self._ask("GetCaller", runtime_service_pb2.GetCallerRequest(), timeout)
@@ -310,88 +272,6 @@ class AsyncClient(AsyncApprovalCalls, AsyncPolicyCalls, AsyncRecoveryCalls):
     ) -> runtime_service_pb2.GetServerInfoResponse:
         response: runtime_service_pb2.GetServerInfoResponse
         response = await self._ask("GetServerInfo", runtime_service_pb2.GetServerInfoRequest(), timeout)
-        return response
-
-    def capabilities(
-        self, prefix: str = "", *, page_size: int = 0, timeout: float = READ_SECONDS
-    ) -> AsyncIterator[capability_pb2.Capability]:
-        """All versions, by name, without schemas."""
-        request = catalog_service_pb2.ListCapabilitiesRequest(name_prefix=prefix, page_size=page_size)
-        return self._pages("ListCapabilities", request, "capabilities", timeout)
-
-    async def capability(
-        self, name: str, version: str = "", *, timeout: float = READ_SECONDS
-    ) -> capability_pb2.Capability:
-        """With its schemas; without `version` the current one."""
-        request = catalog_service_pb2.GetCapabilityRequest(name=name, version=version)
-        capability: capability_pb2.Capability = (
-            await self._ask("GetCapability", request, timeout)
-        ).capability
-        return capability
-
-    def manifests(
-        self, *, page_size: int = 0, timeout: float = READ_SECONDS
-    ) -> AsyncIterator[catalog_service_pb2.ManifestSummary]:
-        request = catalog_service_pb2.ListManifestsRequest(page_size=page_size)
-        return self._pages("ListManifests", request, "manifests", timeout)
-
-    async def manifest(
-        self, name: str, *, timeout: float = READ_SECONDS
-    ) -> catalog_service_pb2.GetManifestResponse:
-        """As admitted, with its digest."""
-        response: catalog_service_pb2.GetManifestResponse
-        response = await self._ask("GetManifest", catalog_service_pb2.GetManifestRequest(name=name), timeout)
-        return response
-
-    async def admit(
-        self,
-        subject: App | capability_pb2.Manifest,
-        *,
-        connector: Connector | str | None = None,
-        validate_only: bool = False,
-        expected_digest: str = "",
-        idempotency_key: str = "",
-        timeout: float = READ_SECONDS,
-    ) -> catalog_service_pb2.AdmitManifestResponse:
-        """Admit an app or manifest whole, or not at all; `validate_only` changes nothing and reports every problem.
-
-        `connector`: the process that serves it, host:port; without, it is this server's own process. Where policies
-        ask somebody else to agree it raises ApprovalRequired; the same call meets it again, once that is done.
-        """
-        request = requests.admit_request(
-            subject,
-            connector=connector,
-            validate_only=validate_only,
-            expected_digest=expected_digest,
-            idempotency_key=idempotency_key,
-        )
-        response: catalog_service_pb2.AdmitManifestResponse = await self._ask(
-            "AdmitManifest", request, timeout
-        )
-        return response
-
-    async def withdraw(
-        self,
-        name: str,
-        version: str = "",
-        *,
-        reason: str = "",
-        validate_only: bool = False,
-        idempotency_key: str = "",
-        timeout: float = READ_SECONDS,
-    ) -> catalog_service_pb2.WithdrawCapabilityResponse:
-        """Take a version, or every version, of a capability out of service: new calls do not find it, and what waits
-        or stands in line for it ends REFUSED. What runs goes on. `validate_only` tells how many that are.
-        """
-        request = catalog_service_pb2.WithdrawCapabilityRequest(
-            name=name,
-            version=version,
-            reason=reason,
-            validate_only=validate_only,
-            idempotency_key=idempotency_key,
-        )
-        response: catalog_service_pb2.WithdrawCapabilityResponse
-        response = await self._ask("WithdrawCapability", request, timeout)
         return response
 
 

@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
-from placet import requests
+from placet import recovery_requests as requests
 from placet.aio_sender import AsyncSender
-from placet.delivery_requests import deliveries_request, redeliver_request
-from placet.recovery_requests import (
-    FamilyWord,
-    VerdictWord,
-    ambiguous_request,
-    reconcile_request,
-    recover_request,
-    resolve_request,
-)
+from placet.recovery_requests import FamilyWord, VerdictWord
 from placet.retry import Deadline
 from placet.steps import redrive
 from placet.stream import CALL_SECONDS, READ_SECONDS
-from placet.v1 import action_pb2, operations_service_pb2, recovery_service_pb2
+from placet.v1 import action_pb2, recovery_service_pb2
 
 
 class AsyncRecoveryCalls(AsyncSender):
@@ -170,37 +162,3 @@ class AsyncRecoveryCalls(AsyncSender):
         """Reports without their entries, newest first; pages are fetched as needed."""
         request = recovery_service_pb2.ListReportsRequest(tenant=tenant, page_size=page_size)
         return self._pages("ListReports", request, "reports", timeout)
-
-    def deliveries(
-        self,
-        *,
-        states: Iterable[str] = (),
-        target: str = "",
-        action_id: str = "",
-        tenant: str = "",
-        page_size: int = 0,
-        timeout: float = READ_SECONDS,
-    ) -> AsyncIterator[operations_service_pb2.Delivery]:
-        """What receivers are told of, newest first, without what they are told; `states` are words such as "dead".
-        Pages are fetched as needed. `tenant` "-": of all tenants, for operators."""
-        request = deliveries_request(states, target, action_id, tenant, page_size)
-        return self._pages("ListDeliveries", request, "deliveries", timeout)
-
-    async def delivery(
-        self, delivery_id: str, *, tenant: str = "", timeout: float = READ_SECONDS
-    ) -> operations_service_pb2.Delivery:
-        """One of them, with what is told if it is the own tenant's."""
-        request = operations_service_pb2.GetDeliveryRequest(tenant=tenant, delivery_id=delivery_id)
-        found: operations_service_pb2.Delivery = (await self._ask("GetDelivery", request, timeout)).delivery
-        return found
-
-    async def redeliver(
-        self, delivery_id: str, *, key: str | None = None, timeout: float = READ_SECONDS
-    ) -> operations_service_pb2.Delivery:
-        """Send it out again under its id, whatever became of it. `key` ties resends together; without one a fresh key
-        is made."""
-        request = redeliver_request(delivery_id, key)
-        sent: operations_service_pb2.Delivery = (
-            await self._ask("RedeliverCallback", request, timeout)
-        ).delivery
-        return sent

@@ -5,13 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from datetime import timedelta
 from typing import Any, Literal
 
-from google.protobuf import duration_pb2
-
 from placet.errors import PlacetError
-from placet.requests import Seconds, input_text
+from placet.requests import Seconds, duration, input_text
 from placet.status import error_of_message
 from placet.v1 import approval_service_pb2, decision_pb2
 
@@ -117,7 +114,5 @@ def list_request(
 def claim_request(approval_id: str, ttl: Seconds | None) -> approval_service_pb2.ClaimApprovalRequest:
     request = approval_service_pb2.ClaimApprovalRequest(approval_id=approval_id)
     if ttl is not None:
-        span = duration_pb2.Duration()
-        span.FromTimedelta(ttl if isinstance(ttl, timedelta) else timedelta(seconds=ttl))
-        request.ttl.CopyFrom(span)
+        request.ttl.CopyFrom(duration(ttl))
     return request

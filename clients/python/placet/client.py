@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import Any, Unpack, cast
 
 import grpc
 
 from placet import batch, requests
 from placet.approvals import ApprovalCalls
 from placet.batch import Answer, Submission
+from placet.catalog import CatalogCalls
 from placet.connection import Address, Tls, Token, find_address
 from placet.feed import FeedFollower, FeedStream
 from placet.follow import Follower
+from placet.operations import OperationsCalls
 from placet.policy_calls import PolicyCalls
 from placet.recovery import RecoveryCalls
 from placet.requests import (
     CallArguments,
     CallOptions,
-    Connector,
     OnWait,
     Place,
     Seconds,
@@ -32,20 +33,10 @@ from placet.resume import ResumeFollower, resume
 from placet.retry import Deadline, RetryPolicy
 from placet.steps import call, cancel_all, submit, wait
 from placet.stream import CALL_SECONDS, READ_SECONDS, EventStream
-from placet.v1 import (
-    action_pb2,
-    capability_pb2,
-    catalog_service_pb2,
-    event_pb2,
-    operations_service_pb2,
-    runtime_service_pb2,
-)
-
-if TYPE_CHECKING:
-    from placet.app import App
+from placet.v1 import action_pb2, event_pb2, runtime_service_pb2
 
 
-class Client(ApprovalCalls, PolicyCalls, RecoveryCalls):
+class Client(ApprovalCalls, CatalogCalls, OperationsCalls, PolicyCalls, RecoveryCalls):
     """Calls one server; may be used by many threads. Close it, or use it as a context manager.
 
     Every method has a deadline and sends its request again when that is safe and useful: see `placet.retry`.
@@ -260,37 +251,6 @@ class Client(ApprovalCalls, PolicyCalls, RecoveryCalls):
         request = requests.cancel_all_request(which, reason, validate_only=validate_only)
         return self._run(cancel_all(request, Deadline(timeout), self._policy))
 
-    def queues(
-        self, tenant: str = "", *, timeout: float = READ_SECONDS
-    ) -> Sequence[operations_service_pb2.Queue]:
-        """What waits, by queue. `tenant` "-": of all tenants, for operators."""
-        response = self._ask("ListQueues", requests.queues_request(tenant), timeout)
-        queues: Sequence[operations_service_pb2.Queue] = response.queues
-        return queues
-
-    def servers(
-        self, *, page_size: int = 0, timeout: float = READ_SECONDS
-    ) -> Iterator[operations_service_pb2.Server]:
-        """Those at work on the store, in no particular order; for operators. Pages are fetched as needed."""
-        return self._pages("ListServers", requests.servers_request(page_size), "servers", timeout)
-
-    def pause_queue(
-        self, queue: str, *, reason: str = "", tenant: str = "", timeout: float = READ_SECONDS
-    ) -> operations_service_pb2.Queue:
-        """Nothing of it begins any more; what runs goes on, and what is submitted is stored. `tenant` "-": of all
-        tenants, for operators."""
-        request = requests.pause_request(queue, reason, tenant)
-        paused: operations_service_pb2.Queue = self._ask("PauseQueue", request, timeout).queue
-        return paused
-
-    def resume_queue(
-        self, queue: str, *, tenant: str = "", timeout: float = READ_SECONDS
-    ) -> operations_service_pb2.Queue:
-        """Takes back the pause for the same `tenant`; no error if there is none."""
-        request = requests.resume_request(queue, tenant)
-        resumed: operations_service_pb2.Queue = self._ask("ResumeQueue", request, timeout).queue
-        return resumed
-
     def whoami(self, *, timeout: float = READ_SECONDS) -> runtime_service_pb2.GetCallerResponse:
         response: runtime_service_pb2.GetCallerResponse
         response = self._ask("GetCaller", runtime_service_pb2.GetCallerRequest(), timeout)
@@ -299,84 +259,6 @@ class Client(ApprovalCalls, PolicyCalls, RecoveryCalls):
     def server_info(self, *, timeout: float = READ_SECONDS) -> runtime_service_pb2.GetServerInfoResponse:
         response: runtime_service_pb2.GetServerInfoResponse
         response = self._ask("GetServerInfo", runtime_service_pb2.GetServerInfoRequest(), timeout)
-        return response
-
-    def capabilities(
-        self, prefix: str = "", *, page_size: int = 0, timeout: float = READ_SECONDS
-    ) -> Iterator[capability_pb2.Capability]:
-        """All versions, by name, without schemas."""
-        request = catalog_service_pb2.ListCapabilitiesRequest(name_prefix=prefix, page_size=page_size)
-        return self._pages("ListCapabilities", request, "capabilities", timeout)
-
-    def capability(
-        self, name: str, version: str = "", *, timeout: float = READ_SECONDS
-    ) -> capability_pb2.Capability:
-        """With its schemas; without `version` the current one."""
-        request = catalog_service_pb2.GetCapabilityRequest(name=name, version=version)
-        capability: capability_pb2.Capability = self._ask("GetCapability", request, timeout).capability
-        return capability
-
-    def manifests(
-        self, *, page_size: int = 0, timeout: float = READ_SECONDS
-    ) -> Iterator[catalog_service_pb2.ManifestSummary]:
-        request = catalog_service_pb2.ListManifestsRequest(page_size=page_size)
-        return self._pages("ListManifests", request, "manifests", timeout)
-
-    def manifest(
-        self, name: str, *, timeout: float = READ_SECONDS
-    ) -> catalog_service_pb2.GetManifestResponse:
-        """As admitted, with its digest."""
-        response: catalog_service_pb2.GetManifestResponse
-        response = self._ask("GetManifest", catalog_service_pb2.GetManifestRequest(name=name), timeout)
-        return response
-
-    def admit(
-        self,
-        subject: App | capability_pb2.Manifest,
-        *,
-        connector: Connector | str | None = None,
-        validate_only: bool = False,
-        expected_digest: str = "",
-        idempotency_key: str = "",
-        timeout: float = READ_SECONDS,
-    ) -> catalog_service_pb2.AdmitManifestResponse:
-        """Admit an app or manifest whole, or not at all; `validate_only` changes nothing and reports every problem.
-
-        `connector`: the process that serves it, host:port; without, it is this server's own process. Where policies
-        ask somebody else to agree it raises ApprovalRequired; the same call meets it again, once that is done.
-        """
-        request = requests.admit_request(
-            subject,
-            connector=connector,
-            validate_only=validate_only,
-            expected_digest=expected_digest,
-            idempotency_key=idempotency_key,
-        )
-        response: catalog_service_pb2.AdmitManifestResponse = self._ask("AdmitManifest", request, timeout)
-        return response
-
-    def withdraw(
-        self,
-        name: str,
-        version: str = "",
-        *,
-        reason: str = "",
-        validate_only: bool = False,
-        idempotency_key: str = "",
-        timeout: float = READ_SECONDS,
-    ) -> catalog_service_pb2.WithdrawCapabilityResponse:
-        """Take a version, or every version, of a capability out of service: new calls do not find it, and what waits
-        or stands in line for it ends REFUSED. What runs goes on. `validate_only` tells how many that are.
-        """
-        request = catalog_service_pb2.WithdrawCapabilityRequest(
-            name=name,
-            version=version,
-            reason=reason,
-            validate_only=validate_only,
-            idempotency_key=idempotency_key,
-        )
-        response: catalog_service_pb2.WithdrawCapabilityResponse
-        response = self._ask("WithdrawCapability", request, timeout)
         return response
 
 

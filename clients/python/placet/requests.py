@@ -1,4 +1,4 @@
-"""Requests from plain arguments. Pure."""
+"""Requests about actions, from plain arguments, and what all requests are made of. Pure."""
 
 from __future__ import annotations
 
@@ -6,21 +6,13 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
-from placet.connection import is_local
-from placet.v1 import (
-    action_pb2,
-    capability_pb2,
-    catalog_service_pb2,
-    operations_service_pb2,
-    recovery_service_pb2,
-    runtime_service_pb2,
-)
+from placet.v1 import action_pb2, runtime_service_pb2
 
 Seconds: TypeAlias = float | timedelta
 OnCallerGone = Literal["cancel", "detach"]
@@ -42,18 +34,6 @@ _DURABILITY = {
     "single_process": action_pb2.DURABILITY_CLASS_SINGLE_PROCESS,
     "shared": action_pb2.DURABILITY_CLASS_SHARED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Connector:
-    """Where Placet finds who serves a manifest: host:port. `tls_server_name`: the name in its certificate, if that is
-    not the host. `plaintext` None: on loopback.
-    """
-
-    target: str
-    _: KW_ONLY
-    tls_server_name: str = ""
-    plaintext: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +90,7 @@ class PreparedCall:
             invocation=self.invocation, queue=place.queue, priority=place.priority
         )
         if place.delay is not None:
-            request.delay.CopyFrom(_duration(place.delay))
+            request.delay.CopyFrom(duration(place.delay))
         ready_time = timestamp(place.ready_time)
         if ready_time is not None:
             request.ready_time.CopyFrom(ready_time)
@@ -176,7 +156,7 @@ def prepare_call(capability: str, input: Any, options: CallOptions) -> PreparedC
     key = str(uuid.uuid4()) if options.key is None else options.key
     sent = action_pb2.InvocationOptions(
         idempotency_key=key,
-        timeout=None if options.attempt_timeout is None else _duration(options.attempt_timeout),
+        timeout=None if options.attempt_timeout is None else duration(options.attempt_timeout),
         labels=options.labels or {},
     )
     if options.on_caller_gone is not None:
@@ -335,103 +315,13 @@ def resume_action_request(action_id: str, on_wait: OnWait | None) -> runtime_ser
 
 
 def wait_request(action_id: str, seconds: float) -> runtime_service_pb2.WaitActionRequest:
-    return runtime_service_pb2.WaitActionRequest(action_id=action_id, timeout=_duration(seconds))
+    return runtime_service_pb2.WaitActionRequest(action_id=action_id, timeout=duration(seconds))
 
 
-def dead_letters_request(
-    *, capabilities: Iterable[str], queue: str, reason: str, tenant: str, page_size: int
-) -> recovery_service_pb2.ListDeadLettersRequest:
-    return recovery_service_pb2.ListDeadLettersRequest(
-        tenant=tenant, page_size=page_size, filter=_dead_letters(capabilities, queue, reason)
-    )
-
-
-def queues_request(tenant: str) -> operations_service_pb2.ListQueuesRequest:
-    return operations_service_pb2.ListQueuesRequest(tenant=tenant)
-
-
-def servers_request(page_size: int) -> operations_service_pb2.ListServersRequest:
-    return operations_service_pb2.ListServersRequest(page_size=page_size)
-
-
-def pause_request(queue: str, reason: str, tenant: str) -> operations_service_pb2.PauseQueueRequest:
-    return operations_service_pb2.PauseQueueRequest(queue=queue, reason=reason, tenant=tenant)
-
-
-def resume_request(queue: str, tenant: str) -> operations_service_pb2.ResumeQueueRequest:
-    return operations_service_pb2.ResumeQueueRequest(queue=queue, tenant=tenant)
-
-
-def redrive_request(
-    *,
-    action_ids: Iterable[str],
-    capabilities: Iterable[str],
-    queue: str,
-    reason_of_death: str,
-    count_max: int,
-    attempts: int,
-    reason: str,
-    validate_only: bool,
-    key: str | None,
-) -> recovery_service_pb2.RedriveRequest:
-    """Without `key` a fresh one is made. Raises ValueError unless ids or a filter, and not both, say which actions."""
-    ids, found = list(action_ids), _dead_letters(capabilities, queue, reason_of_death)
-    if bool(ids) == bool(found.ByteSize()):
-        raise ValueError("say which: action_ids, or some of capabilities, queue and reason_of_death")
-    selection = (
-        recovery_service_pb2.EndedSelection(action_ids=ids, count_max=count_max or len(ids))
-        if ids
-        else recovery_service_pb2.EndedSelection(filter=found, count_max=count_max)
-    )
-    return recovery_service_pb2.RedriveRequest(
-        selection=selection,
-        attempts=attempts,
-        reason=reason,
-        validate_only=validate_only,
-        idempotency_key=str(uuid.uuid4()) if key is None else key,
-    )
-
-
-def _dead_letters(
-    capabilities: Iterable[str], queue: str, reason: str
-) -> recovery_service_pb2.DeadLetterFilter:
-    return recovery_service_pb2.DeadLetterFilter(capabilities=list(capabilities), queue=queue, reason=reason)
-
-
-def admit_request(
-    subject: Any,
-    *,
-    connector: Connector | str | None,
-    validate_only: bool,
-    expected_digest: str,
-    idempotency_key: str,
-) -> catalog_service_pb2.AdmitManifestRequest:
-    """`subject` is a manifest or has one (an App)."""
-    manifest = capability_pb2.Manifest()
-    manifest.CopyFrom(subject if isinstance(subject, capability_pb2.Manifest) else subject.manifest())
-    if connector is not None:
-        manifest.ClearField("local")
-        manifest.connector.CopyFrom(_connector_address(connector))
-    return catalog_service_pb2.AdmitManifestRequest(
-        manifest=manifest,
-        validate_only=validate_only,
-        expected_digest=expected_digest,
-        idempotency_key=idempotency_key,
-    )
-
-
-def _connector_address(connector: Connector | str) -> capability_pb2.ConnectorAddress:
-    where = Connector(connector) if isinstance(connector, str) else connector
-    plaintext = is_local(where.target) if where.plaintext is None else where.plaintext
-    return capability_pb2.ConnectorAddress(
-        target=where.target, tls_server_name=where.tls_server_name, plaintext=plaintext
-    )
-
-
-def _duration(span: Seconds) -> duration_pb2.Duration:
-    duration = duration_pb2.Duration()
-    duration.FromTimedelta(span if isinstance(span, timedelta) else timedelta(seconds=span))
-    return duration
+def duration(span: Seconds) -> duration_pb2.Duration:
+    sent = duration_pb2.Duration()
+    sent.FromTimedelta(span if isinstance(span, timedelta) else timedelta(seconds=span))
+    return sent
 
 
 def timestamp(moment: datetime | None) -> timestamp_pb2.Timestamp | None:

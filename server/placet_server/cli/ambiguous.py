@@ -160,7 +160,7 @@ def _row(found: dict[str, Any]) -> tuple[str, ...]:
     action = found["action"]
     return (
         action["action_id"],
-        (found["since_time"] or "")[:19].replace("T", " "),
+        moment(found["since_time"]),
         action["capability"],
         str(action["attempt"]),
         action["provider_operation"],
