@@ -14,7 +14,7 @@ from placet_server.rpc.call import Rpc
 from placet_server.rpc.convert.callback import delivery_filter_of, delivery_message
 from placet_server.rpc.convert.queue import queue_message
 from placet_server.rpc.convert.server import server_message
-from placet_server.rpc.page import fitting, page_position, page_token
+from placet_server.rpc.page import fitting, page_position, token_after
 from placet_server.rpc.permission import permit, tenant_of
 
 
@@ -37,11 +37,8 @@ class OperationsServicer:
             self._kernel.journal, after=page_position(request, caller.tenant), page_size=size
         )
         servers = fitting(server_message(each, self._kernel.boot_id) for each in found)
-        is_last = len(found) < size and len(servers) == len(found)
-        position = "" if is_last else servers[-1].server_id
-        return pb.ListServersResponse(
-            servers=servers, next_page_token=page_token(request, caller.tenant, position)
-        )
+        token = token_after(request, caller.tenant, servers, len(found), lambda last: last.server_id)
+        return pb.ListServersResponse(servers=servers, next_page_token=token)
 
     async def pause_queue(self, rpc: Rpc[pb.PauseQueueRequest]) -> pb.PauseQueueResponse:
         request = rpc.request
@@ -67,11 +64,8 @@ class OperationsServicer:
             before=page_position(request, caller.tenant),
         )
         deliveries = fitting(delivery_message(each, with_data=False) for each in found)
-        is_last = len(found) < size and len(deliveries) == len(found)
-        position = "" if is_last else deliveries[-1].delivery_id
-        return pb.ListDeliveriesResponse(
-            deliveries=deliveries, next_page_token=page_token(request, caller.tenant, position)
-        )
+        token = token_after(request, caller.tenant, deliveries, len(found), lambda last: last.delivery_id)
+        return pb.ListDeliveriesResponse(deliveries=deliveries, next_page_token=token)
 
     async def get_delivery(self, rpc: Rpc[pb.GetDeliveryRequest]) -> pb.GetDeliveryResponse:
         request, caller = rpc.request, rpc.caller

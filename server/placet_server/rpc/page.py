@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import TypeVar
 from uuid import UUID
@@ -22,6 +22,7 @@ from placet.v1 import (
     runtime_service_pb2,
 )
 from placet_server.model.errors import FieldViolation, MalformedRequest
+from placet_server.model.query import PAGE_SIZE_DEFAULT
 
 ListRequest = (
     runtime_service_pb2.ListActionsRequest
@@ -77,6 +78,15 @@ def page_token(request: ListRequest, tenant: str, position: str) -> str:
     if not position:
         return ""
     return base64.urlsafe_b64encode(_hash(request, tenant, position) + position.encode()).decode().rstrip("=")
+
+
+def token_after(
+    request: ListRequest, tenant: str, page: Sequence[M], found_count: int, place_of: Callable[[M], str]
+) -> str:
+    """Continues after the last message of `page`; empty if less was found than was asked for, and all of it fits."""
+    size = request.page_size or PAGE_SIZE_DEFAULT
+    is_last = found_count < size and len(page) == found_count
+    return page_token(request, tenant, "" if is_last else place_of(page[-1]))
 
 
 def page_position(request: ListRequest, tenant: str) -> str:

@@ -29,7 +29,7 @@ from placet_server.rpc.convert.ambiguous import ambiguous_message, reconcile_of,
 from placet_server.rpc.convert.report import recover_of, report_message
 from placet_server.rpc.convert.selection import dead_letter_filter_of, redrive_of, result_message
 from placet_server.rpc.governed import governed
-from placet_server.rpc.page import fitting, page_position, page_token
+from placet_server.rpc.page import fitting, page_position, token_after
 from placet_server.rpc.permission import tenant_of
 
 
@@ -54,11 +54,8 @@ class RecoveryServicer:
         messages = fitting(
             told_to(action_message(action, with_payloads=False), caller.tenant) for action in actions
         )
-        is_last = len(actions) < size and len(messages) == len(actions)
-        position = "" if is_last else messages[-1].action_id
-        return pb.ListDeadLettersResponse(
-            actions=messages, next_page_token=page_token(request, caller.tenant, position)
-        )
+        token = token_after(request, caller.tenant, messages, len(actions), lambda last: last.action_id)
+        return pb.ListDeadLettersResponse(actions=messages, next_page_token=token)
 
     async def redrive(self, rpc: Rpc[pb.RedriveRequest]) -> pb.RedriveResponse:
         request, command = rpc.request, redrive_of(rpc.request)
@@ -83,11 +80,8 @@ class RecoveryServicer:
             after=page_position(request, caller.tenant),
         )
         effects = fitting(ambiguous_message(each, caller.tenant) for each in found)
-        is_last = len(found) < size and len(effects) == len(found)
-        position = "" if is_last else effects[-1].action.action_id
-        return pb.ListAmbiguousResponse(
-            effects=effects, next_page_token=page_token(request, caller.tenant, position)
-        )
+        token = token_after(request, caller.tenant, effects, len(found), lambda last: last.action.action_id)
+        return pb.ListAmbiguousResponse(effects=effects, next_page_token=token)
 
     async def resolve_ambiguous(self, rpc: Rpc[pb.ResolveAmbiguousRequest]) -> pb.ResolveAmbiguousResponse:
         command = resolve_of(rpc.request)
@@ -133,11 +127,8 @@ class RecoveryServicer:
             before=page_position(request, caller.tenant),
         )
         reports = fitting(map(report_message, found))
-        is_last = len(found) < size and len(reports) == len(found)
-        position = "" if is_last else reports[-1].report_id
-        return pb.ListReportsResponse(
-            reports=reports, next_page_token=page_token(request, caller.tenant, position)
-        )
+        token = token_after(request, caller.tenant, reports, len(found), lambda last: last.report_id)
+        return pb.ListReportsResponse(reports=reports, next_page_token=token)
 
     def _can_be_asked(self, action: Action) -> bool:
         """Of a tool that is not here another server may know more."""
