@@ -9,15 +9,14 @@ import typer
 
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.escape import escape
-from placet_server.cli.option import Json, Labels, Target, labels_of, moment_of
-from placet_server.cli.output import pretty_json, print_document, print_facts, print_table, say, warn
+from placet_server.cli.option import PAGE_SIZE_MAX, Capabilities, Json, Labels, Target, labels_of, moment_of
+from placet_server.cli.output import moment, pretty_json, print_document, print_facts, print_table, say, warn
 
 if TYPE_CHECKING:
     from placet import Client
     from placet.v1.event_pb2 import ActionEvent
 
 HISTORY_SECONDS = 5.0
-PAGE_SIZE_MAX = 1000
 CHILDREN_MAX = 100
 
 
@@ -25,9 +24,7 @@ def ls(
     state: Annotated[
         list[str] | None, typer.Option(help="Only in this state, e.g. ambiguous; may be given again.")
     ] = None,
-    capability: Annotated[
-        list[str] | None, typer.Option(help="Only of this capability; may be given again.")
-    ] = None,
+    capability: Capabilities = None,
     requester: Annotated[str, typer.Option(help="Only asked for by this subject.")] = "",
     queue: Annotated[str, typer.Option(help="Only submitted to this queue.")] = "",
     label: Labels = None,
@@ -191,7 +188,7 @@ def _row(found: dict[str, Any]) -> tuple[str, ...]:
     outcome = found["outcome"] or {}
     return (
         found["action_id"],
-        (found["create_time"] or "")[:19].replace("T", " "),
+        moment(found["create_time"]),
         found["capability"],
         found["state"],
         outcome.get("effect", ""),

@@ -11,21 +11,26 @@ import typer
 from placet_server.cli.action import print_action
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
-from placet_server.cli.option import ActionId, AllTenants, Json, Target, payload_of
-from placet_server.cli.output import print_document, print_facts, print_table, warn
+from placet_server.cli.option import (
+    PAGE_SIZE_MAX,
+    ActionId,
+    AllTenants,
+    Capabilities,
+    Json,
+    Target,
+    payload_of,
+)
+from placet_server.cli.output import moment, print_document, print_facts, print_table, warn
 
 if TYPE_CHECKING:
     from placet import Client
     from placet.recovery_requests import VerdictWord
 
-PAGE_SIZE_MAX = 1000
 _VERDICTS: dict[str, VerdictWord] = {"done": "done", "not-done": "not_done"}
 
 
 def ambiguous(
-    capability: Annotated[
-        list[str] | None, typer.Option(help="Only of this capability; may be given again.")
-    ] = None,
+    capability: Capabilities = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many, oldest first.")] = 50,
     all_tenants: AllTenants = False,
     target: Target = None,

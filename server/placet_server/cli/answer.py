@@ -51,9 +51,9 @@ def answer(
     """
     from placet_server.cli.approval import look_at
     from placet_server.cli.approval_id import find_approval
-    from placet_server.cli.decide import checked_digest, is_person, name_of_decision
     from placet_server.cli.document import document_of
     from placet_server.cli.session import connect
+    from placet_server.cli.vote import checked_digest, is_person, name_of_decision
 
     said = checked_digest(digest) if digest else ""
     is_asked = not (said and value is not None)
@@ -97,13 +97,10 @@ def print_question(found: dict[str, Any]) -> None:
 
 def _asked(found: dict[str, Any], value: str | None) -> str:
     """The answer as JSON text, once the person at the terminal has said yes. Raises Complaint for a no."""
-    from placet_server.cli.approval import problem_words
+    from placet_server.cli.approval import check_eligible
 
     print_question(found)
-    problem = (found["eligibility"] or {}).get("problem", "")
-    if problem and problem != "voted":
-        code = ExitCode.CONFLICT if problem == "not_pending" else ExitCode.FORBIDDEN
-        raise Complaint(f"you {problem_words(problem)}: nothing was answered", code)
+    check_eligible(found, "nothing was answered")
     text = _prompted(found) if value is None else _text_of(found, value)
     if not typer.confirm(f"Answer {escape(text)}?", err=True):
         raise Complaint("nothing was answered", ExitCode.INTERRUPTED)

@@ -8,10 +8,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from placet_server.cli.complaint import Complaint
 from placet_server.cli.escape import escape
+from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.input_tree import text_of, tree_lines
 from placet_server.cli.lookalike import not_ascii
-from placet_server.cli.output import print_facts, say
+from placet_server.cli.output import moment, print_facts, say
 from placet_server.cli.terms import condition_words, rule_words, span_words, who_words
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
 Facts = list[tuple[str, str]]
 LINE_CHARACTERS_MAX = 1000
-OPEN_STATES = ("PENDING", "GRANTED")
 
 
 def look_at(client: Client, approval_id: str) -> dict[str, Any]:
@@ -71,6 +72,14 @@ def time_left(expire_time: str | None) -> str:
 def problem_words(problem: str) -> str:
     """Why it is not yours to decide."""
     return _PROBLEMS.get(problem, problem)
+
+
+def check_eligible(found: dict[str, Any], undone: str) -> None:
+    """Who has voted may say the same again. Raises Complaint, which ends in `undone`."""
+    problem = (found["eligibility"] or {}).get("problem", "")
+    if problem and problem != "voted":
+        code = ExitCode.CONFLICT if problem == "not_pending" else ExitCode.FORBIDDEN
+        raise Complaint(f"you {problem_words(problem)}: {undone}", code)
 
 
 def flagged(name: str) -> str:
@@ -215,7 +224,7 @@ def _idle(found: dict[str, Any]) -> str:
 
 
 def _time(text: str | None) -> str:
-    return (text or "")[:19].replace("T", " ") + "Z" if text else ""
+    return f"{moment(text)}Z" if text else ""
 
 
 _VERDICTS = {"APPROVE": "yes", "DENY": "no", "ANSWER": "answer"}

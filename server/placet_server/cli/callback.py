@@ -9,13 +9,12 @@ import typer
 
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
-from placet_server.cli.option import AllTenants, Json, Target
-from placet_server.cli.output import print_document, print_table, say
+from placet_server.cli.option import PAGE_SIZE_MAX, AllTenants, Json, Target
+from placet_server.cli.output import moment, print_document, print_table, say
 
 if TYPE_CHECKING:
     from placet import Client
 
-PAGE_SIZE_MAX = 1000
 # How many of the newest are looked through for the beginning of an id.
 LOOKED_AT_MAX = 10_000
 _STATES = ("pending", "delivered", "dead")
@@ -146,11 +145,11 @@ def _tell(found: dict[str, Any], *, is_json: bool) -> None:
         "told": f"{found['type']} about {found['subject']}",
         "target": found["target"],
         "action": found["action_id"],
-        "created": _moment(found["create_time"]),
+        "created": moment(found["create_time"]),
         "tried": f"{found['attempts']} of {found['attempts_max']}",
         "last": _last(found),
-        "next": _moment(found["next_time"]),
-        "ended": _moment(found["end_time"]),
+        "next": moment(found["next_time"]),
+        "ended": moment(found["end_time"]),
     }
     for name, fact in facts.items():
         if fact:
@@ -163,7 +162,7 @@ def _row(found: dict[str, Any], *, with_tenant: bool) -> tuple[str, ...]:
     return (
         found["delivery_id"],
         *([found["tenant"]] if with_tenant else []),
-        _moment(found["create_time"]),
+        moment(found["create_time"]),
         found["target"],
         found["type"].removeprefix("dev.placet."),
         found["subject"],
@@ -175,7 +174,3 @@ def _row(found: dict[str, Any], *, with_tenant: bool) -> tuple[str, ...]:
 
 def _last(found: dict[str, Any]) -> str:
     return found["last_error"] or (str(found["last_status"]) if found["last_status"] else "")
-
-
-def _moment(text: str | None) -> str:
-    return (text or "")[:19].replace("T", " ")

@@ -10,18 +10,14 @@ import typer
 
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
-from placet_server.cli.option import AllTenants, Json, Target
-from placet_server.cli.output import counted, print_document, print_table, say, warn
+from placet_server.cli.option import PAGE_SIZE_MAX, AllTenants, Capabilities, Json, Target
+from placet_server.cli.output import counted, moment, print_document, print_table, say, warn
 
 if TYPE_CHECKING:
     from placet import Client
 
-PAGE_SIZE_MAX = 1000
 REDRIVEN_MAX = 1000
 
-Capabilities = Annotated[
-    list[str] | None, typer.Option("--capability", help="Only of this capability; may be given again.")
-]
 Queue = Annotated[str, typer.Option("--queue", help="Only submitted to this queue.")]
 ReasonOfDeath = Annotated[
     str, typer.Option("--reason-of-death", metavar="REASON", help="Only ended so, e.g. RETRY_BUDGET.")
@@ -173,7 +169,7 @@ def _row(found: dict[str, Any]) -> tuple[str, ...]:
     outcome = found["outcome"] or {}
     return (
         found["action_id"],
-        (found["settle_time"] or "")[:19].replace("T", " "),
+        moment(found["settle_time"]),
         found["capability"],
         found["queue"],
         outcome.get("reason", ""),

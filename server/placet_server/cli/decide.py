@@ -6,12 +6,6 @@ command. Nothing is decided by an id alone.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,15 +14,13 @@ from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import Json, Target, payload_of
 from placet_server.cli.output import counted, print_document, say, warn
+from placet_server.cli.vote import Said, decision_of, evidence_of, is_person, pairs_of
 
 if TYPE_CHECKING:
     from placet import Client, Decision
-    from placet.approval_requests import VoteWord
     from placet.errors import PlacetError
     from placet.v1.decision_pb2 import Approval
 
-IDS_MAX = 50
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _KINDS = {"REASON": "--reason", "TICKET": "--evidence ticket=…", "ATTACHMENT": "--evidence attachment=…"}
 
 Ids = Annotated[
@@ -47,17 +39,6 @@ EvidenceTexts = Annotated[
         "--evidence", metavar="KIND=VALUE", help="ticket=OPS-42, attachment=https://…; may be given again."
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
-    """What goes with each of the votes."""
-
-    verdict: VoteWord
-    reason: str
-    ticket: str
-    attachments: tuple[str, ...]
-    suggested: bytes | None = None
 
 
 def approve(
@@ -80,9 +61,9 @@ def approve(
       placet approve 01996f0a-3c4d-7aaa 01996f0b-11aa-7bbb --reason "both checked" --evidence ticket=OPS-42
       placet approve 01996f0a-3c4d-7aaa --digest "$DIGEST" --json
     """
-    ticket, attachments = _evidence(evidence)
-    said = _Said(verdict="approve", reason=reason, ticket=ticket, attachments=attachments)
-    return _decide(_pairs(ids, digest), said, target, is_json=is_json)
+    ticket, attachments = evidence_of(evidence)
+    said = Said(verdict="approve", reason=reason, ticket=ticket, attachments=attachments)
+    return _decide(pairs_of(ids, digest), said, target, is_json=is_json)
 
 
 def deny(
@@ -108,62 +89,13 @@ def deny(
     """
     if suggest and len(ids) > 1:
         raise Complaint("--suggest goes with one ID")
-    ticket, attachments = _evidence(evidence)
+    ticket, attachments = evidence_of(evidence)
     suggested = payload_of(suggest) if suggest else None
-    said = _Said(verdict="deny", reason=reason, ticket=ticket, attachments=attachments, suggested=suggested)
-    return _decide(_pairs(ids, digest), said, target, is_json=is_json)
+    said = Said(verdict="deny", reason=reason, ticket=ticket, attachments=attachments, suggested=suggested)
+    return _decide(pairs_of(ids, digest), said, target, is_json=is_json)
 
 
-def is_person() -> bool:
-    """Somebody who sees what is shown, and can answer."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
-
-
-def checked_digest(text: str) -> str:
-    """Raises Complaint for what is none: a part of one would not bind anything."""
-    said = text.strip().lower()
-    if not _DIGEST.fullmatch(said):
-        raise Complaint(f"the digest is {said!r}; say all 64 hexadecimal digits of it")
-    return said
-
-
-def name_of_decision(content: Sequence[object]) -> str:
-    """Made of all that it says, so that saying it again is no second decision."""
-    text = json.dumps(content, ensure_ascii=True)
-    return f"cli-{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def _pairs(ids: list[str], digest: str) -> list[tuple[str, str]]:
-    """Ids with their digests, "" where none is said. Raises Complaint."""
-    if len(ids) > IDS_MAX:
-        raise Complaint(f"{len(ids)} ids are too many at once; say at most {IDS_MAX}")
-    if digest and len(ids) > 1:
-        raise Complaint("--digest goes with one ID; say ID@DIGEST for each")
-    pairs = []
-    for text in ids:
-        id_, _, said = text.partition("@")
-        if said and digest and said != digest:
-            raise Complaint("two digests are said for one ID")
-        said = said or digest
-        pairs.append((id_, checked_digest(said) if said else ""))
-    return pairs
-
-
-def _evidence(texts: list[str] | None) -> tuple[str, tuple[str, ...]]:
-    """Ticket and attachments. Raises Complaint."""
-    tickets: list[str] = []
-    attachments: list[str] = []
-    for text in texts or ():
-        kind, _, value = text.partition("=")
-        if kind not in ("ticket", "attachment") or not value.strip():
-            raise Complaint(f"--evidence is {text!r}; say ticket=… or attachment=…")
-        (tickets if kind == "ticket" else attachments).append(value)
-    if len(tickets) > 1:
-        raise Complaint("--evidence names two tickets; say one, and the other as an attachment")
-    return "".join(tickets), tuple(attachments)
-
-
-def _decide(pairs: list[tuple[str, str]], said: _Said, target: str | None, *, is_json: bool) -> int:
+def _decide(pairs: list[tuple[str, str]], said: Said, target: str | None, *, is_json: bool) -> int:
     from placet_server.cli.approval_id import find_approval
     from placet_server.cli.session import connect
 
@@ -181,12 +113,12 @@ def _decide(pairs: list[tuple[str, str]], said: _Said, target: str | None, *, is
             wanted = _asked(client, wanted, said)
         voter = client.whoami().caller.subject
         answers = _sent(
-            client, [_decision(approval_id, digest, said, voter) for approval_id, digest in wanted]
+            client, [decision_of(approval_id, digest, said, voter) for approval_id, digest in wanted]
         )
     return _told([approval_id for approval_id, _ in wanted], answers, said, is_json=is_json)
 
 
-def _asked(client: Client, wanted: list[tuple[str, str]], said: _Said) -> list[tuple[str, str]]:
+def _asked(client: Client, wanted: list[tuple[str, str]], said: Said) -> list[tuple[str, str]]:
     """Ids and the digests that were shown, once the person at the terminal has said yes. Raises Complaint for a no."""
     from placet_server.cli.answer import print_question
     from placet_server.cli.approval import look_at, print_approval
@@ -211,9 +143,9 @@ def _asked(client: Client, wanted: list[tuple[str, str]], said: _Said) -> list[t
     return seen
 
 
-def _check(found: dict[str, Any], digest: str, said: _Said) -> None:
+def _check(found: dict[str, Any], digest: str, said: Said) -> None:
     """What need not be asked. Raises Complaint."""
-    from placet_server.cli.approval import problem_words
+    from placet_server.cli.approval import check_eligible
 
     if digest and digest != found["digest"]:
         raise Complaint(
@@ -223,40 +155,12 @@ def _check(found: dict[str, Any], digest: str, said: _Said) -> None:
         )
     if found["kind"] != "APPROVAL" and said.verdict == "approve":
         raise Complaint(f"it wants an answer: placet answer {found['approval_id']}")
-    problem = (found["eligibility"] or {}).get("problem", "")
-    if problem and problem != "voted":
-        code = ExitCode.CONFLICT if problem == "not_pending" else ExitCode.FORBIDDEN
-        raise Complaint(f"you {problem_words(problem)}: nothing was decided", code)
+    check_eligible(found, "nothing was decided")
     if said.verdict == "approve":
         given = {"REASON": said.reason.strip(), "TICKET": said.ticket, "ATTACHMENT": said.attachments}
         lacking = [_KINDS[kind] for kind in (found["terms"] or {})["evidence"] if not given.get(kind, True)]
         if lacking:
             raise Complaint(f"its terms ask for more with each yes: {' '.join(lacking)}")
-
-
-def _decision(approval_id: str, digest: str, said: _Said, voter: str) -> Decision:
-    from placet import Decision
-
-    content = [
-        approval_id,
-        digest,
-        voter,
-        said.verdict,
-        said.reason,
-        said.ticket,
-        said.attachments,
-        (said.suggested or b"").decode(),
-    ]
-    return Decision(
-        approval_id,
-        said.verdict,
-        digest=digest,
-        reason=said.reason,
-        ticket=said.ticket,
-        attachments=said.attachments,
-        suggested_input=said.suggested,
-        decision_id=name_of_decision(content),
-    )
 
 
 def _sent(client: Client, decisions: list[Decision]) -> list[Approval | PlacetError]:
@@ -278,7 +182,7 @@ def _sent(client: Client, decisions: list[Decision]) -> list[Approval | PlacetEr
     ]
 
 
-def _told(ids: list[str], answers: list[Approval | PlacetError], said: _Said, *, is_json: bool) -> int:
+def _told(ids: list[str], answers: list[Approval | PlacetError], said: Said, *, is_json: bool) -> int:
     from placet.errors import PlacetError
     from placet_server.cli.document import document_of
     from placet_server.cli.exit_code import code_of_error
@@ -303,7 +207,7 @@ def _told(ids: list[str], answers: list[Approval | PlacetError], said: _Said, *,
     return codes[0]
 
 
-def _tell(results: list[dict[str, Any]], said: _Said) -> None:
+def _tell(results: list[dict[str, Any]], said: Said) -> None:
     from placet_server.cli.escape import escape
 
     for result in results:

@@ -14,7 +14,7 @@ import typer
 
 from placet_server.cli.escape import escape
 from placet_server.cli.exit_code import ExitCode
-from placet_server.cli.option import Json, Target
+from placet_server.cli.option import PAGE_SIZE_MAX, Capabilities, Json, Target
 from placet_server.cli.output import print_document, print_table, warn
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ READ_SECONDS = 10.0
 # Of the screen: the table's head, what is below it, and the prompt.
 LINES_BESIDE = 6
 TITLE_CHARACTERS_MAX = 120
-PAGE_SIZE_MAX = 1000
 COLUMNS = ("APPROVAL", "EXPIRES", "ASKED BY", "WHAT", "STILL NEEDED", "")
 
 
@@ -38,9 +37,7 @@ def inbox(
     once: Annotated[
         bool, typer.Option("--once", help="Print it, and return: as without a terminal.")
     ] = False,
-    capability: Annotated[
-        list[str] | None, typer.Option(help="Only of this capability; may be given again.")
-    ] = None,
+    capability: Capabilities = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
     target: Target = None,
     is_json: Json = False,

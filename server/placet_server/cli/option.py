@@ -13,6 +13,9 @@ import typer
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
 
+# The most that a page has.
+PAGE_SIZE_MAX = 1000
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")]
 Target = Annotated[
     str | None,
@@ -32,6 +35,9 @@ CapabilityName = Annotated[
 Input = Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="The input: JSON text, a file, or stdin.")]
 AllTenants = Annotated[
     bool, typer.Option("--all-tenants", help="Of all tenants together; needs the scope operator.")
+]
+Capabilities = Annotated[
+    list[str] | None, typer.Option("--capability", help="Only of this capability; may be given again.")
 ]
 Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="K=V", help="A label; may be given again.")

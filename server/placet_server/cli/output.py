@@ -49,6 +49,11 @@ def counted(count: int, name: str) -> str:
     return f"{count} {name}" if count == 1 else f"{count} {name}s"
 
 
+def moment(time: str | None) -> str:
+    """A document's time for people: to the second, in UTC."""
+    return (time or "")[:19].replace("T", " ")
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
     """Cells are foreign text. `empty` is said when there are no rows."""
     shown = list(rows)

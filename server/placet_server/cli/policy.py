@@ -10,7 +10,7 @@ import typer
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.explain import decision_word
 from placet_server.cli.option import Json, Target, moment_of
-from placet_server.cli.output import counted, print_document, print_table, say, warn
+from placet_server.cli.output import counted, moment, print_document, print_table, say, warn
 from placet_server.cli.policy_file import policy_set_of
 
 CHANGES_MAX = 10_000
@@ -265,7 +265,7 @@ def _change_row(change: dict[str, Any]) -> tuple[str, ...]:
     after = change["after"]
     return (
         change["action_id"],
-        (change["create_time"] or "")[:19].replace("T", " "),
+        moment(change["create_time"]),
         change["capability"],
         change["requester"],
         decision_word(change["before"]) if change["before"] else "not decided",
@@ -277,7 +277,7 @@ def _change_row(change: dict[str, Any]) -> tuple[str, ...]:
 def _revision_row(found: dict[str, Any]) -> tuple[str, ...]:
     return (
         str(found["revision"]),
-        (found["create_time"] or "")[:19].replace("T", " "),
+        moment(found["create_time"]),
         found["name"],
         str(found["policy_count"]),
         found["admitted_by"],

@@ -8,7 +8,7 @@ import typer
 
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.option import AllTenants, Json, Target
-from placet_server.cli.output import print_document, print_table, say, warn
+from placet_server.cli.output import moment, print_document, print_table, say, warn
 
 COUNT_MAX = 100_000
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
@@ -140,7 +140,7 @@ def _row(queue: dict[str, Any]) -> dict[str, str]:
         "BEGIN/S": _rate(queue["claims_per_second"]),
         "END/S": _rate(queue["settles_per_second"]),
         "UNROUTABLE": _count(queue["unroutable"]),
-        "PAUSED": (queue["pause_time"] or "paused")[:19].replace("T", " ") if queue["paused"] else "",
+        "PAUSED": (moment(queue["pause_time"]) or "paused") if queue["paused"] else "",
         "REASON": queue["paused_reason"],
     }
 

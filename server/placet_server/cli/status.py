@@ -9,7 +9,7 @@ from placet_server.cli import health
 from placet_server.cli.escape import escape
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import AllTenants, Json, Target
-from placet_server.cli.output import print_document, print_facts, say, warn
+from placet_server.cli.output import moment, print_document, print_facts, say, warn
 
 if TYPE_CHECKING:
     from placet import Client
@@ -156,13 +156,13 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     if float(lag) >= LAG_SHOWN_SECONDS:
         facts.append(("feed", f"held up for {float(lag):.0f} s by an open transaction of the store"))
     facts += [("queues", line) for line in _queues(found["queues"])]
-    since = f", the oldest since {_time(doubted['oldest_time'])}" if doubted["count"] else ""
+    since = f", the oldest since {moment(doubted['oldest_time'])}" if doubted["count"] else ""
     yours = f"; {_count(doubted['operators'])} yours to find out" if doubted["count"] else ""
     facts.append(("in doubt", f"{_count(doubted['count'])}{since}{yours}"))
-    newest = f", the newest of {_time(dead['newest_time'])}" if dead["count"] else ""
+    newest = f", the newest of {moment(dead['newest_time'])}" if dead["count"] else ""
     facts.append(("dead letters", f"{_count(dead['count'])}{newest}"))
     report = found["report"]
-    told = "none yet" if report is None else f"{report['report_id']} of {_time(report['create_time'])}"
+    told = "none yet" if report is None else f"{report['report_id']} of {moment(report['create_time'])}"
     facts.append(("newest report", told))
     if found["approvals"] is not None:
         facts.append(("people", _people(found["approvals"])))
@@ -235,7 +235,3 @@ def _next_steps(found: dict[str, Any], tenant: str) -> list[str]:
 
 def _count(count: int) -> str:
     return f"more than {COUNTED_MAX}" if count > COUNTED_MAX else str(count)
-
-
-def _time(text: str) -> str:
-    return text[:19].replace("T", " ")
