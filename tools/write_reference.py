@@ -61,7 +61,7 @@ ADVICE = {
         NOTHING, "NEVER", "Check the id and the tenant: what another tenant owns is not found, too."
     ),
     "CURSOR_EXPIRED": Advice("the watched action is untouched", "NEVER", "Watch again from `oldest_cursor`."),
-    "STALE_DIGEST": Advice(NOTHING, "NEVER", "Read the manifest again, then decide with its digest."),
+    "STALE_DIGEST": Advice(NOTHING, "NEVER", "Look at it again, then decide with its new digest."),
     "MANIFEST_REFUSED": Advice(
         NOTHING, "NEVER", "Run `placet app check`, or admit with `validate_only`, to see every problem."
     ),

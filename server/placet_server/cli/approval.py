@@ -82,6 +82,10 @@ def check_eligible(found: dict[str, Any], undone: str) -> None:
         raise Complaint(f"you {problem_words(problem)}: {undone}", code)
 
 
+def verdict_word(verdict: str) -> str:
+    return _VERDICTS.get(verdict, verdict)
+
+
 def flagged(name: str) -> str:
     """A name, with what in it is not ASCII, and so may look like another."""
     strange = not_ascii(name)
@@ -184,7 +188,7 @@ def _claim(found: dict[str, Any]) -> str:
 def _vote(decision: dict[str, Any]) -> str:
     evidence = decision["evidence"] or {"ticket": "", "attachments": ()}
     parts = [
-        f"{_VERDICTS.get(decision['verdict'], decision['verdict'])} from {flagged(decision['voter'])}",
+        f"{verdict_word(decision['verdict'])} from {flagged(decision['voter'])}",
         f"at {_time(decision['create_time'])}",
         text_of(decision["reason"]) if decision["reason"] else "",
         f"ticket {text_of(evidence['ticket'])}" if evidence["ticket"] else "",

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from placet.v1.event_pb2 import ActionEvent
+from placet_server.cli.approval import verdict_word
 from placet_server.cli.document import document_of
 from placet_server.cli.output import counted
 
@@ -79,14 +80,24 @@ def _waiting(waiting: dict[str, Any]) -> str:
 
 
 def _decided(decided: dict[str, Any]) -> str:
-    text = f"{'yes' if decided['verdict'] == 'APPROVE' else 'no'} from {decided['voter']}"
+    said = verdict_word(decided["verdict"])
+    text = (
+        f"{said} taken back by {decided['voter']}"
+        if decided["taken_back"]
+        else f"{said} from {decided['voter']}"
+    )
     text += f": {decided['reason']}" if decided["reason"] else ""
     return f"{text}; with that it is decided" if decided["completes"] else text
 
 
+def _started(started: dict[str, Any]) -> str:
+    earlier = "; output of earlier ones is void" if started["attempt"] > 1 else ""
+    return f"attempt {started['attempt']}{earlier}"
+
+
 _SAY = {
     "admitted": lambda it: f"{it['capability']} {it['version']}, kept {it['durability']}",
-    "attempt_started": lambda it: f"attempt {it['attempt']}; output of earlier ones is void",
+    "attempt_started": _started,
     "requeued": _requeued,
     "redriven": _redriven,
     "reconcile_given_up": lambda it: f"asked {it['asked']} times; an operator's to find out: {it['finding']}",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import Any
 
 from placet_server.cli.action import through_of
 from placet_server.cli.option import Json, Target
 from placet_server.cli.output import print_document, print_facts
+
+LINE_CHARACTERS_MAX = 100
 
 
 def whoami(target: Target = None, is_json: Json = False) -> None:
@@ -39,13 +42,24 @@ def whoami(target: Target = None, is_json: Json = False) -> None:
             ("through", through_of(caller)),
             ("login", _login(caller["login"])),
             ("known by", answer["identity_source"]),
-            ("may call", ", ".join(name.rpartition("/")[2] for name in answer["permitted_rpcs"])),
+            *_permitted(answer["permitted_rpcs"]),
             ("server", f"Placet {server['version']}, boot {server['boot_id']}"),
             ("store", f"PostgreSQL {server['store_version']}, replication {server['replication']}"),
             ("keeps", server["durability"]),
             ("store time", server["store_time"] or ""),
         ]
     )
+
+
+def _permitted(rpcs: list[str]) -> list[tuple[str, str]]:
+    """Service by service, in lines that fit."""
+    by_service: dict[str, list[str]] = {}
+    for name in rpcs:
+        service, _, method = name.rpartition("/")
+        by_service.setdefault(service.rpartition(".")[2], []).append(method)
+    told = (f"{service}: {', '.join(methods)}" for service, methods in by_service.items())
+    lines = [line for each in told for line in wrap(each, LINE_CHARACTERS_MAX, subsequent_indent="  ")]
+    return [("" if number else "may call", line) for number, line in enumerate(lines)]
 
 
 def _login(login: dict[str, Any] | None) -> str:

@@ -168,7 +168,7 @@ class StaleDigest(PlacetError):
     actual: str
 
     def text(self) -> str:
-        return "What you want to replace has changed since you read it; read it again, then decide."
+        return "This is not what you looked at, or it has changed since; look at it again, then decide."
 
 
 @dataclass(kw_only=True, eq=False)

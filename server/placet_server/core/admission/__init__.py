@@ -6,7 +6,8 @@ message, catalog, input, contract, credential, policy, key, quota   one gate eac
 submit       the use case that stores an action and leaves it to a server
 submit_batch many submissions at once, each with its own answer
 child        the use case that a handler starts: an action that is a step of another one
-dispatch     taking work from the queues: never more than can run at once
+dispatch     taking work from the queues: never more than can run at once; slot: of what is limited over all servers
+elsewhere    what other servers take from them; queue_counts: what this one has begun and ended
 dispatch_slot what runs here that was taken from a queue, and what only waits for a child
 take         starting what was claimed from a queue
 begin        what is looked at again before a claimed action's handler is entered
@@ -14,6 +15,7 @@ answer       what a call that runs an action is told at its end
 reserve      the row that is intent, reservation and lease at once
 attend       waiting for an action, and taking it over when it is ready again
 resume       the use case that goes on with an action by its id
-catalog      what can be invoked
-manifest, manifest_weakening   what is wrong with a manifest, and what it takes back
+catalog      what can be invoked; builtin: what every server offers by itself
+manifest, manifest_weakening   what is wrong with a manifest, and what it takes back; manifest_admit: storing it
+policy_set   policies as they come and go; policy_check, policy_lock_out: what is wrong with them; policy_dry_run: trying them
 """
