@@ -1,4 +1,4 @@
-"""The part of the composition below the wire: store, boot, writer, catalogue, loops.
+"""The part of the composition below the wire: store, boot, writer, catalogue, and what `loop_setup.py` starts.
 
 Everything that is opened here is closed by the stack, in reverse.
 """
@@ -12,20 +12,17 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from placet.app import App, load_app
 from placet.failure import DeclarationError
-from placet.supervisor import Supervisor
-from placet_server.callback_setup import CallbackParts, OpenCallbacks, read_callbacks, start_callbacks
+from placet_server.callback_setup import OpenCallbacks, read_callbacks, start_callbacks
 from placet_server.config import Config, ConfigRefused
 from placet_server.connector.routes import ConnectorRoutes
 from placet_server.connector.setup import open_routes, open_signer
 from placet_server.core.admission.catalog import Catalog
 from placet_server.core.admission.child import Children
-from placet_server.core.admission.dispatch import ANSWER_SECONDS, Dispatcher, QueueSettings
 from placet_server.core.admission.policy import PolicyGate
 from placet_server.core.admission.quota import Quotas, quotas_of
 from placet_server.core.decision.authority import AuthoritySource, FileAuthority, TokenAuthority, people_of
@@ -39,28 +36,23 @@ from placet_server.core.governance.governor import Governor
 from placet_server.core.governance.tools import governing_app, uses_of
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.boundary import Boundary, Hook
+from placet_server.core.publication.callback import Callbacks
 from placet_server.core.publication.doorbell import Doorbell
 from placet_server.core.publication.hub import Hub
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lane_writer import LaneWriter
 from placet_server.core.publication.relay import Relay
-from placet_server.core.recovery.retention import Retention
 from placet_server.embedded.error import EmbeddedError
 from placet_server.embedded.server import EmbeddedPostgres
 from placet_server.human import human_app, human_manifest
-from placet_server.loops.approval_expirer import ApprovalExpirer
-from placet_server.loops.cancel_deliverer import CancelDeliverer
-from placet_server.loops.connector_watcher import ConnectorWatcher
-from placet_server.loops.effect_reconciler import EffectReconciler
-from placet_server.loops.instance_heartbeat import InstanceHeartbeat
-from placet_server.loops.lease_rescuer import LeaseRescuer
-from placet_server.loops.ownership_checker import OwnershipChecker
-from placet_server.loops.postgres_watcher import PostgresWatcher
-from placet_server.loops.queue_runner import QueueRunner
-from placet_server.loops.quota_meter import QuotaMeter
-from placet_server.loops.retention_cleaner import RetentionCleaner
-from placet_server.loops.wake_listener import WakeListener
-from placet_server.loops.wake_sweeper import WakeSweeper
+from placet_server.loop_setup import (
+    start_heartbeat,
+    start_loops,
+    start_queue_runner,
+    start_wake_listener,
+    start_writers,
+    watch_postgres,
+)
 from placet_server.model.durability import Durability, DurabilityClass
 from placet_server.model.errors import MalformedRequest, ManifestRefused
 from placet_server.rpc.convert.capability import manifest_of
@@ -76,8 +68,6 @@ from placet_server.store.session import SessionOptions, StoreUnfit, connect
 from placet_server.telemetry.observer import CountingObserver
 
 log = logging.getLogger("placet.server")
-
-_WRITER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +128,11 @@ async def open_kernel(
     boot = instance.this_boot(release, config.lease_seconds)
     signer = await open_signer(config, pool, options.clock)
     routes = open_routes(config, pool, signer, options.observer.connector_ended)
-    kernel = _kernel(config, options, store.dsn, pool, boot.boot_id, durability, routes, callbacks)
+    settings = options.settings or ExecutionSettings(handler_threads_max=config.threads_max)
+    journal = _journal(
+        options, settings, store.dsn, pool, boot.boot_id, durability.class_, callbacks.callbacks
+    )
+    kernel = _kernel(config, options, settings, journal, durability, routes)
     routes.engine = kernel.engine
     kernel.authority = _open_authority(stack, config)
     kernel.message_skew_seconds = config.message_skew_seconds
@@ -156,20 +150,20 @@ async def open_kernel(
     stack.push_async_callback(kernel.engine.lookups.close)
     boot = replace(boot, serves=kernel.engine.handlers.served(), queue_slots=config.queue_slots)
     await patience.until_answered(partial(_register, store, pool, boot, options.clock))
-    heartbeat = _start_heartbeat(stack, opened, store.dsn, boot, options.clock)
-    _start_writers(stack, opened)
+    heartbeat = start_heartbeat(stack, opened, store.dsn, boot, options.clock)
+    start_writers(stack, opened)
     stack.push_async_callback(routes.close)
     await patience.until_answered(partial(_admit_own, kernel))
     if config.admit_apps:
         await patience.until_answered(partial(_admit_apps, kernel.catalog, options.apps))
-    deliverer = _start_loops(stack, opened, heartbeat, config, options.observer)
+    deliverer = start_loops(stack, opened, heartbeat, config, options.observer)
     opened.callbacks = start_callbacks(stack, kernel, callbacks, config, options.observer)
     if config.notify:
-        _start_wake_listener(stack, kernel, deliverer, options, store.dsn)
+        start_wake_listener(stack, kernel, deliverer, options, store.dsn)
     if config.queue_slots:
-        await _start_queue_runner(stack, kernel, config, store.dsn)
+        await start_queue_runner(stack, kernel, config, store.dsn)
     if store.postgres is not None:
-        _watch_postgres(stack, opened, store.postgres)
+        watch_postgres(stack, opened, store.postgres)
     stack.push_async_callback(kernel.engine.supervisor.cancel_all)
     return opened
 
@@ -249,37 +243,11 @@ async def _look_at(pool: Pool, store: _Store) -> tuple[Durability, str]:
 def _kernel(
     config: Config,
     options: KernelOptions,
-    dsn: str,
-    pool: Pool,
-    boot_id: str,
+    settings: ExecutionSettings,
+    journal: Journal,
     durability: Durability,
     connectors: ConnectorRoutes,
-    callbacks: CallbackParts,
 ) -> Kernel:
-    settings = options.settings or ExecutionSettings(handler_threads_max=config.threads_max)
-    writer = BatchWriter(
-        connect=partial(connect, dsn, SessionOptions(application_name="placet writer", pinned_plans=True)),
-        boot_id=boot_id,
-        clock=options.clock,
-        observe=options.observer.flushed,
-    )
-    relay = Relay()
-    hub = Hub(relay)
-    journal = Journal(
-        pool=pool,
-        writer=writer,
-        lanes=LaneWriter(pool=pool, hub=hub, clock=options.clock),
-        clock=options.clock,
-        boot_id=boot_id,
-        durability=durability.class_,
-        relay=relay,
-        hub=hub,
-        doorbell=Doorbell(relay),
-        boundary=Boundary(options.boundary_hook or kill_hook(os.environ)),
-        reattach_grace_seconds=settings.reattach_grace_seconds,
-        note_dead=options.observer.dead,
-        callbacks=callbacks.callbacks,
-    )
     apps = (*options.apps, human_app(journal))
     governor = Governor()
     built_in = governing_app(governor)
@@ -291,10 +259,10 @@ def _kernel(
         threads=HandlerThreads(settings.handler_threads_max),
         observer=options.observer,
     )
-    relay.is_here = lambda action_id: engine.runs.get(action_id) is not None
-    policies = Policies(pool, options.clock)
+    journal.relay.is_here = lambda action_id: engine.runs.get(action_id) is not None
+    policies = Policies(journal.pool, options.clock)
     catalog = Catalog(
-        pool,
+        journal.pool,
         handlers=handlers,
         clock=options.clock,
         built_in=manifest_of(built_in.manifest()).capabilities,
@@ -313,125 +281,45 @@ def _kernel(
     return kernel
 
 
+def _journal(
+    options: KernelOptions,
+    settings: ExecutionSettings,
+    dsn: str,
+    pool: Pool,
+    boot_id: str,
+    durability: DurabilityClass,
+    callbacks: Callbacks,
+) -> Journal:
+    writer = BatchWriter(
+        connect=partial(connect, dsn, SessionOptions(application_name="placet writer", pinned_plans=True)),
+        boot_id=boot_id,
+        clock=options.clock,
+        observe=options.observer.flushed,
+    )
+    relay = Relay()
+    hub = Hub(relay)
+    return Journal(
+        pool=pool,
+        writer=writer,
+        lanes=LaneWriter(pool=pool, hub=hub, clock=options.clock),
+        clock=options.clock,
+        boot_id=boot_id,
+        durability=durability,
+        relay=relay,
+        hub=hub,
+        doorbell=Doorbell(relay),
+        boundary=Boundary(options.boundary_hook or kill_hook(os.environ)),
+        reattach_grace_seconds=settings.reattach_grace_seconds,
+        note_dead=options.observer.dead,
+        callbacks=callbacks,
+    )
+
+
 async def _register(store: _Store, pool: Pool, boot: instance.Boot, clock: Clock) -> None:
     async with pool.tx() as connection:
         await instance.register(connection, boot, now=clock.now())
         if store.postgres is not None:
             await instance.mark_all_others_dead(connection, [boot.boot_id], now=clock.now())
-
-
-def _start_heartbeat(
-    stack: AsyncExitStack, opened: OpenKernel, dsn: str, boot: instance.Boot, clock: Clock
-) -> InstanceHeartbeat:
-    loop = asyncio.get_running_loop()
-
-    def fenced() -> None:
-        opened.kernel.fence()
-        opened.lose("another process has declared this one dead")
-
-    def tell() -> None:
-        loop.call_soon_threadsafe(fenced)
-
-    heartbeat = InstanceHeartbeat(dsn, boot, on_dead=tell, clock=clock)
-    heartbeat.start()
-
-    async def stop() -> None:
-        await asyncio.to_thread(heartbeat.stop, hand_over=opened.hand_over)
-
-    stack.push_async_callback(stop)
-    return heartbeat
-
-
-def _start_writers(stack: AsyncExitStack, opened: OpenKernel) -> None:
-    journal = opened.kernel.journal
-    # Of their own, because they outlive the runs: these settle through them.
-    supervisor = Supervisor()
-    for writer in (journal.writer, journal.lanes):
-        task = supervisor.start(writer.run())
-        task.add_done_callback(lambda _: opened.lose("a writer has ended"))
-
-    async def stop() -> None:
-        journal.lanes.close()
-        journal.writer.close()
-        if not await supervisor.join(_WRITER_SECONDS):
-            await supervisor.cancel_all()
-
-    stack.push_async_callback(stop)
-
-
-def _start_loops(
-    stack: AsyncExitStack,
-    opened: OpenKernel,
-    heartbeat: InstanceHeartbeat,
-    config: Config,
-    observer: CountingObserver,
-) -> CancelDeliverer:
-    kernel, lease_seconds = opened.kernel, config.lease_seconds
-    supervisor = Supervisor()
-    stack.push_async_callback(supervisor.cancel_all)
-    rescuer = LeaseRescuer(kernel.journal, store_ok_for=heartbeat.store_ok_for, lease_seconds=lease_seconds)
-    supervisor.start(rescuer.run())
-    deliverer = CancelDeliverer(kernel.engine)
-    supervisor.start(deliverer.run())
-    supervisor.start(OwnershipChecker(kernel.engine, lease_seconds=lease_seconds).run())
-    kept = Retention(
-        ended=_days(config.retention_days),
-        dead_letter=_days(config.retention_dead_letter_days),
-        report=_days(config.retention_report_days),
-        delivery=_days(config.retention_delivery_days),
-    )
-    supervisor.start(RetentionCleaner(kernel.journal, kept, observe=observer.deleted).run())
-    if kernel.quotas is not None:
-        supervisor.start(QuotaMeter(kernel.quotas).run())
-    supervisor.start(ConnectorWatcher(kernel.engine.handlers.connectors).run())
-    supervisor.start(opened.expirer.run())
-    supervisor.start(WakeSweeper(kernel.journal, poll_seconds=config.queue_poll_seconds).run())
-    reconciler = EffectReconciler(kernel)
-    kernel.may_declare_dead = partial(heartbeat.store_ok_for, lease_seconds)
-    kernel.hurry_reconciler = reconciler.reconciler.hurry
-    supervisor.start(reconciler.run())
-    return deliverer
-
-
-def _days(days: float) -> timedelta | None:
-    return timedelta(days=days) if days else None
-
-
-def _start_wake_listener(
-    stack: AsyncExitStack, kernel: Kernel, deliverer: CancelDeliverer, options: KernelOptions, dsn: str
-) -> None:
-    listener = WakeListener(
-        kernel.journal,
-        connect=partial(connect, dsn, SessionOptions(application_name="placet wake")),
-        on_cancel=deliverer.hurry,
-        observe=options.observer.notified,
-    )
-    supervisor = Supervisor()
-    stack.push_async_callback(supervisor.cancel_all)
-    supervisor.start(listener.run())
-
-
-async def _start_queue_runner(stack: AsyncExitStack, kernel: Kernel, config: Config, dsn: str) -> None:
-    settings = QueueSettings(
-        slots_max=config.queue_slots,
-        claim_max=config.queue_claim_max,
-        poll_seconds=config.queue_poll_seconds,
-    )
-    options = SessionOptions(application_name="placet queue", pinned_plans=True)
-    pool = Pool(dsn, options=options, connections_max=1, timeout_seconds=ANSWER_SECONDS)
-    await pool.open()
-    stack.push_async_callback(pool.close)
-    kernel.dispatcher = Dispatcher(kernel, pool=pool, settings=settings)
-    supervisor = Supervisor()
-    stack.push_async_callback(supervisor.cancel_all)
-    supervisor.start(QueueRunner(kernel.dispatcher, kernel.journal.doorbell).run())
-
-
-def _watch_postgres(stack: AsyncExitStack, opened: OpenKernel, postgres: EmbeddedPostgres) -> None:
-    supervisor = Supervisor()
-    stack.push_async_callback(supervisor.cancel_all)
-    watcher = PostgresWatcher(postgres, lambda: opened.lose("its embedded Postgres has ended"))
-    supervisor.start(watcher.run())
 
 
 async def _admit_own(kernel: Kernel) -> None:

@@ -17,5 +17,6 @@ attend       waiting for an action, and taking it over when it is ready again
 resume       the use case that goes on with an action by its id
 catalog      what can be invoked; builtin: what every server offers by itself
 manifest, manifest_weakening   what is wrong with a manifest, and what it takes back; manifest_admit: storing it
-policy_set   policies as they come and go; policy_check, policy_lock_out: what is wrong with them; policy_dry_run: trying them
+policy_set   policies as they come and go; policy_check, policy_lock_out: what is wrong with them
+policy_dry_run  trying them on what is recorded
 """

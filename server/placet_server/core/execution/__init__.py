@@ -4,7 +4,7 @@ engine      what execution needs, in one place
 handlers    which handler serves which capability
 connectors  handlers in other processes, as the core sees them
 runs        what runs in this process, and who still waits for it
-begin       what is looked at again before one
+begin       what is looked at again before a stored action begins
 run         one attempt: invoke, judge, settle
 invoke      entering the handler: inline, or in a thread that cannot be stopped
 fairness    whose work is taken from the queues next: pure
