@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from placet.app import App
 from placet.supervisor import Supervisor
@@ -45,12 +44,9 @@ from placet_server.rpc.validation import Validation
 from placet_server.store.clock import Clock, DatabaseClock
 from placet_server.store.health import probe_store
 from placet_server.telemetry import logs
-from placet_server.telemetry.environment import ProtocolRefused, wanted
 from placet_server.telemetry.metric import Metrics
 from placet_server.telemetry.observer import CountingObserver
-
-if TYPE_CHECKING:
-    from placet_server.rpc.tracing import Tracing
+from placet_server.telemetry_setup import count_calls, count_feed, count_work, open_tracing
 
 log = logging.getLogger("placet.server")
 
@@ -153,12 +149,10 @@ class PlacetServer:
 
     async def _start(self) -> None:
         release = release_version()
-        tracing = self._open_telemetry()
+        count_calls(self._metrics, self._limiter)
+        tracing = open_tracing(self._stack, self._config, self._metrics)
         self._opened = await open_kernel(self._stack, self._config, self._options, release)
-        self._count_queue_slots()
-        self._count_connectors()
-        self._count_callbacks()
-        self._count_approvals()
+        count_work(self._metrics, self._opened)
         logins = dev_logins(self._config)
         parts = Parts(
             telemetry=Observation(self._metrics, tracing).layer,
@@ -170,11 +164,7 @@ class PlacetServer:
         announcer = Announcer(is_settling=self.kernel.is_settling)
         self._rpc = self._open_port(parts, announcer, release)
         feed = FeedProbe(partial(feed_lag, self.kernel.journal))
-        self._metrics.add_gauge(
-            "placet_feed_lag_seconds",
-            "How long a transaction that is still open has held up WatchEvents.",
-            lambda: feed.seconds,
-        )
+        count_feed(self._metrics, feed)
         self._probe = StoreProbe(partial(self._try_store, feed), self._config.store_probe_seconds)
         await self._probe.look()
         self._stack.push_async_callback(self._tasks.cancel_all)
@@ -219,79 +209,6 @@ class PlacetServer:
     async def _try_store(self, feed: FeedProbe) -> None:
         await probe_store(self._opened.pool, self.kernel.boot_id)
         await feed.look()
-
-    def _open_telemetry(self) -> Tracing | None:
-        gauges = self._metrics.add_gauge
-        gauges("placet_calls_in_flight", "Calls in flight.", lambda: self._limiter.calls.now)
-        gauges("placet_watches_in_flight", "Waiting calls in flight.", lambda: self._limiter.watches.now)
-        try:
-            traces, metrics = wanted("TRACES"), wanted("METRICS")
-        except ProtocolRefused as error:
-            raise ConfigRefused(str(error)) from error
-        if not (traces or metrics):
-            return None
-        from placet_server.telemetry.otlp import MetricsSender, tracer_provider
-
-        if metrics:
-            sender = MetricsSender(self._metrics)
-            sender.start()
-            self._stack.push_async_callback(asyncio.to_thread, sender.close)
-        if not traces:
-            return None
-        from placet_server.rpc.tracing import Tracing
-
-        provider = tracer_provider()
-        self._stack.push_async_callback(asyncio.to_thread, provider.shutdown)
-        return Tracing(provider, self._config.trace_ratio)
-
-    def _count_queue_slots(self) -> None:
-        dispatcher = self.kernel.dispatcher
-        if dispatcher is not None:
-            gauges = self._metrics.add_gauge
-            slots = dispatcher.settings.slots_max
-            gauges("placet_queue_slots", "Submitted actions that may run at once.", lambda: slots)
-            gauges("placet_queue_slots_used", "Those that run.", lambda: dispatcher.running)
-
-    def _count_connectors(self) -> None:
-        gauges, connectors = self._metrics.add_gauge, self._opened.connectors
-        gauges("placet_connectors", "Addresses of connectors.", connectors.count)
-        gauges("placet_connectors_up", "Those that answer and take work.", connectors.count_up)
-
-    def _count_callbacks(self) -> None:
-        gauges, callbacks = self._metrics.add_gauge, self._opened.callbacks
-        targets = self.kernel.journal.callbacks
-        gauges("placet_callback_targets", "Targets of callbacks.", lambda: len(targets.targets))
-        if (reader := callbacks.reader) is not None:
-            gauges(
-                "placet_callback_file_refused",
-                "1: the file of targets has changed to what is refused, and the targets are those before.",
-                lambda: int(reader.is_refused),
-            )
-        if (deliverer := callbacks.deliverer) is not None:
-            gauges("placet_callbacks_in_flight", "Callbacks being sent.", lambda: deliverer.in_flight)
-            gauges(
-                "placet_deliveries_pending",
-                "Callbacks of all tenants that are to be delivered yet.",
-                lambda: deliverer.counts.pending,
-            )
-            gauges(
-                "placet_deliveries_due",
-                "Those of them whose time has come and that nobody has taken.",
-                lambda: deliverer.counts.due,
-            )
-            gauges(
-                "placet_deliveries_dead",
-                "Callbacks of all tenants that were given up and are kept.",
-                lambda: deliverer.counts.dead,
-            )
-
-    def _count_approvals(self) -> None:
-        gauges, expirer = self._metrics.add_gauge, self._opened.expirer
-        gauges(
-            "placet_approvals_pending",
-            "What waits for people, counted up to 100,001.",
-            lambda: expirer.pending,
-        )
 
     def _open_port(self, parts: Parts, announcer: Announcer, release: str) -> RpcServer:
         facts = ServerFacts(
