@@ -21,6 +21,7 @@ from placet_server.model import (
     decision_errors,
     ending_errors,
     errors,
+    gate_errors,
     identity_errors,
     policy_errors,
 )
@@ -249,6 +250,7 @@ def classes() -> dict[str, type[errors.PlacetError]]:
         child_errors,
         connector_errors,
         decision_errors,
+        gate_errors,
         identity_errors,
         policy_errors,
     )

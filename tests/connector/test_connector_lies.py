@@ -15,7 +15,8 @@ from placet_server.core.execution.finding import NotCommitted, NotKnown
 from placet_server.core.execution.lookup import Question, look_up
 from placet_server.core.kernel import Kernel
 from placet_server.model.connector_errors import ConnectorUnavailable
-from placet_server.model.errors import CapabilityNotFound, HandlerNotFound, ManifestRefused, PlacetError
+from placet_server.model.errors import ManifestRefused, PlacetError
+from placet_server.model.gate_errors import CapabilityNotFound, HandlerNotFound
 from placet_server.model.lifecycle import ActionState
 from tests.connector.rogue import (
     BEGUN,

@@ -18,7 +18,7 @@ from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
 from placet_server.model.decision import VoteVerdict
 from placet_server.model.decision_errors import ApprovalRequired
-from placet_server.model.errors import CapabilityNotFound
+from placet_server.model.gate_errors import CapabilityNotFound
 from placet_server.store import event as events
 from tests.core.kernels import ALICE, run
 

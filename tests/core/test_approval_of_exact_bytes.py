@@ -25,14 +25,8 @@ from placet_server.model.decision_errors import (
     NotEligible,
 )
 from placet_server.model.ending_errors import HandlerFailed
-from placet_server.model.errors import (
-    IdempotencyConflict,
-    MalformedRequest,
-    NotFound,
-    StaleDigest,
-    StateConflict,
-    WaitExpired,
-)
+from placet_server.model.errors import MalformedRequest, NotFound, StaleDigest, StateConflict, WaitExpired
+from placet_server.model.gate_errors import IdempotencyConflict
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import OutcomeKind, RetryAdvice
 from placet_server.rpc.convert.decision import approval_message

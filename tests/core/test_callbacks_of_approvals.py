@@ -19,7 +19,8 @@ from placet_server.core.kernel import Kernel
 from placet_server.core.recovery.redrive import RedriveCommand, redrive
 from placet_server.core.recovery.rescue import close_unwanted
 from placet_server.model.action import Action
-from placet_server.model.errors import IdempotencyConflict, StateConflict
+from placet_server.model.errors import StateConflict
+from placet_server.model.gate_errors import IdempotencyConflict
 from placet_server.store import callback as rows
 from placet_server.store.clock import FixedClock
 from tests.core.kernels import ALICE, QUEUE, dispatch, open_kernel, put, read, states, work_off

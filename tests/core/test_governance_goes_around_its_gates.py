@@ -29,14 +29,8 @@ from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.decision_errors import ApprovalDenied, ApprovalRequired, NotEligible
 from placet_server.model.document import written
-from placet_server.model.errors import (
-    CapabilityNotFound,
-    MalformedRequest,
-    ManifestRefused,
-    NotFound,
-    ScopeMissing,
-    StaleDigest,
-)
+from placet_server.model.errors import MalformedRequest, ManifestRefused, NotFound, ScopeMissing, StaleDigest
+from placet_server.model.gate_errors import CapabilityNotFound
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.policy_errors import PolicyRefused, PolicySetRefused
 from placet_server.rpc.convert.capability import manifest_of

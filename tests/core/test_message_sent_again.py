@@ -13,7 +13,7 @@ from placet_server.core.admission.submit import submit
 from placet_server.core.kernel import Kernel
 from placet_server.core.recovery.retention import Retention, clean
 from placet_server.model.action import Message, Submission
-from placet_server.model.errors import IdempotencyConflict
+from placet_server.model.gate_errors import IdempotencyConflict
 from placet_server.model.identity_errors import MessageReplayed
 from placet_server.store.clock import FixedClock
 from tests.core.kernels import BOB, EVE, call_of, open_kernel, put, run, states

@@ -25,13 +25,13 @@ from placet_server.model.decision_errors import (
     NotEligible,
 )
 from placet_server.model.errors import (
-    InputSchemaViolation,
     JsonNotInteroperable,
     MalformedJson,
     MalformedRequest,
     StaleDigest,
     StateConflict,
 )
+from placet_server.model.gate_errors import InputSchemaViolation
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.policy_errors import PolicyRefused
 from placet_server.model.wait import WaitKind

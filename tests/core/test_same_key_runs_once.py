@@ -12,7 +12,8 @@ from placet.failure import Failure
 from placet_server.core.execution.engine import ExecutionSettings
 from placet_server.model.action import OnDuplicate
 from placet_server.model.ending_errors import HandlerFailed
-from placet_server.model.errors import DuplicateRefused, IdempotencyConflict, Overloaded, StoreUnavailable
+from placet_server.model.errors import Overloaded, StoreUnavailable
+from placet_server.model.gate_errors import DuplicateRefused, IdempotencyConflict
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, RetryAdvice
 from placet_server.store.batch_item import Admission, Written

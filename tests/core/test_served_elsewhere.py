@@ -10,7 +10,7 @@ from placet_server.core.admission.submit_batch import submit_batch
 from placet_server.core.execution.servers import list_servers, tell_draining
 from placet_server.core.recovery.redrive import list_queues
 from placet_server.model.action import Submission
-from placet_server.model.errors import HandlerNotFound
+from placet_server.model.gate_errors import HandlerNotFound
 from placet_server.model.lifecycle import ActionState
 from tests.core.kernels import QUEUE, call_of, declare_dead, dispatch, open_kernel, put, read, run, work_off
 from tests.core.workshop import Workshop

@@ -20,14 +20,12 @@ from placet_server.loops.wake_sweeper import WakeSweeper
 from placet_server.model.action import OnDuplicate, Submission
 from placet_server.model.caller import Caller, Credential
 from placet_server.model.ending_errors import QueueDelayExhausted
-from placet_server.model.errors import (
-    Draining,
+from placet_server.model.errors import Draining, Overloaded, WaitExpired
+from placet_server.model.gate_errors import (
     DuplicateRefused,
     IdempotencyConflict,
     IdempotencyKeyRequired,
     InputSchemaViolation,
-    Overloaded,
-    WaitExpired,
 )
 from placet_server.model.lifecycle import ActionState
 from placet_server.store.clock import FixedClock

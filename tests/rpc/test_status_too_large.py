@@ -16,6 +16,7 @@ from placet_server.model import (
     decision_errors,
     ending_errors,
     errors,
+    gate_errors,
     identity_errors,
     policy_errors,
 )
@@ -33,6 +34,7 @@ MODULES = (
     child_errors,
     connector_errors,
     decision_errors,
+    gate_errors,
     identity_errors,
     policy_errors,
 )

@@ -11,14 +11,8 @@ from placet_server.core.execution.handlers import HandlerTable
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability, Presentation
 from placet_server.model.contract import Contract, EffectClass, contract_for
-from placet_server.model.errors import (
-    CapabilityNotFound,
-    HandlerNotFound,
-    ManifestRefused,
-    NotFound,
-    StaleDigest,
-    StoreUnavailable,
-)
+from placet_server.model.errors import ManifestRefused, NotFound, StaleDigest, StoreUnavailable
+from placet_server.model.gate_errors import CapabilityNotFound, HandlerNotFound
 from placet_server.model.manifest import HandlerClaims, Manifest
 from placet_server.store import catalog as rows
 from placet_server.store.pool import Pool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from placet_server.core.kernel import Kernel
 from placet_server.core.recovery.reconcile import Reconciler, Route
 from placet_server.loops.loop import repeat
-from placet_server.model.errors import CapabilityNotFound, HandlerNotFound
+from placet_server.model.gate_errors import CapabilityNotFound, HandlerNotFound
 from placet_server.store.reconcile import Kind
 
 POLL_SECONDS = 1.0

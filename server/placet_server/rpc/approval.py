@@ -16,7 +16,8 @@ from placet_server.core.kernel import Kernel
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
-from placet_server.model.errors import CapabilityNotFound, PlacetError
+from placet_server.model.errors import PlacetError
+from placet_server.model.gate_errors import CapabilityNotFound
 from placet_server.rpc.call import Rpc, closing
 from placet_server.rpc.convert.decision import answer_of, approval_message, decide_of, query_of
 from placet_server.rpc.convert.event import event_message

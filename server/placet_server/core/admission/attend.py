@@ -28,7 +28,8 @@ from placet_server.model.action import Action, Invocation, OnWait
 from placet_server.model.caller import Caller, caller_of
 from placet_server.model.capability import Capability
 from placet_server.model.ending_errors import DeadlineExceeded
-from placet_server.model.errors import Draining, HandlerNotFound, Overloaded
+from placet_server.model.errors import Draining, Overloaded
+from placet_server.model.gate_errors import HandlerNotFound
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store import action as actions

@@ -21,7 +21,8 @@ from placet_server.core.execution.handlers import HandlerTable
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
-from placet_server.model.errors import CapabilityNotFound, HandlerNotFound, NotFound, StaleDigest
+from placet_server.model.errors import NotFound, StaleDigest
+from placet_server.model.gate_errors import CapabilityNotFound, HandlerNotFound
 from placet_server.model.manifest import LOCAL_TENANT, Handlers, Manifest, Problem
 from placet_server.model.policy_schema import Offered
 from placet_server.store import catalog as rows

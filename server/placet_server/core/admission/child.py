@@ -38,7 +38,8 @@ from placet_server.model.action import (
 )
 from placet_server.model.caller import attenuated
 from placet_server.model.child_errors import ChildLimit, JournalMismatch
-from placet_server.model.errors import ContractViolation, PlacetError, StoreUnavailable
+from placet_server.model.errors import PlacetError, StoreUnavailable
+from placet_server.model.gate_errors import ContractViolation
 from placet_server.model.json_text import canonicalize
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.outcome import EffectState

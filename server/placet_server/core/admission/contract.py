@@ -9,12 +9,8 @@ from placet_server.model.action import Invocation, OnCallerGone
 from placet_server.model.capability import Capability
 from placet_server.model.contract import KeyRequirement
 from placet_server.model.ending_errors import DeadlineExceeded
-from placet_server.model.errors import (
-    ContractViolation,
-    FieldViolation,
-    IdempotencyKeyRequired,
-    MalformedRequest,
-)
+from placet_server.model.errors import FieldViolation, MalformedRequest
+from placet_server.model.gate_errors import ContractViolation, IdempotencyKeyRequired
 
 REPLY_MARGIN_SHARE = 0.1
 REPLY_MARGIN_SECONDS_MIN = 0.010

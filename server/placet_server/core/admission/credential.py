@@ -6,7 +6,7 @@ import time
 
 from placet_server.model.caller import Caller, Credential
 from placet_server.model.capability import Capability
-from placet_server.model.errors import CredentialMismatch
+from placet_server.model.gate_errors import CredentialMismatch
 
 
 def check_credential(capability: Capability, caller: Caller) -> None:

@@ -34,7 +34,7 @@ from placet_server.core.publication.line import line_of
 from placet_server.core.publication.read import now_us
 from placet_server.model.action import PRIORITY_DEFAULT, QUEUE_DEFAULT, Action
 from placet_server.model.capability import Capability
-from placet_server.model.errors import CapabilityNotFound, HandlerNotFound
+from placet_server.model.gate_errors import CapabilityNotFound, HandlerNotFound
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.line import PRIORITY_LAST, Line, ReadyLine, Share
 from placet_server.store import action as actions

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from placet_server.model.capability import Capability, CapabilityKind
-from placet_server.model.errors import FieldViolation, InputSchemaViolation
+from placet_server.model.errors import FieldViolation
+from placet_server.model.gate_errors import InputSchemaViolation
 from placet_server.model.json_text import CanonicalJson, canonicalize
 from placet_server.model.question import QuestionRefused, question_of
 

@@ -11,7 +11,7 @@ from placet_server.model.action import Action, Invocation, OnDuplicate
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
 from placet_server.model.contract import KeyScope
-from placet_server.model.errors import DuplicateRefused, IdempotencyConflict
+from placet_server.model.gate_errors import DuplicateRefused, IdempotencyConflict
 from placet_server.model.lifecycle import TERMINAL
 
 

@@ -26,7 +26,8 @@ from placet_server.model.approval import Terms, join
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.durability import DurabilityClass
-from placet_server.model.errors import Draining, DurabilityUnavailable, HandlerNotFound, PlacetError
+from placet_server.model.errors import Draining, PlacetError
+from placet_server.model.gate_errors import DurabilityUnavailable, HandlerNotFound
 from placet_server.model.json_text import CanonicalJson
 from placet_server.model.outcome import Outcome, OutcomeKind
 from placet_server.model.policy import PolicyVerdict

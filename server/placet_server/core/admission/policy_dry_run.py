@@ -15,7 +15,8 @@ from placet_server.core.kernel import Kernel
 from placet_server.core.publication.read import list_actions
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller, caller_of
-from placet_server.model.errors import CapabilityNotFound, FieldViolation
+from placet_server.model.errors import FieldViolation
+from placet_server.model.gate_errors import CapabilityNotFound
 from placet_server.model.policy import PolicySet, PolicyVerdict
 from placet_server.model.policy_errors import PolicySetRefused
 from placet_server.model.policy_schema import Offered

@@ -20,7 +20,8 @@ from placet_server.core.publication.settle import settle
 from placet_server.model.action import Action, OnCallerGone
 from placet_server.model.caller import caller_of
 from placet_server.model.capability import Capability
-from placet_server.model.errors import CredentialMismatch, Overloaded
+from placet_server.model.errors import Overloaded
+from placet_server.model.gate_errors import CredentialMismatch
 from placet_server.model.outcome import EffectState, FailureCategory
 from placet_server.store import action as actions
 

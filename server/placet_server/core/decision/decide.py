@@ -31,15 +31,9 @@ from placet_server.model.approval import Evidence, satisfied
 from placet_server.model.capability import Capability
 from placet_server.model.decision import Approval, ApprovalState, Decision, VoteVerdict, votes_of
 from placet_server.model.decision_errors import DecisionConflict, NotEligible
-from placet_server.model.errors import (
-    FieldViolation,
-    InputSchemaViolation,
-    MalformedRequest,
-    NotFound,
-    StaleDigest,
-    StateConflict,
-)
+from placet_server.model.errors import FieldViolation, MalformedRequest, NotFound, StaleDigest, StateConflict
 from placet_server.model.event import EventType
+from placet_server.model.gate_errors import InputSchemaViolation
 from placet_server.model.json_text import canonicalize
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.question import ANSWER_BYTES_MAX, question_of

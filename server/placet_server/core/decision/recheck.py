@@ -30,7 +30,8 @@ from placet_server.model.approval import Terms, join
 from placet_server.model.caller import caller_of
 from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.decision import ApprovalState
-from placet_server.model.errors import CapabilityNotFound, StoreUnavailable
+from placet_server.model.errors import StoreUnavailable
+from placet_server.model.gate_errors import CapabilityNotFound
 from placet_server.model.json_text import canonicalize
 from placet_server.model.lifecycle import ActionState, check_transition
 from placet_server.model.outcome import EffectState

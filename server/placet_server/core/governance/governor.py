@@ -27,13 +27,8 @@ from placet_server.model.action import Action
 from placet_server.model.caller import EVERY_SCOPE
 from placet_server.model.capability import Capability
 from placet_server.model.decision_errors import ApprovalExpired
-from placet_server.model.errors import (
-    ContractViolation,
-    FieldViolation,
-    MalformedRequest,
-    PlacetError,
-    ScopeMissing,
-)
+from placet_server.model.errors import FieldViolation, MalformedRequest, PlacetError, ScopeMissing
+from placet_server.model.gate_errors import ContractViolation
 from placet_server.model.json_text import CanonicalJson, canonicalize, canonicalize_value
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.outcome import EffectState

@@ -18,7 +18,8 @@ from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
 from placet_server.model.document import read, written
-from placet_server.model.errors import CapabilityNotFound, FieldViolation, MalformedRequest
+from placet_server.model.errors import FieldViolation, MalformedRequest
+from placet_server.model.gate_errors import CapabilityNotFound
 from placet_server.model.json_text import canonicalize, canonicalize_value
 from placet_server.model.query import DeadLetterFilter
 

@@ -23,7 +23,8 @@ from placet_server.model.ending_errors import (
     RetryBudgetExhausted,
     Shutdown,
 )
-from placet_server.model.errors import CapabilityNotFound, Code, PlacetError, WaitExpired
+from placet_server.model.errors import Code, PlacetError, WaitExpired
+from placet_server.model.gate_errors import CapabilityNotFound
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, FailureCategory, Outcome, OutcomeKind, RetryAdvice
 from placet_server.model.policy_errors import PolicyRefused
