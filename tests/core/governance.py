@@ -9,6 +9,7 @@ from typing import Any
 from placet.app import App
 from placet_server.core.admission.pipeline import Call
 from placet_server.core.governance.govern import Governed, govern, invocation_of
+from placet_server.core.governance.governor import Governor
 from placet_server.core.governance.tools import ADMIT_MANIFEST
 from placet_server.core.governance.use import Members, Proposal, Use
 from placet_server.core.kernel import Kernel
@@ -45,6 +46,11 @@ def shop() -> App:
     for version, attempts_max in (("1", 1), ("2", 3), ("3", 4)):
         declare(version, attempts_max)
     return app
+
+
+def governor_of(kernel: Kernel) -> Governor:
+    assert isinstance(kernel.governor, Governor)
+    return kernel.governor
 
 
 def serve(kernel: Kernel, app: App) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -284,6 +284,13 @@ async def until(condition: Any, seconds: float = 5.0) -> None:
     """Waits for a condition that another task brings about."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def until_stored(is_stored: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
+    """What another task or kernel writes rings no bell for a test, so rows are looked at."""
+    async with asyncio.timeout(seconds):
+        while not await is_stored():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 

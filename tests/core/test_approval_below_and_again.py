@@ -9,6 +9,7 @@ import pytest
 from placet.app import App
 from placet.context import Context
 from placet.failure import CallFailed, Failure
+from placet_server.core.admission.pipeline import Call
 from placet_server.core.admission.submit_batch import submit_batch
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
@@ -16,7 +17,7 @@ from placet_server.core.publication.read import wait_action
 from placet_server.core.recovery.redrive import RedriveCommand, redrive
 from placet_server.model.action import Action, OnWait, Submission
 from placet_server.model.decision import ApprovalState
-from placet_server.model.errors import WaitExpired
+from placet_server.model.errors import PlacetError, WaitExpired
 from placet_server.model.lifecycle import ActionState
 from tests.core.kernels import (
     ALICE,
@@ -29,6 +30,7 @@ from tests.core.kernels import (
     read,
     run,
     until,
+    until_stored,
     work_off,
 )
 from tests.core.people import CARL, DENY, ask, facts, look, vote
@@ -64,24 +66,24 @@ def family() -> App:
 
 async def waiting(kernel: Kernel, action_id: str) -> Action:
     """The action once it tells a wait below it."""
-    async with asyncio.timeout(20):
-        while True:
-            action = await wait_action(kernel.journal, ALICE, action_id, 0.0)
-            if action.waits:
-                return action
-            await dispatch(kernel)
-            await asyncio.sleep(0.01)
+
+    async def is_told() -> bool:
+        await dispatch(kernel)
+        return bool((await wait_action(kernel.journal, ALICE, action_id, 0.0)).waits)
+
+    await until_stored(is_told)
+    return await wait_action(kernel.journal, ALICE, action_id, 0.0)
 
 
 async def waiting_anew(kernel: Kernel, action_id: str, before: str) -> str:
     """The approval after that one."""
-    async with asyncio.timeout(20):
-        while True:
-            await dispatch(kernel)
-            action = await read(kernel, action_id)
-            if action.approval_id not in (None, before):
-                return action.approval_id or ""
-            await asyncio.sleep(0.01)
+
+    async def is_asked() -> bool:
+        await dispatch(kernel)
+        return (await read(kernel, action_id)).approval_id not in (None, before)
+
+    await until_stored(is_asked)
+    return (await read(kernel, action_id)).approval_id or ""
 
 
 @pytest.mark.parametrize("says_yes", [True, False])
@@ -189,17 +191,21 @@ async def test_a_yes_to_what_was_asked_anew_begins_nothing_after_the_parent_has_
         assert (ActionState.CANCELLED, "PARENT_ENDED", []) == (child.state, child.cause, entered)
 
 
+async def submitted(kernel: Kernel, calls: list[Call]) -> list[Action]:
+    results = await submit_batch(kernel, [(call, Submission()) for call in calls])
+    return [result.action for result in results if not isinstance(result, PlacetError)]
+
+
 async def test_items_of_a_batch_wait_each_for_itself(database: Database) -> None:
     shop = Workshop(approval="1 of role:finance")
     shop.gate.set()
     async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
         calls = [call_of("work.unsafe", {"order": str(number % 2)}, f"k{number % 2}") for number in range(3)]
-        results = await submit_batch(kernel, [(call, Submission()) for call in calls])
-        first, second, again = (result.action for result in results)  # type: ignore[union-attr]
+        first, second, again = await submitted(kernel, calls)
         assert [ActionState.WAITING] * 2 == [first.state, second.state]
-        (later,) = await submit_batch(kernel, [(calls[0], Submission())])
+        (later,) = await submitted(kernel, calls[:1])
         assert first.waits
-        assert first.waits == later.action.waits  # type: ignore[union-attr]
+        assert first.waits == later.waits
         assert first.action_id == again.action_id
         await vote(kernel, second.approval_id or "")
         await work_off(kernel)

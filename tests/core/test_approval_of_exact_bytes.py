@@ -15,7 +15,7 @@ from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.publication.promote import promote
 from placet_server.core.publication.read import get_action
 from placet_server.model.action import OnWait
-from placet_server.model.caller import CallerKind, Delegate
+from placet_server.model.caller import Caller, CallerKind, Delegate
 from placet_server.model.decision import ApprovalState
 from placet_server.model.decision_errors import (
     ApprovalDenied,
@@ -226,16 +226,16 @@ async def test_the_bytes_that_were_shown_run_and_no_others(database: Database, b
     ],
 )
 async def test_who_may_not_decide_is_told_so_before_and_after(
-    database: Database, voter: object, problem: str
+    database: Database, voter: Caller, problem: str
 ) -> None:
     shop = workshop()
     async with open_kernel(database.dsn, shop.app) as kernel:
         approval_id = await ask(kernel)
-        seen = await look(kernel, approval_id, voter)  # type: ignore[arg-type]
+        seen = await look(kernel, approval_id, voter)
         assert problem == seen.problem
         for verdict in (APPROVE, DENY):
             with pytest.raises(NotEligible, match="may not decide") as caught:
-                await vote(kernel, approval_id, voter, verdict)  # type: ignore[arg-type]
+                await vote(kernel, approval_id, voter, verdict)
             assert problem == caught.value.problem
         assert ["WAITING"] == await states(kernel)
 

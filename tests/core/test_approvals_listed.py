@@ -1,6 +1,7 @@
 """What waits for people is found by who can decide it: soonest expiry first, each once, and nobody else's."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,11 @@ from tests.core.workshop import Workshop
 from tests.postgres import Database
 
 
-async def pages(kernel: Kernel, caller: Caller = ANNA, size: int = 50, **wanted: object) -> list[list[str]]:
+async def pages(kernel: Kernel, caller: Caller = ANNA, size: int = 50, **wanted: Any) -> list[list[str]]:
     """The approval ids of each page."""
     found, after = [], None
     while True:
-        query = ApprovalQuery(page_size=size, after=after, **wanted)  # type: ignore[arg-type]
+        query = ApprovalQuery(page_size=size, after=after, **wanted)
         page = await list_approvals(kernel.journal, await onlooker(caller), query, capability_of(kernel))
         found.append([view.approval.approval_id for view in page.views])
         after = page.next_after
@@ -28,8 +29,8 @@ async def pages(kernel: Kernel, caller: Caller = ANNA, size: int = 50, **wanted:
             return found
 
 
-async def one_list(kernel: Kernel, caller: Caller = ANNA, **wanted: object) -> list[str]:
-    return [each for page in await pages(kernel, caller, **wanted) for each in page]  # type: ignore[arg-type]
+async def one_list(kernel: Kernel, caller: Caller = ANNA, **wanted: Any) -> list[str]:
+    return [each for page in await pages(kernel, caller, **wanted) for each in page]
 
 
 async def test_pages_are_in_the_order_of_expiry_and_skip_or_repeat_nothing(database: Database) -> None:

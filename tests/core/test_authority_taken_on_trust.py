@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,10 @@ def test_a_file_that_is_not_there_or_too_large_is_refused(tmp_path: Path) -> Non
         SettingsFile(tmp_path / "big", people_of)
 
 
+def _same(answer: bytes | None) -> bytes | None:
+    return answer
+
+
 class Service:
     """Answers by hand, so that it may answer anything."""
 
@@ -219,7 +224,7 @@ async def test_no_answer_is_no_authority(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
     async with asking(service, keep_seconds=3600) as source:
         for answer in answers:
-            service.answer = lambda answer=answer: answer  # type: ignore[misc]
+            service.answer = partial(_same, answer)
             with pytest.raises(AuthorityUnavailable):
                 await source.of(ANNA)
         service.answer = lambda: answer_of({"groups": ["cfo"]})

@@ -37,6 +37,7 @@ from tests.core.kernels import (
     run,
     states,
     until,
+    until_stored,
     work_off,
 )
 from tests.core.workshop import Workshop
@@ -250,8 +251,11 @@ async def test_what_is_below_one_of_many_is_cancelled_too(database: Database) ->
         await put(kernel, "work.idempotent", {}, "k")
         await dispatch(kernel)
         await shop.began.wait()
-        while 2 > len(await states(other)):  # noqa: ASYNC110
-            await asyncio.sleep(0)
+
+        async def is_child_stored() -> bool:
+            return len(await states(other)) == 2
+
+        await until_stored(is_child_stored)
         await declare_dead(kernel)
         await rescue(other.journal)
         only = ActionQuery(capabilities=("work.idempotent",))

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import Any
 
 import pytest
 
@@ -206,6 +207,7 @@ async def test_what_is_under_way_at_the_end_is_given_to_others_at_once(
     await ending.run_once()
     await receiver.arrived.wait()
     closing = asyncio.ensure_future(ending.close())
+    # One turn, in which it begins to.
     await asyncio.sleep(0)
     assert not await ending.run_once()
     await closing
@@ -271,11 +273,11 @@ async def test_lists_go_on_where_a_page_ended_and_show_what_was_asked_for(kernel
     for number in range(3):
         await tell(kernel, callback(number, action_id=about if number else None))
 
-    async def ids(tenant: str | None = "acme", before: str = "", **matching: object) -> list[str]:
+    async def ids(tenant: str | None = "acme", before: str = "", **matching: Any) -> list[str]:
         found = await list_deliveries(
             kernel.journal,
             tenant=tenant,
-            matching=DeliveryFilter(**matching),  # type: ignore[arg-type]
+            matching=DeliveryFilter(**matching),
             page_size=4,
             before=before,
         )

@@ -23,7 +23,7 @@ from placet_server.model.errors import StateConflict
 from placet_server.model.gate_errors import IdempotencyConflict
 from placet_server.store import callback as rows
 from placet_server.store.clock import FixedClock
-from tests.core.kernels import ALICE, QUEUE, dispatch, open_kernel, put, read, states, work_off
+from tests.core.kernels import ALICE, QUEUE, dispatch, open_kernel, put, read, states, until_stored, work_off
 from tests.core.people import ANNA, BEN, CARL, DENY, take_back, vote
 from tests.core.policies import admit
 from tests.core.receiver import Receiver, aim, deliverer, make_due, open_receiver, send, target
@@ -211,9 +211,13 @@ async def test_a_step_that_waits_is_told_with_its_own_action(database: Database)
     async with open_kernel(database.dsn, app, queue=QUEUE) as kernel:
         aim(kernel, target("http://127.0.0.1:1/"))
         parent = (await put(kernel, "family.top", {}, "k")).action
-        async with asyncio.timeout(20):
-            while not await told(kernel):
-                await work_off_begun(kernel, first)
+        await dispatch(kernel)
+        await first.wait()
+
+        async def is_told() -> bool:
+            return bool(await told(kernel))
+
+        await until_stored(is_told)
         ((_, type_, data),) = await told(kernel)
         assert (REQUESTED, "family.paid") == (type_, data["capability"])
         child = await read(kernel, data["action_id"])
@@ -223,13 +227,6 @@ async def test_a_step_that_waits_is_told_with_its_own_action(database: Database)
         assert {REQUESTED, DECIDED, ENDED} == set(later)
         assert {data["expire_time"]} == set(later.values())
         await work_off(kernel)
-
-
-async def work_off_begun(kernel: Kernel, begun: asyncio.Event) -> None:
-    """What can be begun is, and has had a moment."""
-    await dispatch(kernel)
-    await begun.wait()
-    await asyncio.sleep(0.01)
 
 
 async def test_what_is_tried_again_is_told_again(database: Database) -> None:

@@ -188,6 +188,7 @@ async def test_a_name_that_nobody_answers_for_holds_up_no_other(monkeypatch: pyt
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     lookups = lookup.Lookups()
     silent = [asyncio.ensure_future(lookups.find(f"silent{number % 63}")) for number in range(200)]
+    # One turn, in which all of them begin; so below.
     await asyncio.sleep(0)
     assert "127.0.0.1" == str((await lookups.find("desk"))[0])
     late = asyncio.ensure_future(lookups.find("silent_too"))

@@ -203,6 +203,7 @@ async def test_no_child_is_stored_once_its_parent_was_taken_away(database: Datab
                 await put(kernel, "work.idempotent", {}, f"k{number}")
                 before = await stored(kernel)
                 await dispatch(kernel)
+                # In between, wherever that is: no signal says so.
                 while await stored(other) < before + 4 * number % 40:  # noqa: ASYNC110
                     await asyncio.sleep(0)
                 await declare_dead(kernel)

@@ -29,7 +29,14 @@ from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.decision_errors import ApprovalDenied, ApprovalRequired, NotEligible
 from placet_server.model.document import written
-from placet_server.model.errors import MalformedRequest, ManifestRefused, NotFound, ScopeMissing, StaleDigest
+from placet_server.model.errors import (
+    MalformedRequest,
+    ManifestRefused,
+    NotFound,
+    PlacetError,
+    ScopeMissing,
+    StaleDigest,
+)
 from placet_server.model.gate_errors import CapabilityNotFound
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.policy_errors import PolicyRefused, PolicySetRefused
@@ -44,6 +51,7 @@ from tests.core.governance import (
     admit,
     ask,
     base,
+    governor_of,
     serve,
     shop,
 )
@@ -172,10 +180,10 @@ async def test_what_ends_stale_tells_its_caller_so(kernel: Kernel) -> None:
     with pytest.raises(StaleDigest) as stale:
         await admit(kernel, WEAKER, key="k")
     assert (STRICT.digest(), WEAKEST.digest()) == (stale.value.expected, stale.value.actual)
-    kernel.governor.errors._kept.clear()  # type: ignore[attr-defined]
-    with pytest.raises(Exception, match="STALE_DIGEST") as later:
+    governor_of(kernel).errors._kept.clear()
+    with pytest.raises(PlacetError, match="STALE_DIGEST") as later:
         await admit(kernel, WEAKER, key="k")
-    assert stale.value.text() == later.value.text()  # type: ignore[attr-defined]
+    assert stale.value.text() == later.value.text()
     assert WEAKEST.digest() == await in_force(kernel)
 
 
@@ -248,7 +256,7 @@ async def test_what_was_changed_before_the_process_died_is_not_changed_again(dat
         for kernel in (first, second):
             serve(kernel, shop())
         await policies.admit(first, ANY)
-        first.governor._uses[ADMIT_MANIFEST] = Dies(first.catalog)  # type: ignore[attr-defined]
+        governor_of(first)._uses = {**governor_of(first)._uses, ADMIT_MANIFEST: Dies(first.catalog)}
         await admit(first, STRICT)
         lost = asyncio.ensure_future(admit(first, WEAKER, key="k"))
         await changed.wait()

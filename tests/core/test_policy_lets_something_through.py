@@ -17,6 +17,7 @@ from placet_server.core.kernel import Kernel
 from placet_server.model.action import Submission
 from placet_server.model.approval_text import format_terms
 from placet_server.model.caller import Delegate
+from placet_server.model.contract import Hazard
 from placet_server.model.decision_errors import ApprovalRequired
 from placet_server.model.errors import PlacetError, StaleDigest, StoreUnavailable
 from placet_server.model.policy import OPERATOR_TENANT, Overlay
@@ -316,7 +317,7 @@ async def test_overlays_add_hazards_that_policies_see(kernel: Kernel) -> None:
     )
     await admit(kernel, forbid)
     await run(kernel, "shop.refund", {"amount": 1}, "k")
-    overlay = Overlay(pattern="shop.refund", hazards=frozenset({"FINANCIAL"}))  # type: ignore[arg-type]
+    overlay = Overlay(pattern="shop.refund", hazards=frozenset({Hazard.FINANCIAL}))
     await admit(kernel, forbid, overlays=(overlay,))
     await refused(kernel, "shop.refund", {"amount": 1}, "k2")
     await run(kernel, "shop.look", {})

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,6 +34,13 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = WAIT_S
     while not condition():
         assert time.monotonic() < deadline, f"never: {what}"
         time.sleep(POLL_SECONDS)
+
+
+async def until_so(is_so: Callable[[], Awaitable[bool]]) -> None:
+    """What another process brings about, which tells nobody here: what it stores is looked at."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not await is_so():  # noqa: ASYNC110
+            await asyncio.sleep(POLL_SECONDS)
 
 
 class Server:

@@ -13,7 +13,7 @@ from typing import Any
 from placet_server.store.session import connect
 from tests.core.receiver import SECRET, open_receiver
 from tests.faults.caller import Caller
-from tests.faults.processes import POLL_SECONDS, WAIT_SECONDS, Server, Servers
+from tests.faults.processes import Server, Servers, until_so
 from tests.postgres import Database
 
 TARGETS = """
@@ -58,9 +58,11 @@ async def test_whoever_dies_of_it_somebody_is_told(
             # As if its lease were over.
             await connection.execute("update deliveries set next_time = now()")
         await asyncio.to_thread(servers.start, **settings)
-        async with asyncio.timeout(WAIT_SECONDS):
-            while "DELIVERED" != await connection.fetchval("select state from deliveries"):  # noqa: ASYNC110
-                await asyncio.sleep(POLL_SECONDS)
+
+        async def is_delivered() -> bool:
+            return bool("DELIVERED" == await connection.fetchval("select state from deliveries"))
+
+        await until_so(is_delivered)
         assert 3 == await connection.fetchval("select attempts from deliveries")
         assert [str(stored["delivery_id"])] * 2 == [each.verified().id for each in receiver.received]
         assert 1 == len({each.body for each in receiver.received})

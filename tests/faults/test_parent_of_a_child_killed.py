@@ -11,7 +11,7 @@ from typing import Any
 from placet.aio import AsyncClient
 from placet_server.store.session import connect
 from tests.faults.caller import Caller, check_chain, state_of
-from tests.faults.processes import POLL_SECONDS, WAIT_SECONDS, Provider, Server, Servers
+from tests.faults.processes import Provider, Server, Servers, until_so
 from tests.postgres import Database
 
 
@@ -59,9 +59,11 @@ async def test_a_parent_killed_between_its_steps_repeats_none_and_holds_up_nobod
             return sorted((child.step_path, state_of(child), child.attempt) for child in children)
 
         ended = [("pack", "SUCCEEDED", 1), ("pick", "SUCCEEDED", 1)]
-        async with asyncio.timeout(WAIT_SECONDS):
-            while ended != await steps():  # noqa: ASYNC110
-                await asyncio.sleep(POLL_SECONDS)
+
+        async def both_have_ended() -> bool:
+            return ended == await steps()
+
+        await until_so(both_have_ended)
         mortal.kill()
         await _long_ago(database.dsn, mortal)
         assert (2, "SUCCEEDED") == (provider.counts()["messages"], second.word)

@@ -15,7 +15,7 @@ import pytest
 
 from placet_server.store.session import Connection, connect
 from tests.faults.caller import Caller
-from tests.faults.processes import POLL_SECONDS, WAIT_SECONDS, Server, Servers
+from tests.faults.processes import POLL_SECONDS, WAIT_SECONDS, Server, Servers, until_so
 from tests.faults.store_owner import Store
 
 ACTIONS = 128
@@ -125,9 +125,7 @@ async def test_what_a_frozen_server_holds_in_a_tx_is_run_by_another_within_fifte
         claiming.signal(signal.SIGSTOP)
         cut = time.monotonic()
         # Postgres is in the middle of its answer, with the rows of all that is claimed in its hands.
-        async with asyncio.timeout(WAIT_SECONDS):
-            while not await connection.fetchval(HELD):  # noqa: ASYNC110
-                await asyncio.sleep(POLL_SECONDS)
+        await until_so(lambda: connection.fetchval(HELD))
         assert 0 == await connection.fetchval("select count(*) from actions where state <> 'QUEUED'")
         await asyncio.to_thread(servers.start, dsn=store.dsn)
         while await connection.fetchval("select count(*) from actions where state <> 'SUCCEEDED'"):

@@ -3,7 +3,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 
-from placet_server.model.approval import Rule, Vote, join, satisfied
+from placet_server.model.approval import Rule, Terms, Vote, join, satisfied
 from placet_server.model.approval_change import loosened, weaker_by
 from placet_server.model.approval_text import format_terms, parse_rule, parse_terms
 from tests.model.approval_strategies import GROUPS, ROLES, SMALL_RULES, SMALL_TERMS, SUBJECTS, VOTES
@@ -45,8 +45,8 @@ def test_no_three_people_tell_what_the_search_missed(new: Rule, old: Rule) -> No
 
 @FEW
 @given(SMALL_TERMS, SMALL_TERMS)
-def test_joining_loosens_neither(a: object, b: object) -> None:
-    assert [] == list(loosened(a, join(a, b)))  # type: ignore[arg-type]
+def test_joining_loosens_neither(a: Terms, b: Terms) -> None:
+    assert [] == list(loosened(a, join(a, b)))
 
 
 @pytest.mark.parametrize(

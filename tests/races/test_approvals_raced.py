@@ -79,6 +79,7 @@ class World:
 
     async def do(self, deed: str, asked: ApprovalView, kernel: Kernel) -> bool:
         """Whether it was told that it is done."""
+        # So many turns of the loop: another order of the same deeds.
         for _ in range(self.chance.randrange(12)):
             await asyncio.sleep(0)
         approval = asked.approval

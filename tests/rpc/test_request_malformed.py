@@ -172,7 +172,9 @@ BROKEN |= {
     "no state of deliveries": (
         "/placet.v1.OperationsService/ListDeliveries",
         operations_service_pb2.ListDeliveriesRequest(
-            filter=operations_service_pb2.DeliveryFilter(states=[0])  # type: ignore[list-item]
+            filter=operations_service_pb2.DeliveryFilter(
+                states=[operations_service_pb2.DELIVERY_STATE_UNSPECIFIED]
+            )
         ).SerializeToString(),
         "filter.states[0]",
     ),

@@ -194,10 +194,10 @@ def _target(root: Any, reference: str) -> Any:
 
 def _merged(left: RecordOf, right: RecordOf) -> RecordOf:
     both: dict[str, InputType] = {}
-    for name in left.members.keys() | right.members.keys():
+    for name, either in {**left.members, **right.members}.items():
         one, other = left.members.get(name), right.members.get(name)
         if one is None or other is None:
-            both[name] = one or other  # type: ignore[assignment]
+            both[name] = either
         elif isinstance(one, RecordOf) and isinstance(other, RecordOf):
             both[name] = _merged(one, other)
         elif one == other:
