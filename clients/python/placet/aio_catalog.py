@@ -82,8 +82,9 @@ class AsyncCatalogCalls(AsyncSender):
         idempotency_key: str = "",
         timeout: float = READ_SECONDS,
     ) -> pb.WithdrawCapabilityResponse:
-        """Take a version, or every version, of a capability out of service: new calls do not find it, and what waits
-        or stands in line for it ends REFUSED. What runs goes on. `validate_only` tells how many that are.
+        """Take a version, or every version, of a capability out of service: new calls do not find it, what stands in
+        line for it ends REFUSED, and what waits for people once they have said yes. What runs goes on. `validate_only`
+        tells how many that are.
         """
         request = pb.WithdrawCapabilityRequest(
             name=name,

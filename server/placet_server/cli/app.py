@@ -83,6 +83,8 @@ def admit(
 ) -> int:
     """Admit an app's manifest to the catalogue, whole or not at all.
 
+    Where policies ask for it somebody else has to say yes first; the same command meets it again then.
+
     \b
     Examples:
       placet app admit --app shop:app --validate-only

@@ -23,9 +23,9 @@ LAG_SHOWN_SECONDS = 1.0
 def status(all_tenants: AllTenants = False, target: Target = None, is_json: Json = False) -> int:
     """How things stand, and what to do next: one screen.
 
-    Health, server processes, capabilities without a handler, queues, effects in doubt, dead letters, the newest report.
-    Exit code 0 if the server is well, whatever waits for you; 11 if it is not, or cannot be reached. Health is asked as
-    `placet health` does.
+    Health, server processes, capabilities without a handler, queues, effects in doubt, dead letters, the newest report,
+    what waits for people. Exit code 0 if the server is well, whatever waits for you; 11 if it is not, or cannot be
+    reached. Health is asked as `placet health` does.
 
     \b
     Examples:

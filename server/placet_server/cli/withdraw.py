@@ -26,8 +26,8 @@ def withdraw(
 ) -> None:
     """Take a capability out of service.
 
-    New calls do not find it. What waits for people or stands in line for it ends REFUSED, and what runs goes on. Its
-    manifest, admitted again, brings it back.
+    New calls do not find it. What stands in line for it ends REFUSED, what waits for people once they have said yes,
+    and what runs goes on. Its manifest, admitted again, brings it back.
 
     \b
     Examples:

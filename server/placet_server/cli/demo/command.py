@@ -14,8 +14,8 @@ from placet_server.cli.output import print_document
 def demo(is_json: Json = False) -> int:
     """Kill a server amid payments, and count what happened.
 
-    Runs a server, a payment provider and a Postgres of its own in a temporary folder, and clears all away. Exit code 0
-    only if every claim held.
+    Before that a refund waits for two people. Runs a server, a payment provider and a Postgres of its own in a
+    temporary folder, and clears all away. Exit code 0 only if every claim held.
 
     \b
     Examples:
