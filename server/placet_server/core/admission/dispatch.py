@@ -25,19 +25,15 @@ from placet.app import Tool
 from placet_server.core.admission.dispatch_slot import Slots
 from placet_server.core.admission.queue_counts import QueueCounts
 from placet_server.core.admission.slot import Granted, claim_in_slots
+from placet_server.core.admission.stale_place import put_right
 from placet_server.core.admission.take import Taken, take
-from placet_server.core.execution.cancel import close_with_family
 from placet_server.core.execution.fairness import share_out
-from placet_server.core.execution.judgement import close_verdict
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.line import line_of
-from placet_server.core.publication.read import now_us
 from placet_server.model.action import PRIORITY_DEFAULT, QUEUE_DEFAULT, Action
 from placet_server.model.capability import Capability
 from placet_server.model.gate_errors import CapabilityNotFound, HandlerNotFound
-from placet_server.model.lifecycle import ActionState
 from placet_server.model.line import PRIORITY_LAST, Line, ReadyLine, Share
-from placet_server.store import action as actions
 from placet_server.store import queue
 from placet_server.store.pool import Pool
 from placet_server.store.queue import LineShare
@@ -273,7 +269,7 @@ class Dispatcher:
         begin_until = begin + min(ANSWER_SECONDS, self._kernel.lease_seconds / 2)
         claimed = self._start_all(routes, granted, begin_until)
         stale = [(each.tenant, each.action_id) for each in picked if each.action is None]
-        righted = await self._put_right(stale) if stale else 0
+        righted = await put_right(self._engine.journal, stale) if stale else 0
         if granted.is_full:
             return bool(self._lines)
         known = bool(self._lines) or self.look_seconds() <= 0
@@ -365,29 +361,6 @@ class Dispatcher:
         if full:
             self._look_at = 0.0
             self._engine.journal.doorbell.ring()
-
-    async def _put_right(self, stale: Sequence[tuple[str, str]]) -> int:
-        """Places of what may not be begun any more, which is closed; of what does not wait, which are forgotten; and of
-        what is not due, which are set back.
-        """
-        journal = self._engine.journal
-        now, righted = await now_us(journal), 0
-        orphans, early = [], []
-        for tenant, action_id in stale:
-            async with journal.pool.connection() as connection:
-                action = await actions.get(connection, tenant, action_id, full=False)
-            if action is None or action.state is not ActionState.QUEUED:
-                orphans.append((tenant, action_id))
-            elif (verdict := close_verdict(action, now)) is not None:
-                righted += await close_with_family(journal, action, verdict)
-            else:
-                early.append((tenant, action_id))
-        async with journal.pool.connection() as connection:
-            if orphans:
-                righted += await queue.drop_orphans(connection, orphans)
-            if early:
-                righted += await queue.set_back(connection, early, journal.clock.now())
-        return righted
 
 
 def _line_share(route: _Route, children_only: bool) -> LineShare:
