@@ -1,6 +1,7 @@
 """The first policies are put in force by whoever holds the file of a server, once, and by nobody else."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from placet_server.model.caller import Caller
 from placet_server.model.document import written
 from placet_server.model.errors import ScopeMissing, StaleDigest, Unauthenticated
 from placet_server.rpc.identity.bootstrap import TOKEN_PREFIX, BootstrapTokens, write_bootstrap_token
-from placet_server.rpc.identity.dev_token import token_in
 from tests.core import policies
 from tests.core.governance import ask, base
 from tests.core.kernels import open_kernel, run
@@ -31,6 +31,10 @@ async def kernel(database: Database) -> AsyncIterator[Kernel]:
 async def write(kernel: Kernel, path: Path) -> bool:
     journal = kernel.journal
     return await write_bootstrap_token(journal.pool, journal.clock, path, target="t", health_target="h")
+
+
+def token_in(path: Path) -> str:
+    return str(json.loads(path.read_text())["token"])
 
 
 async def who(kernel: Kernel, token: str) -> Caller:

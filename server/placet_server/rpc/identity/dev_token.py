@@ -92,11 +92,6 @@ def stored_or_new_token(path: Path) -> str:
     return token or secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def token_in(path: Path) -> str:
-    """Of a file that was written so; empty if there is none."""
-    return _token_of(path.read_bytes())
-
-
 def write_token_file(path: Path, *, token: str, target: str, health_target: str) -> None:
     """Replaces the file in one step; at no time can anybody else read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
