@@ -23,6 +23,7 @@ class TargetReader:
         self.is_refused = False
 
     async def run(self) -> None:
+        # The start has just read it.
         await asyncio.sleep(POLL_SECONDS)
         await repeat("target_reader", self.step, POLL_SECONDS)
 

@@ -73,6 +73,7 @@ async def dry_run(kernel: Kernel, caller: Caller, document: PolicySet, query: Ac
             after = await _decided(book, action, offered, asked[action.action_id])
             if _differ(before, after):
                 changes.append(Change(action=action, before=before, after=after))
+            # Calls of others come in between.
             await asyncio.sleep(0)
     return DryRun(
         changes=tuple(changes),

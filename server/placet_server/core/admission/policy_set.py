@@ -202,7 +202,6 @@ class PolicySets:
                 break
             last = page[-1]
             after = (last.tenant, last.capability.name, last.capability.version)
-            await asyncio.sleep(0)
         return found
 
 
