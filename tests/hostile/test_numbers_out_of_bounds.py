@@ -93,7 +93,7 @@ async def test_times_and_spans_of_nowhere_are_refused_or_find_nothing(
     server: Served, client: Client, rpc: str, request_: Any
 ) -> None:
     async with server.unharmed():
-        code = None
+        found, code = None, None
         try:
             found = await client.call(rpc, request_)
         except grpc.aio.AioRpcError as error:

@@ -47,7 +47,7 @@ const (
 	// OUT_OF_RANGE. The cursor is ahead of the store, which comes from another one or was restored; or what follows it is not kept any more.
 	// {"oldest_cursor": "…"}
 	ErrorReason_ERROR_REASON_CURSOR_EXPIRED ErrorReason = 8
-	// FAILED_PRECONDITION. What is to be replaced has changed since it was read. {"expected": "…", "actual": "…"}
+	// FAILED_PRECONDITION. What is to be decided or replaced is not what was looked at. {"expected": "…", "actual": "…"}
 	ErrorReason_ERROR_REASON_STALE_DIGEST ErrorReason = 9
 	// INVALID_ARGUMENT. The manifest has problems; BadRequest names up to 16, validate_only returns all. {"manifest": "shop", "problems": "3"}
 	ErrorReason_ERROR_REASON_MANIFEST_REFUSED ErrorReason = 10

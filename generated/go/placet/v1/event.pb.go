@@ -1287,7 +1287,7 @@ func (x *ActionWaiting) GetPredecessorId() string {
 	return ""
 }
 
-// Somebody has said yes or no, or takes a yes back.
+// Somebody has said yes or no, has answered, or takes a yes back.
 type ApprovalDecided struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// To what.
@@ -1296,11 +1296,11 @@ type ApprovalDecided struct {
 	DecisionId string `protobuf:"bytes,2,opt,name=decision_id,json=decisionId,proto3" json:"decision_id,omitempty"`
 	// Who.
 	Voter string `protobuf:"bytes,3,opt,name=voter,proto3" json:"voter,omitempty"`
-	// Yes or no.
+	// Yes, no, or an answer.
 	Verdict VoteVerdict `protobuf:"varint,4,opt,name=verdict,proto3,enum=placet.v1.VoteVerdict" json:"verdict,omitempty"`
 	// Why, in the voter's words.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	// With this vote it is decided: on APPROVE the action is QUEUED now, on DENY `settled` follows.
+	// With this vote it is decided: on APPROVE and ANSWER the action is QUEUED now, on DENY `settled` follows.
 	Completes bool `protobuf:"varint,6,opt,name=completes,proto3" json:"completes,omitempty"`
 	// The vote does not count any more, for this reason; the verdict is what it was.
 	TakenBack     bool `protobuf:"varint,7,opt,name=taken_back,json=takenBack,proto3" json:"taken_back,omitempty"`

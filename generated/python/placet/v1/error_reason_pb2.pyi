@@ -46,7 +46,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     {"oldest_cursor": "…"}
     """
     ERROR_REASON_STALE_DIGEST: _ErrorReason.ValueType  # 9
-    """FAILED_PRECONDITION. What is to be replaced has changed since it was read. {"expected": "…", "actual": "…"}"""
+    """FAILED_PRECONDITION. What is to be decided or replaced is not what was looked at. {"expected": "…", "actual": "…"}"""
     ERROR_REASON_MANIFEST_REFUSED: _ErrorReason.ValueType  # 10
     """INVALID_ARGUMENT. The manifest has problems; BadRequest names up to 16, validate_only returns all. {"manifest": "shop", "problems": "3"}"""
     ERROR_REASON_SCOPE_MISSING: _ErrorReason.ValueType  # 11
@@ -169,7 +169,7 @@ ERROR_REASON_CURSOR_EXPIRED: ErrorReason.ValueType  # 8
 {"oldest_cursor": "…"}
 """
 ERROR_REASON_STALE_DIGEST: ErrorReason.ValueType  # 9
-"""FAILED_PRECONDITION. What is to be replaced has changed since it was read. {"expected": "…", "actual": "…"}"""
+"""FAILED_PRECONDITION. What is to be decided or replaced is not what was looked at. {"expected": "…", "actual": "…"}"""
 ERROR_REASON_MANIFEST_REFUSED: ErrorReason.ValueType  # 10
 """INVALID_ARGUMENT. The manifest has problems; BadRequest names up to 16, validate_only returns all. {"manifest": "shop", "problems": "3"}"""
 ERROR_REASON_SCOPE_MISSING: ErrorReason.ValueType  # 11

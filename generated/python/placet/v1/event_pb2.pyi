@@ -582,7 +582,7 @@ Global___ActionWaiting: _TypeAlias = ActionWaiting  # noqa: Y015
 
 @_typing.final
 class ApprovalDecided(_message.Message):
-    """Somebody has said yes or no, or takes a yes back."""
+    """Somebody has said yes or no, has answered, or takes a yes back."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -600,11 +600,11 @@ class ApprovalDecided(_message.Message):
     voter: _builtins.str
     """Who."""
     verdict: _decision_pb2.VoteVerdict.ValueType
-    """Yes or no."""
+    """Yes, no, or an answer."""
     reason: _builtins.str
     """Why, in the voter's words."""
     completes: _builtins.bool
-    """With this vote it is decided: on APPROVE the action is QUEUED now, on DENY `settled` follows."""
+    """With this vote it is decided: on APPROVE and ANSWER the action is QUEUED now, on DENY `settled` follows."""
     taken_back: _builtins.bool
     """The vote does not count any more, for this reason; the verdict is what it was."""
     def __init__(

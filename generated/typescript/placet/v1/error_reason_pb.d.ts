@@ -78,7 +78,7 @@ export enum ErrorReason {
   CURSOR_EXPIRED = 8,
 
   /**
-   * FAILED_PRECONDITION. What is to be replaced has changed since it was read. {"expected": "…", "actual": "…"}
+   * FAILED_PRECONDITION. What is to be decided or replaced is not what was looked at. {"expected": "…", "actual": "…"}
    *
    * @generated from enum value: ERROR_REASON_STALE_DIGEST = 9;
    */

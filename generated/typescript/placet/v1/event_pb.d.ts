@@ -658,7 +658,7 @@ export declare type ActionWaiting = Message<"placet.v1.ActionWaiting"> & {
 export declare const ActionWaitingSchema: GenMessage<ActionWaiting>;
 
 /**
- * Somebody has said yes or no, or takes a yes back.
+ * Somebody has said yes or no, has answered, or takes a yes back.
  *
  * @generated from message placet.v1.ApprovalDecided
  */
@@ -685,7 +685,7 @@ export declare type ApprovalDecided = Message<"placet.v1.ApprovalDecided"> & {
   voter: string;
 
   /**
-   * Yes or no.
+   * Yes, no, or an answer.
    *
    * @generated from field: placet.v1.VoteVerdict verdict = 4;
    */
@@ -699,7 +699,7 @@ export declare type ApprovalDecided = Message<"placet.v1.ApprovalDecided"> & {
   reason: string;
 
   /**
-   * With this vote it is decided: on APPROVE the action is QUEUED now, on DENY `settled` follows.
+   * With this vote it is decided: on APPROVE and ANSWER the action is QUEUED now, on DENY `settled` follows.
    *
    * @generated from field: bool completes = 6;
    */
