@@ -53,6 +53,7 @@ from placet_server.loop_setup import (
     start_writers,
     watch_postgres,
 )
+from placet_server.loops.approval_expirer import ApprovalExpirer
 from placet_server.model.durability import Durability, DurabilityClass
 from placet_server.model.errors import MalformedRequest, ManifestRefused
 from placet_server.rpc.convert.capability import manifest_of

@@ -76,7 +76,7 @@ class AsyncRecoveryCalls(AsyncSender):
         timeout: float = READ_SECONDS,
     ) -> AsyncIterator[recovery_service_pb2.AmbiguousEffect]:
         """Actions whose effect may have happened, oldest first; pages are fetched as needed."""
-        request = ambiguous_request(capabilities=capabilities, tenant=tenant, page_size=page_size)
+        request = requests.ambiguous_request(capabilities=capabilities, tenant=tenant, page_size=page_size)
         return self._pages("ListAmbiguous", request, "effects", timeout)
 
     async def resolve_ambiguous(
@@ -97,7 +97,7 @@ class AsyncRecoveryCalls(AsyncSender):
         `reason` and `evidence` are kept with it. `expected_attempt`: only if it is still this one. `validate_only`
         checks everything and changes nothing.
         """
-        request = resolve_request(
+        request = requests.resolve_request(
             action_id,
             verdict,
             reason=reason,
@@ -123,7 +123,7 @@ class AsyncRecoveryCalls(AsyncSender):
 
         It does not wait for them: `wait` and `watch` do. What is refused says why. `validate_only` changes nothing.
         """
-        request = reconcile_request(
+        request = requests.reconcile_request(
             action_ids=action_ids, capabilities=capabilities, count_max=count_max, validate_only=validate_only
         )
         response = await self._ask("Reconcile", request, timeout)
@@ -144,7 +144,9 @@ class AsyncRecoveryCalls(AsyncSender):
         `families`: of these alone. `tenant` "-": of all tenants, for operators. `validate_only` only looks. `key` ties
         resends together; without one a fresh key is made.
         """
-        request = recover_request(families=families, tenant=tenant, validate_only=validate_only, key=key)
+        request = requests.recover_request(
+            families=families, tenant=tenant, validate_only=validate_only, key=key
+        )
         report: recovery_service_pb2.Report = (await self._ask("Recover", request, timeout)).report
         return report
 
