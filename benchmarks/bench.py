@@ -92,6 +92,8 @@ class Bench:
         if kind == POLICIED and isinstance(contender, Placet):
             with contender.client() as client:
                 admit_policies(client, self._plan.policy_count)
+            # Putting policies in force is an action, too.
+            contender.rows_before = 1
         # Everything that happens only once happens before anything is measured.
         first = dataclasses.replace(self._plan, warmup_seconds=0.1, measured_seconds=0.1)
         self._window(contender, Case(kind=kind, processes=processes, level=processes), first)

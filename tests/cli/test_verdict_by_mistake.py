@@ -97,7 +97,10 @@ async def test_one_screen_says_how_things_stand_and_each_thing_what_to_do(desk: 
     assert (action_id, f"placet resolve {action_id} ") == (entry["id"], entry["next_step"][:52])
     assert 2 == (await desk("recover", "--family", "all")).code
     shown, found = await desk("status"), (await desk("status", "--json")).document
-    assert all(text in shown.out for text in ("in doubt", "1, the oldest since", told["report_id"]))
+    missing = [
+        text for text in ("in doubt", "1, the oldest since", told["report_id"]) if text not in shown.out
+    ]
+    assert (0, []) == (shown.code, missing), shown
     assert (1, told["report_id"]) == (found["ambiguous"]["count"], found["report"]["report_id"])
 
 

@@ -280,7 +280,7 @@ async def test_a_question_is_answered_by_what_fits_it(
     unfit = await office("anna", "answer", wait["approval_id"], "1300", *digest)
     assert (3, True) == (unfit.code, "not one of the choices" in unfit.err)
     typed = iter(("7", "2"))
-    monkeypatch.setattr("placet_server.cli.decide.is_person", lambda: True)
+    monkeypatch.setattr("placet_server.cli.vote.is_person", lambda: True)
     monkeypatch.setattr("typer.prompt", lambda *_, **__: next(typed))
     monkeypatch.setattr("typer.confirm", lambda *_, **__: True)
     answered = await office("anna", "answer", wait["approval_id"])

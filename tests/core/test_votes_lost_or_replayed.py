@@ -116,12 +116,16 @@ async def test_who_may_decide_is_asked_when_he_does_and_a_vote_that_was_cast_sta
     monkeypatch.setattr("placet_server.settings_file.monotonic", lambda: now[0])
     path = tmp_path / "people.toml"
 
+    path.write_text('[acme.anna]\nroles = ["finance"]')
+    people = SettingsFile(path, people_of)
+    source = FileAuthority(people)
+
     def says(text: str) -> None:
         path.write_text(text)
-        now[0] += LOOK_SECONDS
-
-    says('[acme.anna]\nroles = ["finance"]')
-    source = FileAuthority(SettingsFile(path, people_of))
+        # One look sees the change, the next one that nobody writes any more.
+        for _ in range(2):
+            now[0] += LOOK_SECONDS
+            people.current()
 
     async def decides(caller: Caller) -> ApprovalView:
         who = Onlooker(

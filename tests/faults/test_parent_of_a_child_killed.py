@@ -66,7 +66,9 @@ async def test_a_parent_killed_between_its_steps_repeats_none_and_holds_up_nobod
         await until_so(both_have_ended)
         mortal.kill()
         await _long_ago(database.dsn, mortal)
-        assert (2, "SUCCEEDED") == (provider.counts()["messages"], second.word)
+        # While the first one waited for a step it lent its place, so the second one may have taken some of its own.
+        assert provider.counts()["messages"] in range(2, 6)
+        assert "SUCCEEDED" == second.word
         servers.start(wait=False, lease_seconds=120, **store)
         assert 1 < (await caller.until("till.parcel", "A", "SUCCEEDED")).attempt
         await caller.until("till.parcel", "B", "SUCCEEDED")

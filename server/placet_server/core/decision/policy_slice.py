@@ -7,7 +7,7 @@ the entities that never change.
 What is remembered. Policies that do not read the context say the same whenever the same caller calls, and, where none
 of the slice's policies looks at who the caller is, whenever anybody of the same tenant, kind, roles, groups, scopes and
 delegates does: they are asked once. Those that read the context are asked each time, and nobody remembers what they
-said."""
+said; where all of them only compare plain values, without the engine (`model/policy_plain.py`)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 import cedarpy
 import orjson
-from cedarpy import pst
 
+from placet_server.core.decision.policy_head import concerns, could_be_of, could_concern
 from placet_server.model.caller import Caller
 from placet_server.model.policy import OPERATOR_PREFIX, OPERATOR_TENANT, Deciding, Overlay
+from placet_server.model.policy_plain import Condition, Facts, NotPlain, Unsure, condition_of
 from placet_server.model.policy_schema import (
     Entity,
     Offered,
@@ -30,7 +31,6 @@ from placet_server.model.policy_schema import (
     capability_entity,
     capability_uid,
     context_of,
-    groups_of,
     principal_entity,
     principal_uid,
 )
@@ -68,13 +68,24 @@ SILENCE = Answer(NOT_PERMITTED)
 UNREADABLE = Answer("not_readable")
 
 
+class _Plain(NamedTuple):
+    """A policy that can be asked without the engine."""
+
+    place: str
+    policy: Policy
+    holds: Condition
+
+
 class _Known(NamedTuple):
-    """Of one caller. `answer`: what holds whatever the context is; `is_final`: the context changes nothing about it."""
+    """Of one caller. `answer`: what holds whatever the context is; `is_final`: the context changes nothing about it.
+    `plain`: what reads the context and is about this caller, if all of it is plain."""
 
     answer: Answer
     is_final: bool
     request: dict[str, Any]
     entities: cedarpy.Entities
+    attributes: dict[str, Any]
+    plain: tuple[_Plain, ...] | None
 
 
 class _Part:
@@ -100,6 +111,29 @@ class _Part:
             return self._answer("", told.reasons)
         return self._answer("forbidden", told.reasons) if told.reasons else SILENCE
 
+    def plain(self, name: str) -> tuple[_Plain, ...] | None:
+        """All of them about this capability without the engine; None if one needs it."""
+        found = []
+        for place, policy in self._by_place.items():
+            try:
+                holds = condition_of(policy.node)
+            except NotPlain:
+                return None
+            if not concerns(policy.node, name):
+                return None
+            found.append(_Plain(place, policy, holds))
+        return tuple(found)
+
+    def ask_plain(self, plain: Iterable[_Plain], facts: Facts) -> Answer:
+        """What `ask` would say. Raises Unsure."""
+        holding = [each for each in plain if each.holds(facts)]
+        if not holding:
+            return SILENCE
+        forbids = [each.place for each in holding if each.policy.node.effect == "forbid"]
+        if forbids:
+            return self._answer("forbidden", forbids)
+        return self._answer("", [each.place for each in holding])
+
     def _answer(self, problem: str, places: Iterable[str]) -> Answer:
         key = problem, frozenset(places)
         found = self._answers.get(key)
@@ -119,7 +153,7 @@ class Slice:
         name = offered.capability.name
         self.overlays = tuple(overlays)
         self.is_operators = owner == OPERATOR_TENANT
-        mine = [policy for policy in policies if _could_concern(policy.node, name)]
+        mine = [policy for policy in policies if could_concern(policy.node, name)]
         self._is_personal = any(policy.reads.identity for policy in mine)
         self._lasting = _Part([policy for policy in mine if not policy.reads.context])
         self._passing = _Part([policy for policy in mine if policy.reads.context])
@@ -127,7 +161,10 @@ class Slice:
         self._members = frozenset[str]().union(*(policy.reads.members for policy in self._passing.policies))
         self._input_type: RecordOf = input_type(offered.capability.input_schema_value)
         self._request = {"action": action_uid(name), "resource": capability_uid(name)}
-        self._base = _entities([*action_entities(name), capability_entity(offered, overlays)])
+        resource = capability_entity(offered, overlays)
+        self._base = _entities([*action_entities(name), resource])
+        self._resource: dict[str, Any] = resource["attrs"]
+        self._plain = self._passing.plain(name)
         self._by_caller: dict[Caller, _Known] = {}
         self._by_kind: dict[tuple[object, ...], tuple[Answer, bool]] = {}
         self._together: dict[tuple[Answer, Answer], Answer] = {}
@@ -153,8 +190,7 @@ class Slice:
             parent=question.parent,
             delegation_depth=len(caller.delegation),
         )
-        request = known.request | {"context": orjson.dumps(context).decode()}
-        passing = self._passing.ask(request, known.entities)
+        passing = self._ask_passing(known, context)
         both = known.answer, passing
         found = self._together.get(both)
         if found is None:
@@ -162,9 +198,18 @@ class Slice:
             _put(self._together, both, found)
         return found, False
 
+    def _ask_passing(self, known: _Known, context: dict[str, Any]) -> Answer:
+        if known.plain is not None:
+            try:
+                return self._passing.ask_plain(known.plain, Facts(known.attributes, self._resource, context))
+            except Unsure:
+                pass
+        request = known.request | {"context": orjson.dumps(context).decode()}
+        return self._passing.ask(request, known.entities)
+
     def _look(self, caller: Caller) -> _Known:
-        entity = orjson.dumps([principal_entity(caller)]).decode()
-        entities = self._base.with_added_json_str(entity)
+        entity = principal_entity(caller)
+        entities = self._base.with_added_json_str(orjson.dumps([entity]).decode())
         request = self._request | {"principal": principal_uid(caller), "context": _NO_CONTEXT}
         # The operator's slices are every tenant's.
         kind = (
@@ -179,10 +224,13 @@ class Slice:
         if said is None:
             answer = self._lasting.ask(request, entities)
             is_refusal = answer.problem not in ("", NOT_PERMITTED)
-            may_pass = any(_could_be_of(policy.node.principal, caller) for policy in self._passing.policies)
+            may_pass = any(could_be_of(policy.node.principal, caller) for policy in self._passing.policies)
             said = answer, is_refusal or not may_pass
             _put(self._by_kind, kind, said)
-        known = _Known(*said, request, entities)
+        plain = self._plain
+        if plain is not None:
+            plain = tuple(each for each in plain if could_be_of(each.policy.node.principal, caller))
+        known = _Known(*said, request, entities, entity["attrs"], plain)
         _put(self._by_caller, caller, known)
         return known
 
@@ -215,38 +263,3 @@ def _wanted(policies: Sequence[Policy]) -> Wanted:
 
 def _entities(entities: Sequence[Entity]) -> cedarpy.Entities:
     return cedarpy.Entities.from_json_str(orjson.dumps(entities).decode())
-
-
-def _could_concern(node: pst.Template, name: str) -> bool:
-    """Its action and its resource, as far as the head of the policy says them."""
-    actions = {name, *groups_of(name)}
-    match node.action:
-        case pst.ActionEq(entity=entity) if entity.id != name:
-            return False
-        case pst.ActionIn(entities=entities) if not any(entity.id in actions for entity in entities):
-            return False
-    match node.resource:
-        case pst.ScopeEq(entity=pst.EntityUid() as entity) | pst.ScopeIn(entity=pst.EntityUid() as entity):
-            return entity.id == name
-    return True
-
-
-def _could_be_of(constraint: pst.PrincipalOrResourceConstraint, caller: Caller) -> bool:
-    """Whether the head of a policy leaves it open that it applies to a caller."""
-    uid = principal_uid(caller)
-    match constraint:
-        case pst.ScopeEq(entity=pst.EntityUid() as entity):
-            return (str(entity.type), entity.id) == (uid["type"], uid["id"])
-        case pst.ScopeIs(entity_type=entity_type):
-            return str(entity_type) == uid["type"]
-        case pst.ScopeIn(entity=pst.EntityUid() as entity):
-            return (str(entity.type), entity.id) in _circle(caller)
-        case pst.ScopeIsIn(entity_type=entity_type, entity=pst.EntityUid() as entity):
-            return str(entity_type) == uid["type"] and (str(entity.type), entity.id) in _circle(caller)
-    return True
-
-
-def _circle(caller: Caller) -> set[tuple[str, str]]:
-    """The caller, and what he is in."""
-    entity = principal_entity(caller)
-    return {(uid["type"], uid["id"]) for uid in (entity["uid"], *entity["parents"])}
