@@ -2,6 +2,7 @@
 input, and whatever the heads say."""
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -149,7 +150,7 @@ def _names(policies: Sequence[Policy]) -> dict[str, str]:
     return {f"policy{place}": policy.name for place, policy in enumerate(policies)}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=1000 if os.environ.get("PLACET_LONG") == "1" else 80, deadline=None)
 @given(
     POLICIES,
     st.sampled_from(CALLERS),

@@ -1,6 +1,7 @@
 """Conditions asked without the engine: they say what Cedar says, or that they do not know."""
 
 import json
+import os
 from typing import Any
 
 import cedarpy
@@ -122,7 +123,7 @@ def told_without(text: str, context: dict[str, Any]) -> bool | None:
         return None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=1000 if os.environ.get("PLACET_LONG") == "1" else 150, deadline=None)
 @given(CLAUSES, st.lists(CONTEXTS, min_size=1, max_size=4))
 def test_a_plain_condition_says_what_cedar_says(clauses: str, contexts: list[dict[str, Any]]) -> None:
     text = f"permit (principal, action, resource) {clauses};"

@@ -1,6 +1,7 @@
 """Whether it may happen: what policies say, and people.
 
-policy       what the policies of a tenant say about a call; policy_rules, policy_slice: how they are asked
+policy       what the policies of a tenant say about a call; policy_rules, policy_slice: how they are asked;
+             policy_head: whom and what one is about
 policy_explain what they said; refusal: a call that they refused, kept for whoever asks why
 recheck      policies asked again before a stored action begins
 authority    whose roles and groups count for a decision, by token, file or service (authority_http)
