@@ -11,8 +11,8 @@ from placet.app import App
 from placet.context import Context, SyncContext
 from placet.failure import Failure
 from placet_server.core.execution.cancel import cancel_action
+from placet_server.core.execution.ending import StopCause
 from placet_server.core.execution.engine import ExecutionSettings
-from placet_server.core.execution.judgement import StopCause
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.read import get_action, wait_action
 from placet_server.core.publication.watch import watch_action

@@ -13,7 +13,7 @@ from placet_server.core.admission.child import is_superseded
 from placet_server.core.admission.reserve import BLANK
 from placet_server.core.execution.cancel import cancel_action, cancel_below
 from placet_server.core.execution.cancel_many import cancel_many
-from placet_server.core.execution.judgement import StopCause
+from placet_server.core.execution.ending import StopCause
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import child_id
 from placet_server.core.recovery.rescue import rescue

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from placet.context import Context
-from placet_server.core.execution.judgement import StopCause, Stopped, judge
+from placet_server.core.execution.ending import StopCause, Stopped
+from placet_server.core.execution.judgement import judge
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.outcome import outcome_of
 from placet_server.core.publication.settle import settle

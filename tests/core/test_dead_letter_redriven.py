@@ -14,7 +14,8 @@ import pytest
 
 from placet.context import Context
 from placet.failure import Failure
-from placet_server.core.execution.judgement import StopCause, Stopped, judge
+from placet_server.core.execution.ending import StopCause, Stopped
+from placet_server.core.execution.judgement import judge
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.promote import promote
 from placet_server.core.publication.settle import settle

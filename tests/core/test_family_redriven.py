@@ -7,7 +7,7 @@ import pytest
 
 import placet
 from placet.context import Context
-from placet_server.core.execution.judgement import StopCause
+from placet_server.core.execution.ending import StopCause
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import child_id
 from placet_server.core.recovery.redrive import RedriveCommand, redrive

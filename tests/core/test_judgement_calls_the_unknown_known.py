@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from placet_server.core.execution.judgement import (
+from placet_server.core.execution.ending import (
     UNWANTED,
     Ending,
     Failed,
@@ -15,9 +15,8 @@ from placet_server.core.execution.judgement import (
     ReturnedBadly,
     StopCause,
     Stopped,
-    close_verdict,
-    judge,
 )
+from placet_server.core.execution.judgement import close_verdict, judge
 from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action, OnCallerGone, Requester
 from placet_server.model.contract import Backoff
@@ -27,7 +26,7 @@ from placet_server.model.outcome import TEMPORARY_CATEGORIES, EffectState, Failu
 NOW_US = 1_000_000
 Judged = list[tuple[Action, Ending, StopCause | None, Verdict]]
 CLEAN = {ActionState.CANCELLED, ActionState.EXHAUSTED, ActionState.FAILED}
-CLASSES = ("READ", "IDEMPOTENT", "RECONCILABLE", "UNSAFE")
+CLASSES = ("READ", "COMPOSED", "IDEMPOTENT", "RECONCILABLE", "UNSAFE")
 SILENT = {*TEMPORARY_CATEGORIES, FailureCategory.INVALID, FailureCategory.FORBIDDEN}
 ENDINGS: tuple[Ending, ...] = (
     Returned(output_json="1", output_digest="00"),
@@ -70,7 +69,7 @@ def running(
         attempts_max=3,
         effect=None if is_read else EffectState.UNKNOWN if unknown else EffectState.NOT_DONE,
         effect_begun=begun and not is_read,
-        effect_unknown=unknown and not is_read,
+        effect_unknown=unknown and effect_class not in ("READ", "COMPOSED"),
         effect_key_expire_time_us=(NOW_US if expired else NOW_US + 1)
         if effect_class == "IDEMPOTENT"
         else None,
@@ -119,7 +118,7 @@ def answer(action: Action, ending: Ending) -> EffectState | None:
 
 
 def may_have_happened(action: Action, ending: Ending) -> bool:
-    if action.effect_class == "READ" or answer(action, ending) is not None:
+    if action.effect_class in ("READ", "COMPOSED") or answer(action, ending) is not None:
         return False
     return action.effect_unknown or touched(action, ending)
 

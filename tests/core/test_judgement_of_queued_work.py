@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from placet_server.core.execution.judgement import (
+from placet_server.core.execution.ending import (
     Ending,
     Failed,
     Raised,
@@ -16,9 +16,8 @@ from placet_server.core.execution.judgement import (
     ReturnedBadly,
     StopCause,
     Stopped,
-    close_verdict,
-    judge,
 )
+from placet_server.core.execution.judgement import close_verdict, judge
 from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action, OnCallerGone, Requester
 from placet_server.model.contract import BACKOFF_JITTER, Backoff

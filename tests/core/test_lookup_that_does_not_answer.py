@@ -12,9 +12,9 @@ import pytest
 
 import placet
 from placet.lookup import LookupContext
+from placet_server.core.execution.ending import Returned, ReturnedBadly
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.finding import Committed, Finding, NotCommitted, NotKnown, StillRunning
-from placet_server.core.execution.judgement import Returned, ReturnedBadly
 from placet_server.core.execution.lookup import Question, look_up
 from placet_server.core.execution.lookups import EACH_MAX, LOOKUPS_MAX, SHARE_MAX, THREADS_MAX, Lookups
 from placet_server.model.action import Action, Requester

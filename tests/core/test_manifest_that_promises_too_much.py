@@ -256,6 +256,23 @@ def test_what_can_be_looked_up_has_somebody_who_looks_it_up(contract: Contract) 
         assert codes == [p.code for p in found]
 
 
+@pytest.mark.parametrize(
+    ("claims", "code"),
+    [
+        (None, "composed_not_local"),
+        (HandlerClaims(), "composed_not_local"),
+        (HandlerClaims(composes=True, lookup=True), "lookup_on_composed"),
+        (HandlerClaims(composes=True), None),
+    ],
+)
+def test_what_only_calls_others_is_async_and_here_and_looked_up_by_nobody(
+    claims: HandlerClaims | None, code: str | None
+) -> None:
+    declared = manifest(capability(contract_for(EffectClass.COMPOSED)))
+    handlers = None if claims is None else {("orders.find", "1"): claims}
+    assert ([] if code is None else [code]) == [p.code for p in check_manifest(declared, handlers=handlers)]
+
+
 Change = Callable[[Contract], Contract]
 FULL = replace(
     IDEMPOTENT,

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from placet_server.core.execution.cancel import cancel_action
-from placet_server.core.execution.judgement import StopCause, Stopped, judge
+from placet_server.core.execution.ending import StopCause, Stopped
+from placet_server.core.execution.judgement import judge
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.settle import settle
 from placet_server.core.recovery.rescue import close_unwanted

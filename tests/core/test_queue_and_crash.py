@@ -10,8 +10,8 @@ import pytest
 from placet.context import Context
 from placet.failure import Failure
 from placet_server.core.admission import attend
+from placet_server.core.execution.ending import StopCause
 from placet_server.core.execution.engine import ExecutionSettings
-from placet_server.core.execution.judgement import StopCause
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.promote import promote
 from placet_server.core.recovery.ownership import release_forgotten

@@ -16,6 +16,7 @@ import placet
 from placet.context import Context
 from placet.lookup import LookupContext
 from placet_server.core.execution.cancel import cancel_action
+from placet_server.core.execution.ending import Returned, ReturnedBadly
 from placet_server.core.execution.finding import (
     Committed,
     Finding,
@@ -24,7 +25,6 @@ from placet_server.core.execution.finding import (
     StillRunning,
     judge_finding,
 )
-from placet_server.core.execution.judgement import Returned, ReturnedBadly
 from placet_server.core.kernel import Kernel
 from placet_server.core.recovery import resolve
 from placet_server.core.recovery.reconcile import VISIBLE_SECONDS, Reconciler

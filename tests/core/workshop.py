@@ -16,7 +16,7 @@ Find = Callable[[LookupContext], Awaitable[Any]]
 
 
 class Workshop:
-    """Tools `work.<class>` and `work.<class>_marked`.
+    """Tools `work.<class>`, also of "composed", and `work.<class>_marked`.
 
     Each handler says that it began, waits at the gate, counts its effect and returns its order. `touch`: marked
     handlers mark before they wait. `script`, if set, replaces what follows. `find` looks up what can be, and knows
@@ -36,6 +36,7 @@ class Workshop:
         self.app = App("workshop")
         for effect in CLASSES:
             self._add(effect, marked=False, options=options)
+        self._add("composed", marked=False, options=options)
         for name in MARKED:
             self._add(name.removesuffix("_marked"), marked=True, options=options)
 
@@ -43,7 +44,7 @@ class Workshop:
         limits = {
             name: value
             for name, value in options.items()
-            if (name != "attempts_max" or effect in ("read", "idempotent"))
+            if (name != "attempts_max" or effect in ("read", "composed", "idempotent"))
             and (not name.startswith("reconcile") or effect == "reconcilable")
         }
         name = f"work.{effect}_marked" if marked else f"work.{effect}"

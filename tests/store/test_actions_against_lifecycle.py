@@ -146,14 +146,21 @@ async def test_what_was_submitted_may_wait_and_end_without_an_attempt(database: 
     await connection.close()
 
 
-@pytest.mark.parametrize("effect_class", ["READ", "IDEMPOTENT", "RECONCILABLE", "UNSAFE"])
+@pytest.mark.parametrize("effect_class", ["READ", "COMPOSED", "IDEMPOTENT", "RECONCILABLE", "UNSAFE"])
 async def test_every_state_of_the_table_has_a_legal_row(database: Database, effect_class: str) -> None:
     connection = await connect(database.dsn)
     for state in ActionState:
-        if effect_class == "READ" and state is S.AMBIGUOUS:
+        if effect_class in ("READ", "COMPOSED") and state is S.AMBIGUOUS:
             continue
         changes = {"effect": None} if effect_class == "READ" else {}
         await put(connection, state, effect_class, **changes)
+    await connection.close()
+
+
+async def test_what_others_did_for_it_may_be_any_in_every_end(database: Database) -> None:
+    connection = await connect(database.dsn)
+    for state, effect in product(TERMINAL, ("NOT_DONE", "DONE", "UNKNOWN")):
+        await put(connection, state, "COMPOSED", effect=effect)
     await connection.close()
 
 
@@ -191,6 +198,11 @@ ILLEGAL: list[tuple[str, ActionState, str, dict[str, Any]]] = [
     ("ambiguous but not unknown", S.AMBIGUOUS, "UNSAFE", {"unknown": False}),
     ("ambiguous and settled", S.AMBIGUOUS, "UNSAFE", {"settled": True}),
     ("ambiguous without a reason", S.AMBIGUOUS, "UNSAFE", {"reason": None}),
+    ("what does nothing itself in doubt", S.AMBIGUOUS, "COMPOSED", {}),
+    ("what does nothing itself, unknown", S.QUEUED, "COMPOSED", {"effect": "UNKNOWN", "unknown": True}),
+    ("an effect of what did not begin", S.CANCELLED, "COMPOSED", {"attempt": 0, "effect": "DONE"}),
+    ("composed and ended without a reason", S.FAILED, "COMPOSED", {"reason": None}),
+    ("composed success without output", S.SUCCEEDED, "COMPOSED", {"output": None}),
     ("an ambiguous read", S.AMBIGUOUS, "READ", {}),
     ("a read that began an effect", S.RUNNING, "READ", {"effect": None, "begun": True}),
     ("a read with an effect", S.SUCCEEDED, "READ", {}),

@@ -95,8 +95,9 @@ class App:
     ) -> Callable[[FunctionT], FunctionT]:
         """Make a function a tool; the function stays as it is.
 
-        `effect` says whether repeating is safe: "read", "idempotent" (the provider deduplicates on the effect key, for
-        `effect_key_ttl`, 24 h unless said), "reconcilable" or "unsafe". The description is the docstring, `cancellable`
+        `effect` says whether repeating is safe: "read", "composed" (does nothing but by the tools that it calls),
+        "idempotent" (the provider deduplicates on the effect key, for `effect_key_ttl`, 24 h unless said),
+        "reconcilable" or "unsafe". The description is the docstring, `cancellable`
         is true for async functions, spans are seconds or timedeltas; the rest is `placet.v1.Contract`. The input is one
         parameter that is a pydantic model, dataclass or TypedDict, or else one member per parameter; a parameter
         annotated `Context` (async) or `SyncContext` (plain) gets the context. Raises DeclarationError.
@@ -111,6 +112,8 @@ class App:
             )
             contract = contract_of(Terms.of(effect, options, is_async=handler.is_async), what)
             _check_context(handler, contract, what)
+            if effect == "composed" and not handler.is_async:
+                raise DeclarationError(f"{what} is 'composed', so its function is async: say `async def`")
             text = inspect.getdoc(function) or "" if description is None else description
             presentation = pb.Presentation(
                 title=title,
@@ -164,6 +167,8 @@ class App:
             raise DeclarationError(f"{what} has two lookups; remove one")
         if tool.capability.contract.effect == pb.EFFECT_CLASS_READ:
             raise DeclarationError(f"{what} is 'read', which has no effect to look up; remove the lookup")
+        if tool.capability.contract.effect == pb.EFFECT_CLASS_COMPOSED:
+            raise DeclarationError(f"{what} is 'composed', which does nothing itself; remove the lookup")
         return tool
 
     def _check_name(self, name: str, version: str) -> None:

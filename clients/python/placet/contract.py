@@ -12,7 +12,7 @@ from google.protobuf import duration_pb2
 from placet.failure import DeclarationError
 from placet.v1 import capability_pb2 as pb
 
-EffectWord = Literal["read", "idempotent", "reconcilable", "unsafe"]
+EffectWord = Literal["read", "composed", "idempotent", "reconcilable", "unsafe"]
 HazardWord = Literal[
     "write",
     "delete",
@@ -38,12 +38,14 @@ Number = TypeVar("Number", int, float)
 
 _EFFECTS: dict[str, pb.EffectClass.ValueType] = {
     "read": pb.EFFECT_CLASS_READ,
+    "composed": pb.EFFECT_CLASS_COMPOSED,
     "idempotent": pb.EFFECT_CLASS_IDEMPOTENT,
     "reconcilable": pb.EFFECT_CLASS_RECONCILABLE,
     "unsafe": pb.EFFECT_CLASS_UNSAFE,
 }
 _EFFECTS_MEAN = {
     "read": "changes nothing",
+    "composed": "does nothing but by the tools that it calls",
     "idempotent": "the provider deduplicates on our effect key",
     "reconcilable": "the effect can be looked up at the provider",
     "unsafe": "none of these",

@@ -238,6 +238,7 @@ _IDLE = {
 }
 _EFFECTS = {
     "READ": "it changes nothing",
+    "COMPOSED": "what it does are actions of their own, each allowed by itself",
     "IDEMPOTENT": "repeating it under its key changes nothing more",
     "RECONCILABLE": "what became of it can be looked up",
     "UNSAFE": "repeating it does it again, and nobody can look it up",

@@ -25,9 +25,9 @@ from placet_server.connector.link import Link, LinkSlot
 from placet_server.core.execution.attempt import CURSOR_BYTES_MAX, Attempt, LeaseLost
 from placet_server.core.execution.child import check_call
 from placet_server.core.execution.connectors import ConnectorFailure, OutputText
+from placet_server.core.execution.ending import Ending, Raised
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.invoke import read_failure, read_output
-from placet_server.core.execution.judgement import Ending, Raised
 from placet_server.core.execution.run import settle_late
 from placet_server.model.action import Action
 from placet_server.model.errors import PlacetError

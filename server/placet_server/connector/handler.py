@@ -20,10 +20,11 @@ from placet_server.connector.link import Description, Link
 from placet_server.connector.token import TokenSigner
 from placet_server.core.execution.attempt import Attempt, attempt_of
 from placet_server.core.execution.connectors import ConnectorFailure, OutputText
+from placet_server.core.execution.ending import StopCause
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.finding import Finding, NotCommitted, NotKnown, StillRunning
 from placet_server.core.execution.invoke import MESSAGE_LENGTH_MAX, storable
-from placet_server.core.execution.judgement import NOT_DONE, StopCause
+from placet_server.core.execution.judgement import NOT_DONE
 from placet_server.model.caller import CallerKind
 from placet_server.model.json_text import canonicalize_value
 from placet_server.rpc.convert.enumeration import CALLER_KIND

@@ -14,8 +14,8 @@ from placet_server.core.admission.policy import PolicyGate
 from placet_server.core.admission.quota import Quotas
 from placet_server.core.decision.authority import AuthoritySource, TokenAuthority
 from placet_server.core.decision.policy import Policies
+from placet_server.core.execution.ending import StopCause
 from placet_server.core.execution.engine import Engine
-from placet_server.core.execution.judgement import StopCause
 from placet_server.core.publication.journal import Journal
 from placet_server.model.durability import Durability
 

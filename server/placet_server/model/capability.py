@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from placet_server.model.contract import Contract
+from placet_server.model.contract import Contract, EffectClass
 from placet_server.model.document import read, written
 from placet_server.model.errors import JsonNotInteroperable, MalformedJson, PayloadTooLarge
 from placet_server.model.json_schema import CompiledSchema, compile_schema
@@ -107,7 +107,8 @@ class Capability:
             "version": self.version,
             "contract_digest": self.contract_digest,
             "effect_class": self.contract.effect.value,
-            "effect_marked": self.contract.effect_marked,
+            # What is COMPOSED begins its effect with the first of what it calls.
+            "effect_marked": self.contract.effect_marked or self.contract.effect is EffectClass.COMPOSED,
             "effect_key_ttl_seconds": self.contract.effect_key_ttl_seconds,
             "key_ttl_seconds": self.contract.idempotency.ttl_seconds,
             "attempts_max": self.contract.attempts_max,

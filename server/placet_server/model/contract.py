@@ -18,10 +18,11 @@ PAYLOAD_BYTES_HARD_MAX = 3 * MIB
 class EffectClass(StrEnum):
     """Whether repeating is safe, from harmless to not.
 
-    READ changes nothing, IDEMPOTENT is deduplicated by the provider on our effect key, RECONCILABLE can be
-    looked up there, UNSAFE is none of these."""
+    READ changes nothing, COMPOSED nothing but by the actions that it calls, IDEMPOTENT is deduplicated by the provider
+    on our effect key, RECONCILABLE can be looked up there, UNSAFE is none of these."""
 
     READ = "READ"
+    COMPOSED = "COMPOSED"
     IDEMPOTENT = "IDEMPOTENT"
     RECONCILABLE = "RECONCILABLE"
     UNSAFE = "UNSAFE"
@@ -184,7 +185,11 @@ def key_requirement_default(effect: EffectClass) -> KeyRequirement:
 
 
 def attempts_max_default(effect: EffectClass, *, marked: bool = False) -> int:
-    """A marked effect may have several tries whatever its class: what has begun is never repeated."""
+    """A marked effect may have several tries whatever its class: what has begun is never repeated. What only calls
+    others finds what they have done, and is run long and often.
+    """
+    if effect is EffectClass.COMPOSED:
+        return 20
     return 3 if marked or effect in (EffectClass.READ, EffectClass.IDEMPOTENT) else 1
 
 

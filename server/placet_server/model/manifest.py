@@ -93,6 +93,8 @@ class HandlerClaims:
     streaming: bool = False
     effect_marked: bool = False
     lookup: bool = False
+    composes: bool = False
+    """It is async and of the server's own process, so it may be COMPOSED."""
 
 
 # (name, version) → claims, as the loaded app registered them.

@@ -91,6 +91,9 @@ const (
 	EffectClass_EFFECT_CLASS_RECONCILABLE EffectClass = 3
 	// None of these.
 	EffectClass_EFFECT_CLASS_UNSAFE EffectClass = 4
+	// Does nothing itself: what it does are the actions that it calls, each with a class of its own. So it may be run again from its start at any
+	// time, is never AMBIGUOUS, and its effect is what is known of theirs when it ends. Only async handlers of the server's own process.
+	EffectClass_EFFECT_CLASS_COMPOSED EffectClass = 5
 )
 
 // Enum value maps for EffectClass.
@@ -101,6 +104,7 @@ var (
 		2: "EFFECT_CLASS_IDEMPOTENT",
 		3: "EFFECT_CLASS_RECONCILABLE",
 		4: "EFFECT_CLASS_UNSAFE",
+		5: "EFFECT_CLASS_COMPOSED",
 	}
 	EffectClass_value = map[string]int32{
 		"EFFECT_CLASS_UNSPECIFIED":  0,
@@ -108,6 +112,7 @@ var (
 		"EFFECT_CLASS_IDEMPOTENT":   2,
 		"EFFECT_CLASS_RECONCILABLE": 3,
 		"EFFECT_CLASS_UNSAFE":       4,
+		"EFFECT_CLASS_COMPOSED":     5,
 	}
 )
 
@@ -1546,13 +1551,14 @@ const file_placet_v1_capability_proto_rawDesc = "" +
 	"\x0eCapabilityKind\x12\x1f\n" +
 	"\x1bCAPABILITY_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14CAPABILITY_KIND_TOOL\x10\x01\x12\x19\n" +
-	"\x15CAPABILITY_KIND_HUMAN\x10\x02*\x97\x01\n" +
+	"\x15CAPABILITY_KIND_HUMAN\x10\x02*\xb2\x01\n" +
 	"\vEffectClass\x12\x1c\n" +
 	"\x18EFFECT_CLASS_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11EFFECT_CLASS_READ\x10\x01\x12\x1b\n" +
 	"\x17EFFECT_CLASS_IDEMPOTENT\x10\x02\x12\x1d\n" +
 	"\x19EFFECT_CLASS_RECONCILABLE\x10\x03\x12\x17\n" +
-	"\x13EFFECT_CLASS_UNSAFE\x10\x04*\xe2\x01\n" +
+	"\x13EFFECT_CLASS_UNSAFE\x10\x04\x12\x19\n" +
+	"\x15EFFECT_CLASS_COMPOSED\x10\x05*\xe2\x01\n" +
 	"\x06Hazard\x12\x16\n" +
 	"\x12HAZARD_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fHAZARD_WRITE\x10\x01\x12\x11\n" +

@@ -61,6 +61,10 @@ class _EffectClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EffectCla
     """The effect can be looked up at the provider: the handler comes with a lookup."""
     EFFECT_CLASS_UNSAFE: _EffectClass.ValueType  # 4
     """None of these."""
+    EFFECT_CLASS_COMPOSED: _EffectClass.ValueType  # 5
+    """Does nothing itself: what it does are the actions that it calls, each with a class of its own. So it may be run again from its start at any
+    time, is never AMBIGUOUS, and its effect is what is known of theirs when it ends. Only async handlers of the server's own process.
+    """
 
 class EffectClass(_EffectClass, metaclass=_EffectClassEnumTypeWrapper):
     """Whether repeating is safe: decides rescue, retry and AMBIGUOUS. Not what is touched (Hazard)."""
@@ -75,6 +79,10 @@ EFFECT_CLASS_RECONCILABLE: EffectClass.ValueType  # 3
 """The effect can be looked up at the provider: the handler comes with a lookup."""
 EFFECT_CLASS_UNSAFE: EffectClass.ValueType  # 4
 """None of these."""
+EFFECT_CLASS_COMPOSED: EffectClass.ValueType  # 5
+"""Does nothing itself: what it does are the actions that it calls, each with a class of its own. So it may be run again from its start at any
+time, is never AMBIGUOUS, and its effect is what is known of theirs when it ends. Only async handlers of the server's own process.
+"""
 Global___EffectClass: _TypeAlias = EffectClass  # noqa: Y015
 
 class _Hazard:

@@ -706,6 +706,14 @@ export enum EffectClass {
    * @generated from enum value: EFFECT_CLASS_UNSAFE = 4;
    */
   UNSAFE = 4,
+
+  /**
+   * Does nothing itself: what it does are the actions that it calls, each with a class of its own. So it may be run again from its start at any
+   * time, is never AMBIGUOUS, and its effect is what is known of theirs when it ends. Only async handlers of the server's own process.
+   *
+   * @generated from enum value: EFFECT_CLASS_COMPOSED = 5;
+   */
+  COMPOSED = 5,
 }
 
 /**

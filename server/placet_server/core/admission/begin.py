@@ -7,8 +7,9 @@ import hashlib
 
 from placet_server.core.decision.consume import consume
 from placet_server.core.execution.begin import Looked
+from placet_server.core.execution.ending import Failed
 from placet_server.core.execution.engine import Engine
-from placet_server.core.execution.judgement import Failed, judge
+from placet_server.core.execution.judgement import judge
 from placet_server.core.publication.close import end_left_over
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.settle import Verdict, settle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from placet_server.core.execution.judgement import StopCause
+from placet_server.core.execution.ending import StopCause
 from placet_server.model.action import Invocation, OnCallerGone
 from placet_server.model.capability import Capability
 from placet_server.model.contract import KeyRequirement

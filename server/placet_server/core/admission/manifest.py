@@ -32,7 +32,7 @@ APPROVAL_HAZARDS = frozenset(
 WRITE_LIKE_HAZARDS = frozenset(
     {Hazard.WRITE, Hazard.DELETE, Hazard.MESSAGE, Hazard.FINANCIAL, Hazard.IDENTITY, Hazard.LEGAL}
 )
-REPEATABLE = frozenset({EffectClass.READ, EffectClass.IDEMPOTENT})
+REPEATABLE = frozenset({EffectClass.READ, EffectClass.COMPOSED, EffectClass.IDEMPOTENT})
 
 _YEAR_SECONDS = 365 * 86400
 _POINTER = pattern(r"(/([^~/]|~[01])*)*")
@@ -71,6 +71,7 @@ def check_manifest(
         seen.add(identity)
         problems += _capability_problems(capability, path)
         problems += _known_problems(capability, path, known)
+        problems += _composed_problems(capability, path, None if handlers is None else handlers.get(identity))
         if handlers is not None:
             problems += _handler_problems(capability, path, handlers.get(identity))
     problems += weakenings(manifest, known.previous, known.withdrawn)
@@ -160,6 +161,9 @@ def _effect_problems(contract: Contract, path: str) -> Iterator[Problem]:
     elif ttl is not None:
         text = "Only IDEMPOTENT has an effect_key_ttl; leave it out."
         yield _error(f"{path}.effect_key_ttl", "effect_key_ttl_unexpected", text)
+    if contract.effect is EffectClass.COMPOSED and contract.effect_marked:
+        text = "COMPOSED has no effect of its own to mark; leave effect_marked out."
+        yield _error(f"{path}.effect_marked", "effect_marked_on_composed", text)
     if contract.effect is EffectClass.READ:
         if harmful := sorted(contract.hazards & WRITE_LIKE_HAZARDS):
             text = f"READ changes nothing, yet names {', '.join(harmful)}; choose another effect class."
@@ -183,6 +187,9 @@ def _effect_problems(contract: Contract, path: str) -> Iterator[Problem]:
 def _reconcile_problems(contract: Contract, rule: Reconcile, path: str) -> Iterator[Problem]:
     if contract.effect is EffectClass.READ:
         yield _error(path, "reconcile_on_read", "READ has no effect to look up; leave reconcile out.")
+    if contract.effect is EffectClass.COMPOSED:
+        text = "COMPOSED has no effect of its own to look up; leave reconcile out."
+        yield _error(path, "reconcile_on_composed", text)
     yield from _span_problems(rule, path, "reconcile_range")
     if rule.initial_delay_seconds > rule.delay_seconds_max:
         yield _error(f"{path}.delay_max", "reconcile_order", "The longest pause is below the first.")
@@ -315,6 +322,19 @@ def _handler_problems(capability: Capability, path: str, claims: HandlerClaims |
         member = "effect" if contract.effect is EffectClass.RECONCILABLE else "reconcile"
         text = f"The handler of {_shown(capability)} has no lookup, so nobody can be asked: add one, or say UNSAFE."
         yield _error(f"{path}.contract.{member}", "lookup_missing", text)
+
+
+def _composed_problems(capability: Capability, path: str, claims: HandlerClaims | None) -> Iterator[Problem]:
+    if capability.contract.effect is not EffectClass.COMPOSED:
+        return
+    if claims is None or not claims.composes:
+        text = f"{_shown(capability)} is COMPOSED, which only async handlers of the server's own process are."
+        yield _error(f"{path}.contract.effect", "composed_not_local", text)
+    elif claims.lookup:
+        text = (
+            f"{_shown(capability)} is COMPOSED, which has no effect of its own to look up; remove the lookup."
+        )
+        yield _error(f"{path}.contract.effect", "lookup_on_composed", text)
 
 
 def _shown(capability: Capability) -> str:

@@ -11,8 +11,9 @@ from placet.app import Tool
 from placet_server.core.admission.begin import begin
 from placet_server.core.admission.credential import check_credential
 from placet_server.core.execution.child import Holding
+from placet_server.core.execution.ending import Ending, Failed, StopCause, Stopped
 from placet_server.core.execution.engine import Engine
-from placet_server.core.execution.judgement import Ending, Failed, StopCause, Stopped, judge
+from placet_server.core.execution.judgement import judge
 from placet_server.core.execution.run import start_run
 from placet_server.core.execution.runs import Run, Work
 from placet_server.core.publication.close import end_left_over

@@ -19,7 +19,8 @@ from placet_server.core.decision.policy_slice import Question
 from placet_server.core.decision.refusal import refusal_of
 from placet_server.core.decision.request import request_of
 from placet_server.core.execution.begin import Looked
-from placet_server.core.execution.judgement import StopCause, Stopped, judge, withdrawn_verdict
+from placet_server.core.execution.ending import StopCause, Stopped
+from placet_server.core.execution.judgement import judge, withdrawn_verdict
 from placet_server.core.publication.approval_callback import requested_again
 from placet_server.core.publication.callback import enqueue
 from placet_server.core.publication.gated import Gated, end_approval, ended_fact, tell

@@ -11,7 +11,7 @@ from placet.context import CallerInfo, DelegateInfo, Json, Standing
 from placet.failure import CallFailed, Cancelled
 from placet.standing import AsyncStanding, AttemptLost
 from placet_server.core.execution.child import UNSTORABLE, Calls, ChildEnd, Holding, check_call, told
-from placet_server.core.execution.judgement import StopCause
+from placet_server.core.execution.ending import StopCause
 from placet_server.core.execution.runs import Run
 from placet_server.core.execution.slot import SlotHolding
 from placet_server.core.publication.lane import Lane
@@ -101,7 +101,8 @@ class Attempt:
         await self.lane.progress(message, fraction)
 
     async def effect(self) -> str:
-        """Durable before it returns; only the first call writes."""
+        """Durable before it returns; only the first call writes. Raises ValueError."""
+        self._check_acts_itself()
         self._has_acted = True
         return await self.effect_of_child()
 
@@ -118,6 +119,7 @@ class Attempt:
 
     async def checkpoint(self, operation: str, cursor: Json) -> None:
         """Whoever can name the provider's operation has touched the provider. Raises ValueError."""
+        self._check_acts_itself()
         self._has_acted = True
         if UNSTORABLE.search(operation):
             raise ValueError("operation has a NUL or a lone surrogate")
@@ -248,6 +250,10 @@ class Attempt:
     def _check_goes_on(self) -> None:
         if self._is_over:
             raise LeaseLost
+
+    def _check_acts_itself(self) -> None:
+        if self.action.effect_class == "COMPOSED":
+            raise ValueError("what is COMPOSED does nothing itself: let an action that it calls do it")
 
     def _note_begun(self) -> None:
         if not self.effect_begun:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 
+from placet_server.core.execution.ending import StopCause
 from placet_server.core.execution.engine import Engine
-from placet_server.core.execution.judgement import StopCause, close_verdict
+from placet_server.core.execution.judgement import close_verdict
 from placet_server.core.publication.close import close_queued
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.read import get_action

@@ -8,13 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from placet_server.core.execution.judgement import (
-    NOT_DONE,
-    Returned,
-    ReturnedBadly,
-    judge,
-    judge_undone,
-)
+from placet_server.core.execution.ending import Returned, ReturnedBadly
+from placet_server.core.execution.judgement import NOT_DONE, judge, judge_undone
 from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action
 

@@ -47,6 +47,7 @@ class HandlerTable:
                 cancellable=tool.cancellable,
                 effect_marked=tool.effect_marked,
                 lookup=tool.lookup is not None,
+                composes=tool.is_async,
             )
             for key, tool in self._tools.items()
         }

@@ -12,8 +12,7 @@ from placet.standing import AsyncStanding, ThreadStanding
 from placet_server.core.execution.attempt import Attempt, LeaseLost
 from placet_server.core.execution.child import UNSTORABLE
 from placet_server.core.execution.connectors import ConnectorFailure, OutputText
-from placet_server.core.execution.engine import Engine
-from placet_server.core.execution.judgement import (
+from placet_server.core.execution.ending import (
     CONNECTOR_UNAVAILABLE,
     HANDLER_FAILED,
     Ending,
@@ -23,6 +22,7 @@ from placet_server.core.execution.judgement import (
     ReturnedBadly,
     Stopped,
 )
+from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.runs import Run
 from placet_server.model.capability import Capability
 from placet_server.model.errors import JsonNotInteroperable, MalformedJson, PayloadTooLarge

@@ -7,16 +7,31 @@ It never ends CANCELLED, EXHAUSTED or FAILED. An earlier attempt that ended unkn
 about the effect itself arrives: a later attempt that never reached the provider, failed only for the moment,
 or was turned away at the door, says nothing about the earlier one.
 
+What is COMPOSED does nothing but by the actions that it calls, each of which is judged by itself: an attempt of it may
+always be repeated, and nothing of it is ever unknown. What its end says of its effect is theirs, and filled in where
+it becomes a row (`publication/settle.py`).
+
 Who schedules a retry owns its budget. What was executed has a caller, to whom every failure is told. What was
 submitted has none, so the server tries again what failed for the moment, took too long, or raised, where it is certain
 that nothing was done; once the budget is spent it is EXHAUSTED, and its last failure stays told."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import assert_never
 
+from placet_server.core.execution.ending import (
+    BLAMELESS,
+    UNDECLARED,
+    UNDECLARED_ERROR,
+    UNWANTED,
+    Ending,
+    Failed,
+    Raised,
+    Returned,
+    ReturnedBadly,
+    StopCause,
+    Stopped,
+)
 from placet_server.core.publication.line import budget_end_us, closing_time_us
 from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action
@@ -27,9 +42,6 @@ from placet_server.model.outcome import TEMPORARY_CATEGORIES, EffectState, Failu
 # What a caller repeats is ready sooner than what waits in a queue.
 EXECUTED_BACKOFF = Backoff(initial_delay_seconds=0.1, delay_seconds_max=5.0)
 SUBMITTED_BACKOFF = Backoff()
-HANDLER_FAILED = "HANDLER_FAILED"
-CONNECTOR_UNAVAILABLE = "CONNECTOR_UNAVAILABLE"
-UNDECLARED_ERROR = "undeclared_error"
 EFFECT_KEY_EXPIRED = "EFFECT_KEY_EXPIRED"
 QUEUE_DELAY = "QUEUE_DELAY"
 RETRY_BUDGET = "RETRY_BUDGET"
@@ -39,84 +51,10 @@ RECONCILED = "RECONCILED"
 NOT_DONE = "not_done"
 
 
-class StopCause(StrEnum):
-    """Why an attempt was stopped, or never came back."""
-
-    CANCELLED_BY_CALLER = "CANCELLED_BY_CALLER"
-    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
-    """The caller's deadline, under on_caller_gone CANCEL: the work is not wanted any longer."""
-    TIMEOUT = "TIMEOUT"
-    """The attempt's own limit: the work is still wanted."""
-    SHUTDOWN = "SHUTDOWN"
-    INSTANCE_LOST = "INSTANCE_LOST"
-    NEVER_STARTED = "NEVER_STARTED"
-    """The reply to the admission was lost, or the connector not reached, so no handler was entered."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Returned:
-    """The handler returned what its contract allows."""
-
-    output_json: str
-    output_digest: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReturnedBadly:
-    """The handler returned what its contract forbids, at `path`."""
-
-    path: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """The handler declared a failure, or by its `reason` somebody on the way to it did. `effect` UNKNOWN if it did not
-    say.
-    """
-
-    code: str
-    message: str
-    category: FailureCategory
-    effect: EffectState
-    retry_delay_seconds: float | None = None
-    reason: str = HANDLER_FAILED
-
-    @property
-    def is_blameless(self) -> bool:
-        """The work was not begun, so it must not be what spends its attempts."""
-        return self.reason == CONNECTOR_UNAVAILABLE and self.effect is EffectState.NOT_DONE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Raised:
-    """The handler raised what it did not declare."""
-
-
-UNDECLARED = Failed(
-    code=UNDECLARED_ERROR,
-    message="The handler raised an error that it does not declare; the server's log has it.",
-    category=FailureCategory.PERMANENT,
-    effect=EffectState.NOT_DONE,
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
-    """The attempt was stopped from outside. `entered`: the handler may have begun."""
-
-    cause: StopCause
-    entered: bool = True
-
-
-Ending = Returned | ReturnedBadly | Failed | Raised | Stopped
-
-UNWANTED = frozenset({StopCause.CANCELLED_BY_CALLER, StopCause.DEADLINE_EXCEEDED})
+# Does nothing itself, so a handler that raised it may be entered again, and no attempt of it is ever in doubt.
+REPEATABLE = frozenset({"READ", "COMPOSED"})
 # What a provider, or the SDK before it, says of a request without looking at earlier ones.
 SILENT = TEMPORARY_CATEGORIES | {FailureCategory.INVALID, FailureCategory.FORBIDDEN}
-# A shutdown or a lost reply is no fault of the action, so it is never what ends it, and the claim after it gives the
-# attempt back: the statements that claim know these two by their names.
-BLAMELESS = frozenset({StopCause.SHUTDOWN, StopCause.NEVER_STARTED})
 
 
 def judge(action: Action, ending: Ending, *, now_us: int, stop: StopCause | None = None) -> Verdict:
@@ -225,7 +163,7 @@ def _raised(action: Action, now_us: int, unwanted: StopCause | None) -> Verdict:
     cause = UNDECLARED_ERROR.upper()
     if not _is_certainly_not_done(action):
         return _unanswered(action, cause, now_us) if unwanted is None else _ambiguous(cause)
-    if action.effect_class != "READ" or not _retries_are_ours(action):
+    if action.effect_class not in REPEATABLE or not _retries_are_ours(action):
         return _failure(action, UNDECLARED, effect=EffectState.NOT_DONE, key_released=False)
     if unwanted is not None:
         return _cancelled(action, unwanted)
@@ -342,7 +280,7 @@ def _failure(action: Action, failed: Failed, *, effect: EffectState, key_release
 
 def _may_have_touched(action: Action) -> bool:
     """This attempt."""
-    return action.effect_class != "READ" and action.effect_begun
+    return action.effect_class not in REPEATABLE and action.effect_begun
 
 
 def _is_certainly_not_done(action: Action) -> bool:

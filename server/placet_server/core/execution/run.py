@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable
 
 from placet_server.core.execution.attempt import Attempt, LeaseLost
 from placet_server.core.execution.cancel import cancel_below_for_sure
+from placet_server.core.execution.ending import UNWANTED, Ending, Raised, StopCause
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.invoke import invoke
-from placet_server.core.execution.judgement import UNWANTED, Ending, Raised, StopCause, judge
+from placet_server.core.execution.judgement import judge
 from placet_server.core.execution.runs import Run
 from placet_server.core.execution.threads import ThreadHolding
 from placet_server.core.publication.close import end_left_over

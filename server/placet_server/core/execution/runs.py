@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from placet.app import Tool
 from placet_server.core.execution.child import Holding
-from placet_server.core.execution.judgement import StopCause
+from placet_server.core.execution.ending import StopCause
 from placet_server.core.execution.timers import Timer, TimerWheel
 from placet_server.model.action import Action, OnCallerGone
 from placet_server.model.caller import Caller

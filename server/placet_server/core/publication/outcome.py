@@ -25,7 +25,7 @@ from placet_server.model.ending_errors import (
 )
 from placet_server.model.errors import Code, PlacetError, WaitExpired
 from placet_server.model.gate_errors import CapabilityNotFound
-from placet_server.model.lifecycle import ActionState
+from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.outcome import EffectState, FailureCategory, Outcome, OutcomeKind, RetryAdvice
 from placet_server.model.policy_errors import PolicyRefused
 from placet_server.model.wait import WaitKind
@@ -85,11 +85,16 @@ def error_of(action: Action) -> PlacetError | None:
 def _effect(action: Action) -> EffectState | None:
     if action.effect_class == "READ":
         return None
-    if action.state is ActionState.RUNNING and action.effect_begun:
+    if action.effect_begun and (action.state is ActionState.RUNNING or _is_open_composed(action)):
         return EffectState.UNKNOWN
     return (
         EffectState.UNKNOWN if action.effect_unknown and action.state is ActionState.QUEUED else action.effect
     )
+
+
+def _is_open_composed(action: Action) -> bool:
+    """What it has called may do something whether it runs itself or not."""
+    return action.effect_class == "COMPOSED" and action.state not in TERMINAL
 
 
 def _advice(action: Action, kind: OutcomeKind) -> RetryAdvice:

@@ -7,8 +7,9 @@ was entered, the attempt counts as lost with all that this may mean."""
 from __future__ import annotations
 
 from placet_server.core.execution.cancel import cancel_below
+from placet_server.core.execution.ending import StopCause, Stopped
 from placet_server.core.execution.engine import Engine
-from placet_server.core.execution.judgement import StopCause, Stopped, judge
+from placet_server.core.execution.judgement import judge
 from placet_server.core.publication.read import now_us
 from placet_server.core.publication.settle import settle
 from placet_server.model.action import Action

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placet_server.core.execution.cancel import cancel_below, close_with_family
-from placet_server.core.execution.judgement import StopCause, Stopped, close_verdict, judge, withdrawn_verdict
+from placet_server.core.execution.ending import StopCause, Stopped
+from placet_server.core.execution.judgement import close_verdict, judge, withdrawn_verdict
 from placet_server.core.publication.close import end_left_over
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.line import closing_time_us

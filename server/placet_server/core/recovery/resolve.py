@@ -16,8 +16,9 @@ from enum import StrEnum
 
 import orjson
 
+from placet_server.core.execution.ending import Returned
 from placet_server.core.execution.engine import Engine
-from placet_server.core.execution.judgement import NOT_DONE, Returned, judge, judge_undone
+from placet_server.core.execution.judgement import NOT_DONE, judge, judge_undone
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.read import check_text, now_us
 from placet_server.core.publication.settle import settle
