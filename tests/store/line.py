@@ -90,11 +90,15 @@ def claimed(picked: list[Picked]) -> list[int]:
 
 async def advance_queued(connection: Connection, picked: Picked, **changes: Any) -> int:
     """As the lease holder gives the action back; how many rows moved."""
-    action = picked.action
-    assert action is not None
+    assert picked.action is not None
+    return len(await advance(connection, picked.action, **changes))
+
+
+async def advance(connection: Connection, action: Action, **changes: Any) -> list[Any]:
+    """The same, and what the writer hears."""
     document = {
-        "tenant": picked.tenant,
-        "action_id": picked.action_id,
+        "tenant": action.requester.tenant,
+        "action_id": action.action_id,
         "lease_id": action.lease_id,
         "state": "QUEUED",
         "effect": "NOT_DONE",
@@ -110,8 +114,10 @@ async def advance_queued(connection: Connection, picked: Picked, **changes: Any)
         "expire_time_us": None,
     } | changes
     query = SQL["advance_queued"]
-    arguments = query.arguments(advances=orjson.dumps([document]).decode(), now=None)
-    return len(await connection.fetch(query.sql, *arguments))
+    arguments = query.arguments(
+        advances=orjson.dumps([document]).decode(), boot_id=action.instance_id, now=None
+    )
+    return list(await connection.fetch(query.sql, *arguments))
 
 
 async def places(connection: Connection) -> dict[str, list[int]]:

@@ -35,6 +35,8 @@ HOT: dict[str, tuple[str, ...]] = {
     "queue": ("claim_batch", "peek", "claim_given", "promote", "set_expiry", "drop_orphans", "set_back"),
     "dead_letter": ("redrive",),
     "lineage": ("admit_child", "find_step", "depth", "list_open_below"),
+    "reconcile": ("note_finding",),
+    "wake": ("wake",),
     "slot": ("take", "holds", "release", "release_lease", "charge", "refund"),
     "callback": ("list_due", "claim", "settle", "get", "redeliver", "give_back"),
 }
@@ -62,6 +64,7 @@ TABLES = {
     "rates",
     "deliveries",
     "approvals",
+    "wakes",
 }
 KEYS = {
     "actions_pkey",
@@ -81,6 +84,8 @@ KEYS = {
     "deliveries_id",
     "deliveries_due",
     "approvals_pkey",
+    "reconciles_pkey",
+    "wakes_pkey",
 }
 LOOP_INDEXES = KEYS | {
     "actions_ambiguous",
@@ -148,7 +153,7 @@ def faults(name: str, nodes: list[dict[str, Any]], indexes: set[str]) -> list[st
         if (
             index is not None
             and index not in indexes
-            and re.match("actions|events|lane|queue|dead|deliveries", index)
+            and re.match("actions|events|lane|queue|dead|deliveries|wakes", index)
         ):
             found.append(f"{name}: {index}")
         condition = node.get("Index Cond", "")

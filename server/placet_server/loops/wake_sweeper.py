@@ -1,4 +1,6 @@
-"""Puts delayed actions into line when they are due, and closes those that nobody may begin any more."""
+"""Puts delayed actions into line when they are due, and parents whose steps have ended; closes those that nobody may
+begin any more.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,12 @@ import time
 
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.promote import next_due_seconds, promote
+from placet_server.core.publication.wake import drop_left_over, sweep
 from placet_server.core.recovery.rescue import close_unwanted, close_withdrawn
 from placet_server.loops.loop import repeat
 
 CLOSE_SECONDS = 1.0
+DROP_SECONDS = 10.0
 PAUSE_SECONDS_MIN = 0.01
 
 _log = logging.getLogger(__name__)
@@ -25,6 +29,7 @@ class WakeSweeper:
         self._poll_seconds = poll_seconds
         self._due_seconds: float | None = None
         self._close_at = 0.0
+        self._drop_at = 0.0
 
     async def run(self) -> None:
         await repeat("wake_sweeper", self.step, self._poll_seconds, self._pause)
@@ -37,12 +42,16 @@ class WakeSweeper:
             more = await promote(self._journal)
             self._due_seconds = None
         if time.monotonic() >= self._close_at:
+            more |= await sweep(self._journal)
             closed = await close_unwanted(self._journal) + await close_withdrawn(self._journal)
             self._close_at = time.monotonic() + CLOSE_SECONDS
             if closed:
                 _log.info(
                     "closed %d actions that were not begun in time, or not wanted or offered any more", closed
                 )
+        if time.monotonic() >= self._drop_at:
+            more |= await drop_left_over(self._journal)
+            self._drop_at = time.monotonic() + DROP_SECONDS
         return more
 
     async def _pause(self, seconds: float) -> None:

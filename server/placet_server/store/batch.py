@@ -149,7 +149,8 @@ class BatchWriter:
     def advance(self, advance: Advance) -> asyncio.Future[Written | None]:
         """Resolves once the store has answered, however long that takes."""
         size = 400 + len(advance.get("output") or "") + len(advance.get("provider_cursor") or "")
-        kind = _Kind.ADVANCE_QUEUED if "dead_letter" in advance else _Kind.FLUSH
+        is_plain = "dead_letter" not in advance and "parent_id" not in advance
+        kind = _Kind.FLUSH if is_plain else _Kind.ADVANCE_QUEUED
         return self._put(_Item(advance["action_id"], advance, False, size, self._future(), kind))
 
     async def run(self) -> None:
@@ -344,6 +345,7 @@ def _statement(
         query = SQL["submit_waiting"]
     elif kind is _Kind.ADVANCE_QUEUED:
         query = SQL["advance_queued"]
+        values["boot_id"] = boot_id
     elif any(admission["predecessor_id"] is not None for admission in admissions):
         query = SQL["take_over_and_advance"]
         values.setdefault("advances", "[]")

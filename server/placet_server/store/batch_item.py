@@ -99,7 +99,8 @@ class Advance(TypedDict, total=False):
     """One row to move, under its lease, with its event.
 
     What is absent stays or becomes null, as sql/action.sql says. `dead_letter` and what follows it are there if the
-    action goes back into line, ends as a dead letter, or gets into doubt or out of it.
+    action goes back into line, ends as a dead letter, or gets into doubt or out of it; `parent_id`, if it is a
+    step whose parent is to be told.
     """
 
     tenant: str
@@ -130,12 +131,14 @@ class Advance(TypedDict, total=False):
     version: str
     claim_delay_seconds: float
     expire_time_us: int | None
+    parent_id: str
 
 
 class Written(NamedTuple):
-    """What the store made of an item. `ready_time_us` is a submission's."""
+    """What the store made of an item. `ready_time_us` is a submission's. `wakes`: a composed parent may wait for it."""
 
     sequence: int
     receipt: str
     time_us: int
     ready_time_us: int = 0
+    wakes: bool = False

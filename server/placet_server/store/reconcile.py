@@ -116,6 +116,13 @@ async def give_up(connection: Connection, action: Action, *, event_body: str, no
     return _count(await connection.execute(query.sql, *arguments)) > 0
 
 
+async def list_asked(connection: Connection, tenant: str, action_ids: Sequence[str]) -> set[str]:
+    """Those of them that somebody is still asked about."""
+    query = SQL["list_asked"]
+    rows = await connection.fetch(query.sql, *query.arguments(tenant=tenant, action_ids=list(action_ids)))
+    return {str(r["action_id"]) for r in rows}
+
+
 async def want(connection: Connection, tenant: str, action_id: str, *, now: datetime | None) -> bool:
     """False: it is not ambiguous."""
     query = SQL["want"]

@@ -118,6 +118,10 @@ exception
 end
 $$;
 
+CREATE FUNCTION public.woken_body(attempt integer) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (('{"attempt":'::text || attempt) || ',"cause":"WOKEN","ready_delay_seconds":0.0}'::text);
+
 CREATE TABLE public.actions (
     tenant text NOT NULL,
     action_id uuid NOT NULL,
@@ -696,6 +700,14 @@ CREATE TABLE public.verdicts (
     use_time timestamp with time zone DEFAULT now() NOT NULL
 );
 
+CREATE TABLE public.wakes (
+    tenant text NOT NULL,
+    parent_id uuid NOT NULL,
+    child_id uuid NOT NULL,
+    create_time timestamp with time zone NOT NULL
+)
+WITH (fillfactor='70', autovacuum_vacuum_threshold='200', autovacuum_vacuum_scale_factor='0.1');
+
 ALTER TABLE ONLY public.actions
     ADD CONSTRAINT actions_pkey PRIMARY KEY (tenant, action_id);
 
@@ -801,6 +813,9 @@ ALTER TABLE ONLY public.slots
 ALTER TABLE ONLY public.verdicts
     ADD CONSTRAINT verdicts_pkey PRIMARY KEY (tenant, digest);
 
+ALTER TABLE ONLY public.wakes
+    ADD CONSTRAINT wakes_pkey PRIMARY KEY (tenant, parent_id, child_id);
+
 CREATE INDEX actions_ambiguous ON public.actions USING btree (tenant, action_id) WHERE (state = 'AMBIGUOUS'::text);
 
 CREATE UNIQUE INDEX actions_key ON public.actions USING btree (key_digest) WHERE (key_digest IS NOT NULL);
@@ -858,6 +873,8 @@ CREATE INDEX reconciles_due ON public.reconciles USING btree (capability, versio
 CREATE UNIQUE INDEX reports_key ON public.reports USING btree (key_digest) WHERE (key_digest IS NOT NULL);
 
 CREATE INDEX verdicts_use ON public.verdicts USING btree (use_time);
+
+CREATE INDEX wakes_age ON public.wakes USING btree (create_time);
 
 ALTER TABLE ONLY public.capabilities
     ADD CONSTRAINT capabilities_manifest_fkey FOREIGN KEY (tenant, manifest) REFERENCES public.manifests(tenant, name);

@@ -26,6 +26,7 @@ from placet_server.core.publication.gated import (
     tell_others,
 )
 from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.wake import wake_parent_of
 from placet_server.model.action import Action
 from placet_server.model.approval import Evidence, satisfied
 from placet_server.model.capability import Capability
@@ -91,6 +92,7 @@ async def decide(
     journal.callbacks.ring()
     if ready is not None:
         announce_ready(journal, *ready)
+    await wake_parent_of(journal, action)
     return await view_of(journal, who, command.approval_id, capability_of)
 
 

@@ -26,6 +26,7 @@ from placet_server.core.publication.gated import (
     tell_others,
 )
 from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.wake import wake_parent_of
 from placet_server.model.action import Action
 from placet_server.model.decision import ApprovalState
 from placet_server.model.errors import StoreUnavailable
@@ -116,6 +117,7 @@ async def _look_at(journal: Journal, due: Due) -> str:
     if done:
         journal.hub.publish(due.action_id)
         journal.callbacks.ring()
+        await wake_parent_of(journal, gated.action)
     return done
 
 

@@ -20,6 +20,7 @@ from placet_server.core.publication.gated import (
     tell_others,
 )
 from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.wake import wake_parent_of
 from placet_server.model.decision import ApprovalState, Decision, VoteVerdict
 from placet_server.model.errors import NotFound, StateConflict
 from placet_server.model.lifecycle import TERMINAL, ActionState
@@ -56,6 +57,7 @@ async def revoke(
             await _take_back(connection, gated, mine, command)
     journal.hub.publish(action.action_id)
     journal.callbacks.ring()
+    await wake_parent_of(journal, action)
     return await view_of(journal, who, command.approval_id, capability_of)
 
 

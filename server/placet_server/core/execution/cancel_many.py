@@ -18,12 +18,14 @@ from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_lease_id
 from placet_server.core.publication.read import list_actions
 from placet_server.core.publication.settle import event_of
+from placet_server.core.publication.wake import wake_parents
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.lifecycle import TERMINAL, ActionState, check_transition
 from placet_server.model.query import ActionQuery
 from placet_server.store import action as actions
 from placet_server.store.action import Closing, Marked
+from placet_server.store.wake import Parent
 
 OPEN = tuple(state for state in ActionState if state not in TERMINAL)
 UNBEGUN = (ActionState.QUEUED, ActionState.WAITING)
@@ -128,4 +130,6 @@ async def _close(journal: Journal, caller: Caller, some: Sequence[Action], marks
         closed = await actions.close_many(
             connection, tenant=caller.tenant, items=items, now=journal.clock.now()
         )
+    parents = {each.parent_id for each in some if each.action_id in closed and each.parent_id is not None}
+    await wake_parents(journal, [Parent(caller.tenant, parent_id) for parent_id in sorted(parents)])
     return len(closed) + closed_alone

@@ -8,6 +8,7 @@ doorbell  the wake-up of whoever takes work from queues
 relay     what other processes are told; notice: how it is written
 line      an action's place in line
 promote   delayed actions whose time has come; alarm: when that is next
+wake      parents that wait for their steps are ready again
 settle    a verdict becomes the row's state and its event, under the lease
 close     the same for a ready or waiting row, which has no lease; write_close: its one statement
 gated     moving on what waits for people: the action and its approval, locked

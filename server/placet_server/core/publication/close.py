@@ -13,6 +13,7 @@ from placet_server.core.publication.gated import (
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.line import is_dead_letter
 from placet_server.core.publication.settle import Verdict
+from placet_server.core.publication.wake import wake_parent_of
 from placet_server.core.publication.write_close import write_close
 from placet_server.model.action import Action
 from placet_server.model.decision import ApprovalState
@@ -31,6 +32,8 @@ async def close_queued(journal: Journal, action: Action, verdict: Verdict) -> bo
     journal.hub.publish(action.action_id)
     if action.approval_id is not None:
         journal.callbacks.ring()
+    if done:
+        await wake_parent_of(journal, action)
     return done
 
 

@@ -11,6 +11,7 @@ import orjson
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.line import dead_letter, is_dead_letter, line_of, place_in_line
 from placet_server.core.publication.outcome import outcome_of
+from placet_server.core.publication.wake import wake_parent_of
 from placet_server.model.action import Action
 from placet_server.model.errors import StoreUnavailable
 from placet_server.model.event import EventType
@@ -82,6 +83,8 @@ async def settle(
     if written is None:
         return await _read_back(journal, action, verdict)
     journal.hub.publish(action.action_id)
+    if written.wakes:
+        await wake_parent_of(journal, action)
     settled = _settled(action, verdict, written)
     if advance.get("dead_letter"):
         journal.note_dead(action.queue, verdict.reason or "")
@@ -98,7 +101,10 @@ async def _read_back(journal: Journal, action: Action, verdict: Verdict) -> Acti
     stored = await read_for_sure(journal, action.requester.tenant, action.action_id)
     if stored is None or stored.lease_id != action.lease_id or stored.state is not verdict.state:
         return None
-    return stored if stored.state in TERMINAL else None
+    if stored.state not in TERMINAL:
+        return None
+    await wake_parent_of(journal, stored)
+    return stored
 
 
 async def read_for_sure(journal: Journal, tenant: str, action_id: str) -> Action | None:
@@ -136,6 +142,8 @@ def _advance(journal: Journal, action: Action, verdict: Verdict) -> Advance:
         "event_type": event_type,
         "event_body": body,
     }
+    if action.parent_id is not None and _is_told(action, verdict.state):
+        advance["parent_id"] = action.parent_id
     if verdict.state is ActionState.SUCCEEDED:
         advance["output"] = verdict.output_json
         return advance
@@ -157,6 +165,11 @@ def _advance(journal: Journal, action: Action, verdict: Verdict) -> Advance:
     elif is_dead_letter(action, verdict.state):
         advance |= dead_letter(action)
     return advance
+
+
+def _is_told(action: Action, state: ActionState) -> bool:
+    """Whether a parent that waits for the step hears of it: of doubt not as long as somebody is asked about it."""
+    return state in TERMINAL or (state is ActionState.AMBIGUOUS and action.effect_class != "RECONCILABLE")
 
 
 def event_of(action: Action, verdict: Verdict) -> tuple[EventType, str]:

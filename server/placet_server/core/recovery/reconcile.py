@@ -33,6 +33,7 @@ from placet_server.core.execution.finding import (
 from placet_server.core.execution.lookup import Question, look_up
 from placet_server.core.publication.read import now_us
 from placet_server.core.publication.settle import settle
+from placet_server.core.publication.wake import wake_parent_of
 from placet_server.core.recovery.resolve import GRACE_SECONDS
 from placet_server.model.action import Action
 from placet_server.model.capability import Capability
@@ -218,6 +219,8 @@ class Reconciler:
                 give_up=give_up,
                 now=journal.clock.now(),
             )
+        if give_up:
+            await wake_parent_of(journal, due.action)
 
     async def _forget(self, action: Action) -> None:
         async with self._engine.journal.pool.connection() as connection:

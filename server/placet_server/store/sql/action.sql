@@ -325,18 +325,19 @@ made as (
 
 -- name: advance_queued
 -- Move leased actions back into line, to an end that is a dead letter, or into doubt and out of it, each with its event: what `advance` does for all
--- other moves. Which line, and until when, is told by who settles, who knows the row: nothing of it changes under a lease. Of what is in doubt
--- somebody is asked a second later, so that an answer on its way may come first.
+-- other moves; and steps, as their parents may wait for them. Which line, and until when, is told by who settles, who knows the row: nothing of it changes
+-- under a lease. Of what is in doubt somebody is asked a second later, so that an answer on its way may come first. A parent that runs here need not be
+-- looked at: it parks by this very writer, and then sees what is written here.
 with {advanced},
 moved as (
     select
         v.tenant, v.action_id, v.create_time as at, r.state, r.priority, r.capability, r.version, r.queue, r.reason, r.dead_letter,
-        v.create_time + make_interval(secs => coalesce(r.claim_delay_seconds, 0)) as claim_time,
+        v.create_time + make_interval(secs => coalesce(r.claim_delay_seconds, 0)) as claim_time, r.parent_id,
         case when r.expire_time_us is not null then 'epoch'::timestamptz + r.expire_time_us * interval '1 microsecond' end as expire_time
     from advanced as v
     join json_to_recordset(:advances::json) as r(
         tenant text, action_id uuid, state text, priority smallint, capability text, version text, queue text, reason text,
-        dead_letter boolean, claim_delay_seconds double precision, expire_time_us bigint
+        dead_letter boolean, claim_delay_seconds double precision, expire_time_us bigint, parent_id uuid
     ) on r.tenant = v.tenant and r.action_id = v.action_id
 ),
 moved_event as (
@@ -372,9 +373,22 @@ dead as (
     insert into dead_letters (tenant, action_id, queue, capability, reason, dead_time)
     select tenant, action_id, queue, capability, reason, at from moved where dead_letter
     on conflict do nothing
+),
+-- Whoever sends the parent has found out that the step is not asked about any more.
+family as materialized (
+    select m.tenant, m.parent_id, m.action_id, m.at,
+        p.settle_time is null and not ((p.state || '') = 'RUNNING' and p.instance_id = :boot_id) as may_wait
+    from moved as m
+    join actions as p on p.tenant = m.tenant and p.action_id = m.parent_id
+    where num_nonnulls(m.tenant, m.parent_id) = 2 and p.effect_class = 'COMPOSED'
+),
+wake as (
+    insert into wakes (tenant, parent_id, child_id, create_time) select tenant, parent_id, action_id, at from family
+    on conflict do nothing
 )
-select action_id, sequence, encode(receipt_digest, 'hex') as receipt, (extract(epoch from create_time) * 1000000)::bigint as time_us
-from advanced
+select a.action_id, a.sequence, encode(a.receipt_digest, 'hex') as receipt, (extract(epoch from a.create_time) * 1000000)::bigint as time_us,
+    0::bigint as ready_time_us, coalesce(f.may_wait, false) as wakes
+from advanced as a left join family as f on f.tenant = a.tenant and f.action_id = a.action_id
 
 -- part: line
 -- An action's places in line, locked before the action is; whoever reads their count has them locked.
@@ -629,6 +643,19 @@ marked_event as (
 )
 select action_id, sequence, state, (extract(epoch from at) * 1000000)::bigint as time_us from marked
 
+-- part: woken
+-- That steps of composed parents have ended, or are in doubt and nobody is asked about them.
+wake as (
+    insert into wakes (tenant, parent_id, child_id, create_time)
+    select x.tenant, x.parent_id, x.action_id, x.at
+    from closed as x
+    join actions as p on p.tenant = x.tenant and p.action_id = x.parent_id
+    where num_nonnulls(x.tenant, x.parent_id) = 2
+      and (x.state <> 'AMBIGUOUS' or x.effect_class <> 'RECONCILABLE')
+      and p.effect_class = 'COMPOSED'
+    on conflict do nothing
+)
+
 -- name: close_many
 -- End of a tenant's ready actions these, as they were read, each with its event, because a cancel was asked for. What somebody holds right now is
 -- passed over.
@@ -667,7 +694,7 @@ closed as (
         receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, r.event_type, c.at, r.event_body)
     from target as t join item as r using (tenant, action_id) cross join clock as c
     where num_nonnulls(t.tenant, t.action_id) = 2 and a.tenant = t.tenant and a.action_id = t.action_id
-    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, r.event_type, r.event_body
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, r.event_type, r.event_body, a.parent_id, a.state, a.effect_class
 ),
 gone as (
     delete from queue_ready as q
@@ -682,7 +709,8 @@ gone_later as (
 closed_event as (
     insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
     select tenant, action_id, sequence, event_type, at, event_body, receipt_digest from closed
-)
+),
+{woken}
 select action_id from closed
 
 -- name: close_queued
@@ -710,7 +738,8 @@ closed as (
       and a.action_id = :action_id
       and (a.state || '') in ('QUEUED', 'WAITING')
       and a.sequence = :sequence
-    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, a.queue, a.capability, a.version, a.reason, a.state
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, a.queue, a.capability, a.version, a.reason, a.state, a.parent_id,
+        a.effect_class
 ),
 gone as (
     delete from queue_ready as q using closed as x where q.tenant = x.tenant and q.action_id = x.action_id
@@ -728,7 +757,8 @@ doubted as (
     select tenant, action_id, capability, version, at, at from closed where state = 'AMBIGUOUS'
     on conflict (tenant, action_id) do update
     set since_time = excluded.since_time, asked = 0, next_time = excluded.next_time, wanted = false, give_up_time = null, finding = null
-)
+),
+{woken}
 insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
 select tenant, action_id, sequence, :event_type, at, :event_body, receipt_digest from closed
 

@@ -85,14 +85,25 @@ join action_records as s on s.tenant = n.tenant and s.action_id = n.action_id
 
 -- name: note_finding
 -- What was found is not enough: asked again after the delay, or given up. Somebody's wish that came meanwhile stands. Said of
--- the doubt that was asked about alone: the action may have been tried again meanwhile, and be in another.
-update reconciles
-set finding = :finding,
-    next_time = case when wanted then next_time else coalesce(:now::timestamptz, statement_timestamp()) + make_interval(secs => :delay_seconds) end,
-    give_up_time = case when :give_up::boolean and not wanted then coalesce(:now::timestamptz, statement_timestamp()) end
-where tenant = :tenant
-  and action_id = :action_id
-  and since_time = 'epoch'::timestamptz + :since_time_us::bigint * interval '1 microsecond'
+-- the doubt that was asked about alone: the action may have been tried again meanwhile, and be in another. Given up, a step is told to its
+-- parent as it is.
+with noted as (
+    update reconciles
+    set finding = :finding,
+        next_time = case when wanted then next_time else coalesce(:now::timestamptz, statement_timestamp()) + make_interval(secs => :delay_seconds) end,
+        give_up_time = case when :give_up::boolean and not wanted then coalesce(:now::timestamptz, statement_timestamp()) end
+    where tenant = :tenant
+      and action_id = :action_id
+      and since_time = 'epoch'::timestamptz + :since_time_us::bigint * interval '1 microsecond'
+    returning tenant, action_id, give_up_time
+)
+insert into wakes (tenant, parent_id, child_id, create_time)
+select n.tenant, a.parent_id, n.action_id, n.give_up_time
+from noted as n
+join actions as a on a.tenant = n.tenant and a.action_id = n.action_id
+join actions as p on p.tenant = a.tenant and p.action_id = a.parent_id
+where n.give_up_time is not null and num_nonnulls(n.tenant, n.action_id) = 2 and p.effect_class = 'COMPOSED'
+on conflict do nothing
 
 -- name: give_up
 -- Nobody could say it in time: the action's event, so that whoever watches it knows that a person is needed.
@@ -109,6 +120,10 @@ with given_up as (
 )
 insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
 select tenant, action_id, sequence, 'reconcile_given_up', at, :event_body, receipt_digest from given_up
+
+-- name: list_asked
+-- Which of a tenant's actions somebody is still asked about.
+select action_id from reconciles where tenant = :tenant and action_id = any (:action_ids::uuid[]) and give_up_time is null
 
 -- name: want
 -- Somebody wants to know now, also of what was given up. One that is ambiguous without a row gets it.
