@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -129,7 +130,7 @@ def run(arguments: Sequence[str]) -> int:
     """One command line to its exit code. Errors end on stderr; with --json they are also the document on stdout."""
     is_json = "--json" in arguments
     try:
-        ended = cli(list(arguments), prog_name="placet", standalone_mode=False)
+        ended = _command()(list(arguments), prog_name="placet", standalone_mode=False)
     except typer.Abort:
         warn("interrupted")
         return ExitCode.INTERRUPTED
@@ -150,6 +151,12 @@ def run(arguments: Sequence[str]) -> int:
         # Typer's own answer to Ctrl-C, which says nothing.
         warn("interrupted")
     return ended if isinstance(ended, int) else ExitCode.SUCCEEDED
+
+
+@cache
+def _command() -> Any:
+    """Made of the signatures of all commands: that takes longer than most commands do."""
+    return typer.main.get_command(cli)
 
 
 def _unexpected(error: Exception, is_json: bool, *, is_call: bool) -> int:
