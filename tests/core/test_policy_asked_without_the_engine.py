@@ -2,13 +2,12 @@
 input, and whatever the heads say."""
 
 import json
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import cedarpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placet.app import App
@@ -25,6 +24,7 @@ from placet_server.model.policy_schema import (
 )
 from placet_server.model.policy_text import Policy, parse_policies
 from placet_server.rpc.convert.capability import manifest_of
+from tests.examples import examples
 
 app = App("shop")
 
@@ -150,7 +150,7 @@ def _names(policies: Sequence[Policy]) -> dict[str, str]:
     return {f"policy{place}": policy.name for place, policy in enumerate(policies)}
 
 
-@settings(max_examples=1000 if os.environ.get("PLACET_LONG") == "1" else 80, deadline=None)
+@examples(80, long=1000)
 @given(
     POLICIES,
     st.sampled_from(CALLERS),

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import rfc8785
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placet_server.model import json_text
 from placet_server.model.errors import JsonNotInteroperable, MalformedJson, PayloadTooLarge
 from placet_server.model.json_exact import check_value
 from placet_server.model.json_text import canonicalize, canonicalize_value
+from tests.examples import examples
 
 MIB = 2**20
 
@@ -302,19 +303,19 @@ def compared(text: str) -> None:
     assert expected == judged(text, lambda text: json_text._exact(text).text)
 
 
-@settings(max_examples=600, deadline=None)
+@examples(120, long=3000)
 @given(DOCUMENTS)
 def test_fast_path_exact_path_and_reference_agree_on_any_document(text: str) -> None:
     compared(text)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(80, long=1500)
 @given(st.lists(NUMBERS, min_size=1, max_size=6))
 def test_fast_path_exact_path_and_reference_agree_on_any_numbers(numbers: list[str]) -> None:
     compared('{"n":[' + ",".join(numbers) + "]}")
 
 
-@settings(max_examples=300, deadline=None)
+@examples(80, long=1500)
 @given(DOCUMENTS, st.integers(0, 60), st.sampled_from('{}[]",:\\ue0-.19 \x00n'))
 def test_fast_path_exact_path_and_reference_agree_on_damaged_documents(text: str, at: int, sign: str) -> None:
     compared(text[:at] + sign + text[at + 1 :])

@@ -1,16 +1,16 @@
 """Conditions asked without the engine: they say what Cedar says, or that they do not know."""
 
 import json
-import os
 from typing import Any
 
 import cedarpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placet_server.model.policy_plain import Facts, NotPlain, Unsure, condition_of
 from placet_server.model.policy_text import parse_policies
+from tests.examples import examples
 
 PRINCIPAL: dict[str, Any] = {"tenant": "acme", "roles": ["clerk", "x"], "groups": []}
 RESOURCE: dict[str, Any] = {"risk": 3, "hazards": ["FINANCIAL"], "has_approval": False}
@@ -123,7 +123,7 @@ def told_without(text: str, context: dict[str, Any]) -> bool | None:
         return None
 
 
-@settings(max_examples=1000 if os.environ.get("PLACET_LONG") == "1" else 150, deadline=None)
+@examples(150, long=2000)
 @given(CLAUSES, st.lists(CONTEXTS, min_size=1, max_size=4))
 def test_a_plain_condition_says_what_cedar_says(clauses: str, contexts: list[dict[str, Any]]) -> None:
     text = f"permit (principal, action, resource) {clauses};"

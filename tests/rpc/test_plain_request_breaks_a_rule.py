@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from protovalidate import Validator
 
 from placet.v1 import action_pb2
 from placet.v1 import runtime_service_pb2 as pb
 from placet_server.rpc.plain_request import is_plain, is_plain_submission
+from tests.examples import examples
 
 VALIDATOR = Validator()
 
@@ -73,14 +74,14 @@ def submissions(draw: st.DrawFn) -> pb.SubmitRequest:
     return request
 
 
-@settings(max_examples=1500, deadline=None)
+@examples(250, long=5000)
 @given(requests())
 def test_a_plain_request_breaks_no_rule(request: pb.ExecuteRequest) -> None:
     if is_plain(request):
         assert [] == VALIDATOR.collect_violations(request)
 
 
-@settings(max_examples=1500, deadline=None)
+@examples(250, long=5000)
 @given(submissions())
 def test_a_plain_submission_breaks_no_rule(request: pb.SubmitRequest) -> None:
     if is_plain_submission(request):
