@@ -1,16 +1,21 @@
 """Fixtures for every test: servers, databases, and which of the two kinds of server a test runs on."""
 
+from __future__ import annotations
+
 import gc
 import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import get_args
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 
 from tests import postgres
+
+if TYPE_CHECKING:
+    from tests.faults.processes import Zygote
 
 DEFAULT_KIND = os.environ.get("PLACET_TEST_POSTGRES", "embedded")
 REQUIRED = os.environ.get("PLACET_REQUIRE_TOOLCHAINS") == "1"
@@ -49,6 +54,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _says_its_kind(item: pytest.Item) -> bool:
     """Among its own parameters."""
     return any("postgres_kind" in mark.args[0] for mark in item.iter_markers("parametrize"))
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """Forks servers that are to be killed."""
+    from tests.faults.processes import Zygote
+
+    with closing(Zygote()) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,10 +22,9 @@ from typing import Any, Self
 import pytest
 
 from placet_server.cli import main
+from tests.warm import TIED, Warm
 
 COMMAND = (sys.executable, "-m", "placet_server.cli.main")
-# The same for a server, which ends with its standard input: whatever ends these tests leaves none behind.
-TIED = "from placet_server.cli import main, serve; serve._end_with_stdin(); main.main()"
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
@@ -73,12 +75,13 @@ class DevServer:
         return self.data / "token"
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-c", TIED, "dev", "--port", "0", "--data", str(self.data), "--json"]
+        command = [warm_command(), "dev", "--port", "0", "--data", str(self.data), "--json"]
         self._process = subprocess.Popen(
             [*command, *self._options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=clean_environment(),
+            # Whatever ends these tests leaves none behind.
+            env=clean_environment(**{TIED: "1"}),
         )
         line = first_line(self._process)
         if not line:
@@ -126,7 +129,7 @@ def clean_environment(**own: str) -> dict[str, str]:
 def run_process(*arguments: str, timeout: float = 60.0, cwd: Path | None = None, **environment: str) -> Ended:
     """The command in a process of its own."""
     done = subprocess.run(
-        [*COMMAND, *arguments],
+        [warm_command(), *arguments],
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -136,6 +139,16 @@ def run_process(*arguments: str, timeout: float = 60.0, cwd: Path | None = None,
         check=False,
     )
     return Ended(code=done.returncode, out=done.stdout, err=done.stderr)
+
+
+@cache
+def warm_command() -> str:
+    """`placet` from a process that has everything imported already."""
+    folder = Path(tempfile.mkdtemp(prefix="placet-warm-"))
+    warm = Warm(folder)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(warm.close)
+    return str(folder / "placet")
 
 
 @contextmanager

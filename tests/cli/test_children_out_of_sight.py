@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import CommandLine, DevServer
+from tests.postgres import lay_out
 
 
 def test_a_parent_shows_its_children_and_a_child_its_parent(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    lay_out(folder / ".placet", "embedded")
     with DevServer(folder / ".placet", "--app", "tests.cli.parcels:app") as server:
         monkeypatch.setenv("PLACET_TOKEN_FILE", str(server.token_file))
         cli = CommandLine(capsys)

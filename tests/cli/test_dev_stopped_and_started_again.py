@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 from tests.cli.support import COMMAND, DevServer, clean_environment, first_line, run_process
+from tests.postgres import lay_out
 
 REFUND = ("call", "payments.refund", '{"order": "A-1001", "amount": "1.00"}', "--key", "kept", "--json")
 
@@ -35,6 +36,7 @@ def test_what_was_called_is_there_after_a_restart(folder: Path) -> None:
 
 def test_a_server_whose_postgres_was_killed_ends_and_the_next_one_has_everything(folder: Path) -> None:
     data = folder / ".placet"
+    lay_out(data, "embedded")
     with DevServer(data) as first:
         called = run_process(*REFUND, cwd=folder).document
         os.kill(int((data / "pgdata" / "postmaster.pid").read_text().splitlines()[0]), signal.SIGKILL)
@@ -59,6 +61,8 @@ def test_the_ready_line_names_the_target_and_the_next_command(folder: Path) -> N
 
 
 def test_a_taken_port_is_told_in_one_line(folder: Path) -> None:
+    for name in ("a", "b"):
+        lay_out(folder / name, "embedded")
     with DevServer(folder / "a") as first:
         port = first.ready["target"].rpartition(":")[2]
         ended = run_process("dev", "--port", port, "--health-port", "0", "--data", str(folder / "b"))

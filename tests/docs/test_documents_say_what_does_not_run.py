@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.snippets import Desk, blocks
-from tests.docs.warm import Warm
 from tests.toolchain import ROOT, need, run
+from tests.warm import Warm
 
 pytestmark = pytest.mark.timeout(300)
 

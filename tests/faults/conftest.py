@@ -11,14 +11,7 @@ import pytest
 from tests.faults.caller import Caller
 from tests.faults.processes import Provider, Server, Servers, Zygote
 from tests.faults.store_owner import Store
-from tests.postgres import Kind
-
-
-@pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    running = Zygote()
-    yield running
-    running.close()
+from tests.postgres import Kind, lay_out
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +39,13 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.fixture
+def data_folder(open_folder: Path) -> Path:
+    """Of an embedded Postgres, and ready to start."""
+    lay_out(open_folder / "data", "embedded")
+    return open_folder / "data"
+
+
+@pytest.fixture
 def servers(zygote: Zygote, provider: Provider, open_folder: Path) -> Iterator[Servers]:
     started = Servers(zygote, open_folder, provider)
     yield started
@@ -54,6 +54,7 @@ def servers(zygote: Zygote, provider: Provider, open_folder: Path) -> Iterator[S
 
 @pytest.fixture
 def store(open_folder: Path, postgres_kind: Kind) -> Iterator[Store]:
+    lay_out(open_folder / "store", postgres_kind)
     with closing(Store(open_folder / "store", postgres_kind)) as started:
         started.start()
         yield started

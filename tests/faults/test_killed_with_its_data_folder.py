@@ -27,10 +27,9 @@ def dsn_of(folder: Path) -> str:
 
 
 async def test_every_class_in_flight_is_judged_at_once_by_the_next_owner(
-    open_folder: Path, servers: Servers, provider: Provider, call: Callable[[Server], Caller]
+    data_folder: Path, servers: Servers, provider: Provider, call: Callable[[Server], Caller]
 ) -> None:
-    folder = open_folder / "data"
-    first = servers.start(data_dir=folder, lease_seconds=LEASE_SECONDS)
+    first = servers.start(data_dir=data_folder, lease_seconds=LEASE_SECONDS)
     caller = call(first)
     provider.hold("after")
     calls = [asyncio.ensure_future(caller.execute(f"till.{name}", input_of(name), name)) for name in NAMES]
@@ -39,7 +38,7 @@ async def test_every_class_in_flight_is_judged_at_once_by_the_next_owner(
     first.kill()
     assert {"unavailable"} == {answer.word for answer in await asyncio.gather(*calls)}
 
-    second = call(servers.start(data_dir=folder, lease_seconds=LEASE_SECONDS))
+    second = call(servers.start(data_dir=data_folder, lease_seconds=LEASE_SECONDS))
     judged = {name: await second.until(f"till.{name}", name, "QUEUED", "AMBIGUOUS") for name in NAMES}
     assert {name: "QUEUED" if name in REPEATABLE else "AMBIGUOUS" for name in NAMES} == {
         name: state_of(action) for name, action in judged.items()
@@ -52,15 +51,14 @@ async def test_every_class_in_flight_is_judged_at_once_by_the_next_owner(
         answer = await second.execute(f"till.{name}", input_of(name), name)
         assert (name, "SUCCEEDED" if name in REPEATABLE else "EFFECT_AMBIGUOUS") == (name, answer.word)
         action = await second.get(judged[name].action_id)
-        await check_chain(dsn_of(folder), action)
+        await check_chain(dsn_of(data_folder), action)
     assert {"refunds": 2, "charges": 2, "messages": 2} == provider.counts()
 
 
 async def test_a_life_of_deaths_does_each_thing_once(
-    open_folder: Path, servers: Servers, provider: Provider, call: Callable[[Server], Caller]
+    data_folder: Path, servers: Servers, provider: Provider, call: Callable[[Server], Caller]
 ) -> None:
     """The same folder, killed at one boundary after the other; each server first finishes what the last one left."""
-    folder = open_folder / "data"
     deaths = {
         "before_intent_persistence": ("send", "SUCCEEDED"),
         "intent_persisted": ("charge", "SUCCEEDED"),
@@ -72,7 +70,7 @@ async def test_a_life_of_deaths_does_each_thing_once(
     left = ("", "", "")
     for boundary, (name, word) in deaths.items():
         kill_at = f"{boundary}:till.{name}" if boundary else ""
-        server = servers.start(data_dir=folder, lease_seconds=LEASE_SECONDS, kill_at=kill_at)
+        server = servers.start(data_dir=data_folder, lease_seconds=LEASE_SECONDS, kill_at=kill_at)
         caller = call(server)
         key, capability, expected = left
         if key:
@@ -86,13 +84,12 @@ async def test_a_life_of_deaths_does_each_thing_once(
 
 
 async def test_the_reply_lost_after_the_commit_is_answered_by_the_next_server(
-    open_folder: Path, servers: Servers, provider: Provider, call: Callable[[Server], Caller]
+    data_folder: Path, servers: Servers, provider: Provider, call: Callable[[Server], Caller]
 ) -> None:
-    folder = open_folder / "data"
-    first = servers.start(data_dir=folder, kill_at="result_persisted:till.send")
+    first = servers.start(data_dir=data_folder, kill_at="result_persisted:till.send")
     lost = await call(first).execute("till.send", {"order": "A-1"}, "k")
     assert ("unavailable", -signal.SIGKILL) == (lost.word, first.ended())
-    second = call(servers.start(data_dir=folder))
+    second = call(servers.start(data_dir=data_folder))
     stored = await second.by_key("till.send", "k")
     assert stored is not None
     assert ("SUCCEEDED", "DONE", "NEVER") == (state_of(stored), effect_of(stored), advice_of(stored))

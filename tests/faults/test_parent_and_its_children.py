@@ -60,8 +60,8 @@ def plain(database: Database) -> dict[str, Any]:
 
 
 @pytest.fixture
-def embedded(open_folder: Path) -> dict[str, Any]:
-    return {"data_dir": open_folder / "data"}
+def embedded(data_folder: Path) -> dict[str, Any]:
+    return {"data_dir": data_folder}
 
 
 async def gone(family: Family) -> None:
@@ -260,10 +260,10 @@ async def test_a_folder_that_a_family_owns_is_refused_to_another(
 
 
 async def test_the_end_of_the_embedded_postgres_ends_all(
-    start: Start, embedded: dict[str, Any], open_folder: Path
+    start: Start, embedded: dict[str, Any], data_folder: Path
 ) -> None:
     family = start(**embedded)
-    postmaster = int((open_folder / "data" / "pgdata" / "postmaster.pid").read_text().split()[0])
+    postmaster = int((data_folder / "pgdata" / "postmaster.pid").read_text().split()[0])
     os.kill(postmaster, signal.SIGKILL)
     assert 70 == await asyncio.to_thread(family.ended)
     assert set() == family.left()

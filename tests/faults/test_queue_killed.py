@@ -229,35 +229,34 @@ DEATHS = {
 
 
 async def test_a_life_of_deaths_finishes_what_was_submitted(
-    open_folder: Path, servers: Servers, provider: Provider, call: Callable[[Server], Caller]
+    data_folder: Path, servers: Servers, provider: Provider, call: Callable[[Server], Caller]
 ) -> None:
     """The same folder, one server at a time, killed at one boundary after the other. Each finishes what the last one
     left, at once, for the folder's lock proves it dead; and what was delayed comes once, and not too soon."""
-    folder = open_folder / "data"
-    first = servers.start(data_dir=folder, queue_slots=0, **LONG_LEASE)
+    first = servers.start(data_dir=data_folder, queue_slots=0, **LONG_LEASE)
     late_one = call(first).submit("till.send_unmarked", {"order": "l"}, "l", queue="late", delay=3)
     assert "SUCCEEDED" == (await late_one).word
     # However long the deaths take, it is at none of them.
-    await _execute(folder, "insert into queue_pauses values ('late', '-', now(), 'a test', '')")
+    await _execute(data_folder, "insert into queue_pauses values ('late', '-', now(), 'a test', '')")
     first.kill()
     left = ("till.send", "none", "")
     for boundary, (name, word) in DEATHS.items():
-        server = servers.start(data_dir=folder, kill_at=f"{boundary}:till.{name}", **LONG_LEASE)
+        server = servers.start(data_dir=data_folder, kill_at=f"{boundary}:till.{name}", **LONG_LEASE)
         caller = call(server)
         await _finish(caller, *left)
         answer = await caller.submit(f"till.{name}", {"order": boundary}, boundary)
         assert (boundary, "unavailable" if boundary in AT_SUBMIT else "SUCCEEDED") == (boundary, answer.word)
         assert (boundary, -signal.SIGKILL) == (boundary, await asyncio.to_thread(server.ended))
         left = f"till.{name}", boundary, word
-    caller = call(servers.start(data_dir=folder, **LONG_LEASE))
+    caller = call(servers.start(data_dir=data_folder, **LONG_LEASE))
     await _finish(caller, *left)
-    await _execute(folder, "delete from queue_pauses")
+    await _execute(data_folder, "delete from queue_pauses")
     late = await caller.until("till.send_unmarked", "l", "SUCCEEDED")
     assert (1, True) == (late.attempt, late.start_time.ToNanoseconds() >= late.ready_time.ToNanoseconds())
     assert 3 <= (late.ready_time.ToNanoseconds() - late.create_time.ToNanoseconds()) / 1e9 < 3.1
     # The claimed one, the one that is ambiguous, and the late one.
     assert {"refunds": 1, "charges": 2, "messages": 3} == provider.counts()
-    await check_chain(dsn_of(folder), late)
+    await check_chain(dsn_of(data_folder), late)
 
 
 @pytest.mark.parametrize("postgres_kind", ["installed"], indirect=True)

@@ -12,15 +12,30 @@ import pytest
 from placet import errors
 from placet.result import Result
 from placet.testing import Process, process
+from placet.testing.scratch import database
 from placet.v1.action_pb2 import ACTION_STATE_SUCCEEDED
+from tests.faults.processes import Zygote
 from tests.sdk import desk
+from tests.sdk.mortal import Mortal
 
 # The lease of the dead boot must end before its work is anybody's; one second is the least that is allowed.
 ENVIRONMENT = {"PLACET_LEASE_SECONDS": "1"}
 
 
 @pytest.fixture
-async def mortal(tmp_path: Path) -> AsyncIterator[Process]:
+async def mortal(tmp_path: Path, zygote: Zygote) -> AsyncIterator[Mortal]:
+    environment = ENVIRONMENT | {desk.FOLDER_VARIABLE: str(tmp_path)}
+    async with database() as dsn:
+        made = Mortal(zygote, tmp_path, dsn, "tests.sdk.desk:app", environment)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+
+@pytest.fixture
+async def program(tmp_path: Path) -> AsyncIterator[Process]:
+    """A server as users of `placet.testing` have it."""
     environment = ENVIRONMENT | {desk.FOLDER_VARIABLE: str(tmp_path)}
     async with process("tests.sdk.desk:app", environment=environment) as started:
         yield started
@@ -28,7 +43,7 @@ async def mortal(tmp_path: Path) -> AsyncIterator[Process]:
 
 @pytest.mark.parametrize("boundary", ["intent_persisted", "before_provider_call", "result_persisted"])
 async def test_an_idempotent_call_survives_the_death_of_its_server(
-    mortal: Process, tmp_path: Path, boundary: str
+    mortal: Mortal, tmp_path: Path, boundary: str
 ) -> None:
     await mortal.start(kill_at=f"{boundary}:desk.pay")
     client = mortal.client()
@@ -43,7 +58,7 @@ async def test_an_idempotent_call_survives_the_death_of_its_server(
     assert desk.marks(tmp_path, "pay") in (1, 2)
 
 
-async def _ending_of_a_killed_message(mortal: Process, boundary: str) -> BaseException | Result:
+async def _ending_of_a_killed_message(mortal: Mortal, boundary: str) -> BaseException | Result:
     await mortal.start(kill_at=f"{boundary}:desk.tell")
     telling = asyncio.ensure_future(mortal.client().call("desk.tell", {"text": "hello"}, timeout=40))
     assert -signal.SIGKILL == await mortal.ended()
@@ -52,7 +67,7 @@ async def _ending_of_a_killed_message(mortal: Process, boundary: str) -> BaseExc
 
 
 async def test_an_unsafe_effect_that_had_begun_is_said_to_be_ambiguous(
-    mortal: Process, tmp_path: Path
+    mortal: Mortal, tmp_path: Path
 ) -> None:
     ending = await _ending_of_a_killed_message(mortal, "provider_response_received")
     assert isinstance(ending, errors.AmbiguousError)
@@ -61,7 +76,7 @@ async def test_an_unsafe_effect_that_had_begun_is_said_to_be_ambiguous(
 
 
 async def test_an_unsafe_effect_that_had_not_begun_is_done_once_or_known_not_to_be_done(
-    mortal: Process, tmp_path: Path
+    mortal: Mortal, tmp_path: Path
 ) -> None:
     ending = await _ending_of_a_killed_message(mortal, "intent_persisted")
     if isinstance(ending, Result):
@@ -75,7 +90,7 @@ async def test_an_unsafe_effect_that_had_not_begun_is_done_once_or_known_not_to_
     ("boundary", "stored"), [("before_intent_persistence", False), ("intent_persisted", True)]
 )
 async def test_a_submission_whose_server_dies_is_stored_once_and_run_once(
-    mortal: Process, tmp_path: Path, boundary: str, stored: bool
+    mortal: Mortal, tmp_path: Path, boundary: str, stored: bool
 ) -> None:
     await mortal.start(kill_at=f"{boundary}:desk.tell")
     submitting = asyncio.ensure_future(mortal.client().submit("desk.tell", {"text": "hello"}, timeout=40))
@@ -89,7 +104,7 @@ async def test_a_submission_whose_server_dies_is_stored_once_and_run_once(
 
 
 async def test_who_waits_for_submitted_work_waits_on_over_the_death_of_the_server(
-    mortal: Process, tmp_path: Path
+    mortal: Mortal, tmp_path: Path
 ) -> None:
     await mortal.start(kill_at="before_provider_call:desk.pay")
     client = mortal.client()
@@ -102,16 +117,16 @@ async def test_who_waits_for_submitted_work_waits_on_over_the_death_of_the_serve
     assert desk.marks(tmp_path, "pay") in (1, 2)
 
 
-async def test_a_stream_goes_on_over_the_death_of_its_server(mortal: Process, tmp_path: Path) -> None:
-    await mortal.start()
-    stream = mortal.client().stream("desk.count", {"to": 6}, timeout=40)
+async def test_a_stream_goes_on_over_the_death_of_its_server(program: Process, tmp_path: Path) -> None:
+    await program.start()
+    stream = program.client().stream("desk.count", {"to": 6}, timeout=40)
     seen = []
     async for event in stream:
         seen.append(event)
         if event.WhichOneof("event") == "chunk" and 3 == event.chunk.number and 1 == event.chunk.attempt:
-            await mortal.kill()
+            await program.kill()
             (tmp_path / "go").touch()
-            await mortal.start()
+            await program.start()
     chunks = [
         (event.chunk.attempt, event.chunk.json) for event in seen if event.WhichOneof("event") == "chunk"
     ]

@@ -1,7 +1,8 @@
 """`placet` for a folder of programs on the PATH, forked from a process that has everything imported already: the same
 command line to its exit code, on the same standard streams, without the second that Python needs to begin.
 
-The process is told each command by its Unix socket, and ends with its standard input.
+The process is told each command by its Unix socket, and ends with its standard input. So does a command with TIED in
+its environment.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import sys
 from pathlib import Path
 
 from tests.house.source_tree import ROOT
+
+TIED = "WARM_COMMAND_ENDS_WITH_STDIN"
 
 _PROGRAM = """#!{python} -IS
 import json, os, signal, socket, sys
@@ -41,8 +44,10 @@ class Warm:
         program.chmod(0o755)
         self.folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.docs.warm", str(address)],
+            [sys.executable, "-m", "tests.warm", str(address)],
             cwd=ROOT,
+            # As the command sets it, which is too late once gRPC is there.
+            env=os.environ | {"GRPC_VERBOSITY": "NONE"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -89,8 +94,11 @@ def run(line: socket.socket) -> int:
     sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.argv = ["placet", *arguments]
     line.sendall(str(os.getpid()).encode())
+    from placet_server.cli import serve
     from placet_server.cli.main import main
 
+    if environment.pop(TIED, ""):
+        serve._end_with_stdin()
     try:
         main()
     except SystemExit as ended:
