@@ -47,7 +47,7 @@ def run(*command: str, folder: Path) -> None:
 
 def install_node_packages() -> None:
     """What the lock files say; once, also when several test processes ask."""
-    with _alone("node"):
+    with alone("node"):
         for folder in TYPESCRIPT:
             installed = folder / "node_modules/.package-lock.json"
             locked = folder / "package-lock.json"
@@ -56,7 +56,8 @@ def install_node_packages() -> None:
 
 
 @contextmanager
-def _alone(purpose: str) -> Iterator[None]:
+def alone(purpose: str) -> Iterator[None]:
+    """One test process of this tree at a time."""
     tree = sha256(str(ROOT).encode()).hexdigest()[:16]
     with Path(tempfile.gettempdir(), f"placet-tests-{purpose}-{os.getuid()}-{tree}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

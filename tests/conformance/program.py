@@ -162,10 +162,18 @@ class Program:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             told = json.loads(line)
-            self._calls[told["call"]].done.set_result([_answer(each) for each in told["answers"]])
+            self._calls[told["call"]].done.set_result(_answers(told["answers"]))
         for call in self._calls.values():
             if not call.done.done():
                 call.done.set_exception(EOFError("the program ended"))
+
+
+def _answers(told: Sequence[Mapping[str, Any]]) -> list[Answer]:
+    """One that is as the one before is not read again."""
+    read: list[Answer] = []
+    for number, each in enumerate(told):
+        read.append(read[-1] if number and each == told[number - 1] else _answer(each))
+    return read
 
 
 def _answer(told: Mapping[str, Any]) -> Answer:
