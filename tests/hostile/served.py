@@ -26,6 +26,7 @@ from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
 from placet.v1.policy_service_pb2_grpc import PolicyServiceStub
 from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
+from placet_server.store.session import Connection
 from tests.rpc.keys import AUDIENCE, ISSUER, Issuer
 from tests.rpc.support import bearer
 from tests.toolchain import ROOT
@@ -48,6 +49,10 @@ select
     (select count(*) from queue_ready)
     + (select count(*) from queue_delayed where ready_time < now() + interval '10 minutes')
     + (select count(*) from actions where queue is not null and state = 'RUNNING')
+"""
+TABLES = """
+select relname from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace
+and relname not in ('instances', 'queue_counts', 'retention_walk')
 """
 Traces = Mapping[str, tuple[int, int]]
 
@@ -79,47 +84,34 @@ class Served:
         async with grpc.aio.insecure_channel(self.target) as channel:
             yield Client(channel, self.token(tenant, subject))
 
-    async def quiet(self) -> None:
+    async def quiet(self, connection: Connection) -> None:
         """Waits until nothing that was submitted is under way."""
-        connection = await asyncpg.connect(self.dsn)
-        try:
-            async with asyncio.timeout(QUIET_SECONDS):
-                while await connection.fetchval(UNDER_WAY):
-                    await connection.execute("select pg_sleep(0.05)")
-        finally:
-            await connection.close()
+        async with asyncio.timeout(QUIET_SECONDS):
+            while await connection.fetchval(UNDER_WAY):
+                await connection.execute("select pg_sleep(0.05)")
 
-    async def traces(self) -> Traces:
+    async def traces(self, connection: Connection) -> Traces:
         """Rows of every table, and a sum over their contents. Heartbeats, counts and where the cleaner walks are no
         trace.
         """
-        connection = await asyncpg.connect(self.dsn)
-        try:
-            names = [
-                row["relname"]
-                for row in await connection.fetch(
-                    "select relname from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace"
-                )
-                if row["relname"] not in ("instances", "queue_counts", "retention_walk")
-            ]
-            found: dict[str, tuple[int, int]] = {}
-            for name in names:
-                row = await connection.fetchrow(
-                    f'select count(*), coalesce(sum(hashtext(t::text)::bigint), 0)::bigint from "{name}" t'
-                )
-                assert row is not None
-                found[name] = (row[0], row[1])
-            return found
-        finally:
-            await connection.close()
+        names = [row["relname"] for row in await connection.fetch(TABLES)]
+        looked = " union all ".join(
+            f"select '{name}', count(*), coalesce(sum(hashtext(t::text)::bigint), 0)::bigint from \"{name}\" t"
+            for name in names
+        )
+        return {row[0]: (row[1], row[2]) for row in await connection.fetch(looked)}
 
     @asynccontextmanager
     async def unharmed(self, log_lines_max: int = LOG_LINES_MAX) -> AsyncIterator[None]:
         """What happens inside changes no row, hardly logs, and leaves a healthy server that answers."""
-        await self.quiet()
-        rows, lines = await self.traces(), self.log().count("\n")
-        yield
-        now = await self.traces()
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            await self.quiet(connection)
+            rows, lines = await self.traces(connection), self.log().count("\n")
+            yield
+            now = await self.traces(connection)
+        finally:
+            await connection.close()
         changed = {name: (before, now[name]) for name, before in rows.items() if before != now[name]}
         assert not changed, changed
         said = self.log().splitlines()[lines:]

@@ -23,7 +23,10 @@ REGISTRY_DOMAINS = [
         ("deb", "debian", "org"),
     )
 ]
-REGISTRY = re.compile("|".join(rf"(?<![\w-]){re.escape(domain)}" for domain in REGISTRY_DOMAINS))
+# A look behind at each character would cost seconds: where a name of them stands is found first.
+REGISTRY = re.compile(
+    "|".join(rf"{re.escape(domain)}(?<![\w-]{re.escape(domain)})" for domain in REGISTRY_DOMAINS)
+)
 MACHINE_PATH = re.compile(r"(?<![\w.$}/-])/(?:work|root|home/[a-z]\w*|Users/\w+)/")
 LOCK_FILES = {"uv.lock", "pylock.toml", "poetry.lock", "Pipfile.lock"}
 

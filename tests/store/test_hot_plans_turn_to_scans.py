@@ -13,7 +13,7 @@ from tests.postgres import Database
 
 pytestmark = pytest.mark.both_servers
 
-ROWS = 100_000
+ROWS = 20_000
 HOT: dict[str, tuple[str, ...]] = {
     "action": (
         "admit",
