@@ -87,10 +87,10 @@ async def test_a_lost_stream_stops_only_what_reads() -> None:
     async with dialled(errands.app) as dialler:
         (await dialler.begun("desk.read", {"text": "x"})).lose()
         await _idle(dialler)
+        errands.entered.clear()
         start = dialler.start("desk.tell", {"text": "x"})
         stream = await dialler.invoke(start)
         await stream.proceed()
-        errands.entered.clear()
         await errands.entered.wait()
         stream.lose()
         await _unheard(dialler)
