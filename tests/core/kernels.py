@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from placet.app import App
@@ -35,6 +36,7 @@ from placet_server.core.publication.lease import new_lease_id
 from placet_server.human import human_app, human_manifest
 from placet_server.model.action import Action, Invocation, Submission
 from placet_server.model.caller import Caller
+from placet_server.model.capability import Capability
 from placet_server.model.durability import Durability, DurabilityClass, Replication
 from placet_server.rpc.convert.capability import manifest_of
 from placet_server.store import action as actions
@@ -104,8 +106,7 @@ async def open_kernel(
     handlers = HandlerTable((*app.tools, *own.tools * questions), routes, built_in=built_in.tools)
     threads = HandlerThreads(settings.handler_threads_max)
     routes.engine = engine = Engine(journal=journal, handlers=handlers, settings=settings, threads=threads)
-    offered = manifest_of(built_in.manifest()).capabilities
-    catalog = Catalog(pool, handlers=handlers, clock=clock, built_in=offered)
+    catalog = Catalog(pool, handlers=handlers, clock=clock, built_in=_offered())
     async with pool.connection() as connection:
         await instance.register(connection, boot, now=clock.now())
     await catalog.admit_local(manifest_of(app.manifest()))
@@ -130,6 +131,12 @@ async def open_kernel(
         threads.close()
         await claims.close()
         await pool.close()
+
+
+@cache
+def _offered() -> tuple[Capability, ...]:
+    """What every kernel offers itself, with digests that are made once."""
+    return manifest_of(governing_app(Governor()).manifest()).capabilities
 
 
 def _claims(dsn: str) -> Pool:
