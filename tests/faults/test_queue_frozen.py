@@ -151,7 +151,7 @@ async def test_a_store_that_goes_away_under_claims_loses_nothing_and_repeats_not
                 stored[key] = name
             refused.add(answer.word)
             turn += answer.word == "SUCCEEDED"
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
 
     lanes = [asyncio.ensure_future(submit(lane)) for lane in range(6)]
     await asyncio.sleep(1)

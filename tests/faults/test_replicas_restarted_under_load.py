@@ -21,7 +21,7 @@ ELSEWHERE = {"DRAINING", "STORE_UNAVAILABLE", "ATTEMPT_LOST", "WAIT_EXPIRED", "u
 
 
 class Load:
-    """Calls and submissions without a pause, each with a key of its own, sent again elsewhere until it is answered."""
+    """Calls one after the other, each with a key of its own, sent again elsewhere until it is answered."""
 
     def __init__(self, call: Callable[[Any], Caller], servers: Sequence[Server | Family]) -> None:
         self._call = call
@@ -41,6 +41,8 @@ class Load:
             await self._until_answered(f"till.{name}", {"order": key}, key, rounds)
             self.keys.append((f"till.{name}", key))
             rounds += 1
+            # As many as the processors can would prove no more, and hold up the servers that start.
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _until_answered(self, capability: str, input: Any, key: str, place: int) -> None:
         async with asyncio.timeout(WAIT_SECONDS):

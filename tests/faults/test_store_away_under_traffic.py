@@ -136,7 +136,7 @@ class Traffic:
             if answer.word == "SUCCEEDED":
                 turn += 1
             # A thousand calls a second would prove no more.
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
             if answer.word in ("EFFECT_AMBIGUOUS", "WAIT_EXPIRED"):
                 turn += 1
 
