@@ -129,6 +129,12 @@ async def send(context: placet.Context, order: str) -> Any:
     return await ask("POST", "/messages", {"to": order, "text": "paid"})
 
 
+@app.tool("till.settle", "composed")
+async def settle(context: placet.Context, order: str) -> Any:
+    """What it calls waits for people."""
+    return await context.call("bury", "till.grave", {"order": order})
+
+
 @app.tool("till.ship", "idempotent", effect_marked=True, hazards=["message"], no_approval="a test")
 async def ship(context: placet.Context, order: str) -> Any:
     """Its effect is its child's, which is unsafe."""

@@ -54,6 +54,7 @@ async def close(connection: Connection, action: Action) -> bool:
         connection,
         action,
         state=ActionState.CANCELLED,
+        effect=None,
         lease_id=id_of(99),
         reason="CANCELLED_BY_CALLER",
         cause="CANCELLED_BY_CALLER",

@@ -40,6 +40,7 @@ async def close(connection: Connection, action: Action, *, dead: bool) -> bool:
         connection,
         action,
         state=ActionState.EXHAUSTED if dead else ActionState.CANCELLED,
+        effect=None,
         lease_id=id_of(0),
         reason="QUEUE_DELAY" if dead else "CANCELLED_BY_CALLER",
         cause=None,

@@ -60,6 +60,7 @@ async def close(connection: Connection, number: int, **changes: Any) -> bool:
     return await actions.close_queued(
         connection,
         await read(connection, number),
+        effect=None,
         lease_id=id_of(99),
         event_type="settled",
         event_body="{}",

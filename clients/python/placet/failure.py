@@ -69,6 +69,12 @@ class CallOutcome:
     retry_delay_seconds: float | None = None
 
 
+class Parked(BaseException):
+    """Raised by `Context.call` in a "composed" tool: all that it waits for takes long, so it ends here, and begins
+    again from its start once a step has ended. Its steps then answer with what they came to. Not to be caught.
+    """
+
+
 class CallFailed(Exception):
     """Raised by `Context.call`: the child did not succeed; `outcome` says how. A handler that lets it pass has failed,
     with the code "call_failed" and an effect that is not known.

@@ -61,6 +61,8 @@ def _place(admitted: dict[str, Any], create_time: str | None) -> str:
 
 
 def _requeued(requeued: dict[str, Any]) -> str:
+    if requeued["cause"] == "WOKEN":
+        return f"a step has ended, so attempt {requeued['attempt']} goes on"
     text = f"attempt {requeued['attempt']} stopped ({requeued['cause']}) and may safely be repeated"
     if requeued.get("resolution"):
         text += f"; {_resolution(requeued['resolution'])}"
@@ -98,6 +100,8 @@ def _started(started: dict[str, Any]) -> str:
 _SAY = {
     "admitted": lambda it: f"{it['capability']} {it['version']}, kept {it['durability']}",
     "attempt_started": _started,
+    "parked": lambda it: f"for {counted(it['steps'], 'step')}; nobody runs it meanwhile",
+    "resumed": lambda it: f"attempt {it['attempt']} goes on, from the start of its handler",
     "requeued": _requeued,
     "redriven": _redriven,
     "reconcile_given_up": lambda it: f"asked {it['asked']} times; an operator's to find out: {it['finding']}",

@@ -12,7 +12,7 @@ from typing import Any
 from placet_server.model.caller import Credential, Delegate, Login
 from placet_server.model.contract import Backoff
 from placet_server.model.durability import DurabilityClass
-from placet_server.model.lifecycle import ActionState
+from placet_server.model.lifecycle import CHILD, ActionState
 from placet_server.model.outcome import EffectState, FailureCategory
 from placet_server.model.wait import Wait
 
@@ -48,6 +48,8 @@ class Invocation:
     idempotency_key: str = ""
     timeout_seconds: float | None = None
     on_caller_gone: OnCallerGone = OnCallerGone.CANCEL
+    # It says CANCEL, and does not leave it to what that is by default.
+    ends_with_its_caller: bool = False
     on_wait: OnWait = OnWait.FAIL
     on_duplicate: OnDuplicate = OnDuplicate.ATTACH
     require_durability: DurabilityClass | None = None
@@ -168,6 +170,11 @@ class Action:
     def is_submitted(self) -> bool:
         """Servers run it from its queue; nobody waits for it."""
         return bool(self.queue)
+
+    @property
+    def is_parked(self) -> bool:
+        """It waits for its steps, and nobody runs it."""
+        return self.state is ActionState.WAITING and self.cause == CHILD
 
     @property
     def effect_key(self) -> str:

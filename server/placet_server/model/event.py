@@ -15,6 +15,8 @@ class EventType(StrEnum):
 
     ADMITTED = "admitted"
     ATTEMPT_STARTED = "attempt_started"
+    PARKED = "parked"
+    RESUMED = "resumed"
     REQUEUED = "requeued"
     EFFECT_STARTED = "effect_started"
     EFFECT_CHECKPOINTED = "effect_checkpointed"
@@ -36,14 +38,14 @@ class Event:
     `attempt`.
 
     `body` by type: admitted {capability, version, durability}, submitted also {queue, ready_time_us}; redriven
-    {generation, attempts, requester, reason}; attempt_started {attempt}; requeued
-    {attempt, ready_time_us, cause}; effect_started {attempt}; effect_checkpointed {provider_operation};
-    cancel_requested {requester, reason}; ambiguous and settled {kind, reason, cause, effect, attempt,
-    retry_advice, retry_delay_seconds, failure_code, message}, settled also output_json when SUCCEEDED; settled and
-    requeued, of what was in doubt, also resolution {verdict, reason, evidence, requester, request}; reconcile_given_up
-    {asked, finding}; waiting {approval_id, kind, title, expire_time_us, predecessor_id}; approval_decided {approval_id,
-    decision_id, voter, verdict, reason, completes, taken_back}; approval_ended {approval_id, state};
-    progress {message, fraction}; chunk {text | json | base64}."""
+    {generation, attempts, requester, reason}; attempt_started and resumed {attempt}; parked {attempt, steps,
+    lane_number}; requeued {attempt, ready_time_us, cause}; effect_started {attempt}; effect_checkpointed
+    {provider_operation}; cancel_requested {requester, reason}; ambiguous and settled {kind, reason, cause, effect,
+    attempt, retry_advice, retry_delay_seconds, failure_code, message}, settled also output_json when SUCCEEDED;
+    settled and requeued, of what was in doubt, also resolution {verdict, reason, evidence, requester, request};
+    reconcile_given_up {asked, finding}; waiting {approval_id, kind, title, expire_time_us, predecessor_id};
+    approval_decided {approval_id, decision_id, voter, verdict, reason, completes, taken_back}; approval_ended
+    {approval_id, state}; progress {message, fraction}; chunk {text | json | base64}."""
 
     action_id: str
     type: EventType

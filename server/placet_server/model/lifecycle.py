@@ -15,8 +15,10 @@ QUEUED or EXHAUSTED needs a proof that nothing was done, by all its attempts, an
 answer is one, as `core/execution/finding.py` judges it; what the attempt says that was given up never is. QUEUED →
 AMBIGUOUS happens when an attempt that ended unknown was going to be repeated under the provider's deduplication, and
 then a cancel came or that deduplication ran out: closing it as CANCELLED would be a lie. RUNNING → WAITING, DENIED or
-REFUSED is what its lease holder finds before the handler is entered: it is not allowed any more, or not without asking
-again. QUEUED → DENIED: a yes was taken back, or was not used in time.
+REFUSED is what its lease holder finds before the handler is entered: it is not allowed any more, or not without
+asking again; or, of what is COMPOSED, RUNNING → WAITING is that it waits for its steps with nobody running it
+(`CHILD`): any end of one makes it ready (`WOKEN`), and who claims it then goes on with the same attempt. QUEUED →
+DENIED: a yes was taken back, or was not used in time.
 
 The ends whose effect is known not to be done may begin again, by an operator's will alone: a redrive makes them QUEUED
 under a new generation. No verdict of ours does that. What was not allowed never begins again: it is asked for anew.
@@ -48,6 +50,10 @@ _S = ActionState
 
 TERMINAL = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.EXHAUSTED, _S.DENIED, _S.REFUSED})
 CREATION = frozenset({_S.RUNNING, _S.QUEUED, _S.WAITING})
+
+# Why an action waits, or is ready, that its steps hold up: `actions.cause`, which the statements that claim know too.
+CHILD = "CHILD"
+WOKEN = "WOKEN"
 
 # What the late answer of the attempt that was given up may make of AMBIGUOUS.
 LATE = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED})

@@ -32,6 +32,7 @@ class Claimed:
     budget_time_us: int
     attempt: int
     attempts_max: int
+    effect_begun: bool
     sequence: int
     receipt: str
     provider_operation: str
@@ -169,6 +170,7 @@ async def claim(
         budget_time_us=record["budget_time_us"],
         attempt=record["attempt"],
         attempts_max=record["attempts_max"],
+        effect_begun=record["effect_begun"],
         sequence=record["sequence"],
         receipt=record["receipt"],
         provider_operation=record["provider_operation"] or "",
@@ -218,6 +220,7 @@ async def close_queued(
     action: Action,
     *,
     state: ActionState,
+    effect: str | None,
     lease_id: str,
     reason: str,
     cause: str | None,
@@ -236,6 +239,7 @@ async def close_queued(
         action_id=action.action_id,
         sequence=action.sequence,
         state=state.value,
+        effect=effect,
         lease_id=lease_id,
         reason=reason,
         cause=cause,

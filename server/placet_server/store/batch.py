@@ -80,6 +80,7 @@ class _Kind(IntEnum):
     ADMIT_MESSAGE = 4
     SUBMIT_MESSAGE = 5
     SUBMIT_WAITING = 6
+    PARK = 7
 
 
 class _Item(NamedTuple):
@@ -151,6 +152,8 @@ class BatchWriter:
         size = 400 + len(advance.get("output") or "") + len(advance.get("provider_cursor") or "")
         is_plain = "dead_letter" not in advance and "parent_id" not in advance
         kind = _Kind.FLUSH if is_plain else _Kind.ADVANCE_QUEUED
+        if "awaited" in advance:
+            kind = _Kind.PARK
         return self._put(_Item(advance["action_id"], advance, False, size, self._future(), kind))
 
     async def run(self) -> None:
@@ -346,6 +349,8 @@ def _statement(
     elif kind is _Kind.ADVANCE_QUEUED:
         query = SQL["advance_queued"]
         values["boot_id"] = boot_id
+    elif kind is _Kind.PARK:
+        query = SQL["park"]
     elif any(admission["predecessor_id"] is not None for admission in admissions):
         query = SQL["take_over_and_advance"]
         values.setdefault("advances", "[]")

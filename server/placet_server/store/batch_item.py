@@ -100,7 +100,7 @@ class Advance(TypedDict, total=False):
 
     What is absent stays or becomes null, as sql/action.sql says. `dead_letter` and what follows it are there if the
     action goes back into line, ends as a dead letter, or gets into doubt or out of it; `parent_id`, if it is a
-    step whose parent is to be told.
+    step whose parent is to be told; `awaited` and `woken_body`, if it is to be parked.
     """
 
     tenant: str
@@ -124,6 +124,8 @@ class Advance(TypedDict, total=False):
     sequence: int | None
     event_type: str
     event_body: str
+    awaited: list[str]
+    woken_body: str
     dead_letter: bool
     queue: str | None
     priority: int
@@ -135,10 +137,13 @@ class Advance(TypedDict, total=False):
 
 
 class Written(NamedTuple):
-    """What the store made of an item. `ready_time_us` is a submission's. `wakes`: a composed parent may wait for it."""
+    """What the store made of an item. `ready_time_us` is a submission's. `wakes`: a composed parent may wait for it.
+    `woken`: it was to be parked, and is ready.
+    """
 
     sequence: int
     receipt: str
     time_us: int
     ready_time_us: int = 0
     wakes: bool = False
+    woken: bool = False

@@ -88,6 +88,14 @@ async def read(
     ]
 
 
+async def last_lane_number(connection: Connection, tenant: str, action_id: str, attempt: int) -> int:
+    """0: it has said nothing."""
+    query = SQL["last_lane_number"]
+    arguments = query.arguments(tenant=tenant, action_id=action_id, attempt=attempt)
+    number: int = await connection.fetchval(query.sql, *arguments)
+    return number
+
+
 async def insert_lane_items(connection: Connection, items: Sequence[LaneItem], now: datetime | None) -> None:
     """Items of a lost lease are dropped: nobody may say anything for an attempt that was given up."""
     query = SQL["insert_lane_items"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from placet_server.model.action import Action
+from placet_server.model.outcome import EffectState
 from placet_server.store import queries
 from placet_server.store.action_record import read_action
 from placet_server.store.session import Connection
@@ -30,6 +31,14 @@ async def find_step(connection: Connection, tenant: str, parent_id: str, step: s
     r = await connection.fetchrow(query.sql, *query.arguments(tenant=tenant, parent_id=parent_id, step=step))
     return (
         None if r is None else Tried(read_action(r), r["number"], r["parent_generation"], r["parent_attempt"])
+    )
+
+
+async def find_effect(connection: Connection, tenant: str, parent_id: str) -> EffectState:
+    """What is known of what the steps of an action have done."""
+    query = SQL["effect_of_steps"]
+    return EffectState(
+        await connection.fetchval(query.sql, *query.arguments(tenant=tenant, parent_id=parent_id))
     )
 
 

@@ -30,10 +30,10 @@ const (
 type OnCallerGone int32
 
 const (
-	// CANCEL.
+	// CANCEL; of what is COMPOSED, DETACH.
 	OnCallerGone_ON_CALLER_GONE_UNSPECIFIED OnCallerGone = 0
 	// At the deadline the work is cancelled with it. A lost connection or cancelled call cancels a READ at once, anything else unless
-	// somebody attaches again (same key, or WatchAction) within the reattach grace.
+	// somebody attaches again (same key, or WatchAction) within the reattach grace. So it is with what is COMPOSED at the deadline, too.
 	OnCallerGone_ON_CALLER_GONE_CANCEL OnCallerGone = 1
 	// The work goes on within its timeout; only CancelAction ends it.
 	OnCallerGone_ON_CALLER_GONE_DETACH OnCallerGone = 2

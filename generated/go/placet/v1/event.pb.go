@@ -58,6 +58,8 @@ type ActionEvent struct {
 	//	*ActionEvent_Waiting
 	//	*ActionEvent_ApprovalDecided
 	//	*ActionEvent_ApprovalEnded
+	//	*ActionEvent_Parked
+	//	*ActionEvent_Resumed
 	Event         isActionEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -277,6 +279,24 @@ func (x *ActionEvent) GetApprovalEnded() *ApprovalEnded {
 	return nil
 }
 
+func (x *ActionEvent) GetParked() *ActionParked {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_Parked); ok {
+			return x.Parked
+		}
+	}
+	return nil
+}
+
+func (x *ActionEvent) GetResumed() *ActionResumed {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_Resumed); ok {
+			return x.Resumed
+		}
+	}
+	return nil
+}
+
 type isActionEvent_Event interface {
 	isActionEvent_Event()
 }
@@ -356,6 +376,16 @@ type ActionEvent_ApprovalEnded struct {
 	ApprovalEnded *ApprovalEnded `protobuf:"bytes,36,opt,name=approval_ended,json=approvalEnded,proto3,oneof"`
 }
 
+type ActionEvent_Parked struct {
+	// It waits for its steps, and nobody runs it meanwhile. Only what is COMPOSED.
+	Parked *ActionParked `protobuf:"bytes,37,opt,name=parked,proto3,oneof"`
+}
+
+type ActionEvent_Resumed struct {
+	// The same attempt goes on: its handler begins again from its start, and finds what its steps came to.
+	Resumed *ActionResumed `protobuf:"bytes,38,opt,name=resumed,proto3,oneof"`
+}
+
 func (*ActionEvent_Admitted) isActionEvent_Event() {}
 
 func (*ActionEvent_AttemptStarted) isActionEvent_Event() {}
@@ -385,6 +415,10 @@ func (*ActionEvent_Waiting) isActionEvent_Event() {}
 func (*ActionEvent_ApprovalDecided) isActionEvent_Event() {}
 
 func (*ActionEvent_ApprovalEnded) isActionEvent_Event() {}
+
+func (*ActionEvent_Parked) isActionEvent_Event() {}
+
+func (*ActionEvent_Resumed) isActionEvent_Event() {}
 
 // Stored, before any handler was called.
 type ActionAdmitted struct {
@@ -522,7 +556,7 @@ type ActionRequeued struct {
 	// Not run before.
 	ReadyTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=ready_time,json=readyTime,proto3" json:"ready_time,omitempty"`
 	// Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR"; "RECONCILED": it is proved that
-	// nothing was done.
+	// nothing was done; "WOKEN": a step of one that was parked has ended, and the same attempt goes on.
 	Cause string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
 	// RECONCILED: how that is known.
 	Resolution    *Resolution `protobuf:"bytes,4,opt,name=resolution,proto3" json:"resolution,omitempty"`
@@ -588,6 +622,107 @@ func (x *ActionRequeued) GetResolution() *Resolution {
 	return nil
 }
 
+// Nobody runs it until one of its steps has ended.
+type ActionParked struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The attempt that goes on then.
+	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// For how many steps it waits.
+	Steps         int32 `protobuf:"varint,2,opt,name=steps,proto3" json:"steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActionParked) Reset() {
+	*x = ActionParked{}
+	mi := &file_placet_v1_event_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActionParked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActionParked) ProtoMessage() {}
+
+func (x *ActionParked) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActionParked.ProtoReflect.Descriptor instead.
+func (*ActionParked) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ActionParked) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *ActionParked) GetSteps() int32 {
+	if x != nil {
+		return x.Steps
+	}
+	return 0
+}
+
+// The attempt that was parked goes on. What it said before stays good.
+type ActionResumed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number.
+	Attempt       int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActionResumed) Reset() {
+	*x = ActionResumed{}
+	mi := &file_placet_v1_event_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActionResumed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActionResumed) ProtoMessage() {}
+
+func (x *ActionResumed) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActionResumed.ProtoReflect.Descriptor instead.
+func (*ActionResumed) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ActionResumed) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
 // What the handler says of its progress.
 type ActionProgress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -603,7 +738,7 @@ type ActionProgress struct {
 
 func (x *ActionProgress) Reset() {
 	*x = ActionProgress{}
-	mi := &file_placet_v1_event_proto_msgTypes[4]
+	mi := &file_placet_v1_event_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +750,7 @@ func (x *ActionProgress) String() string {
 func (*ActionProgress) ProtoMessage() {}
 
 func (x *ActionProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_event_proto_msgTypes[4]
+	mi := &file_placet_v1_event_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +763,7 @@ func (x *ActionProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionProgress.ProtoReflect.Descriptor instead.
 func (*ActionProgress) Descriptor() ([]byte, []int) {
-	return file_placet_v1_event_proto_rawDescGZIP(), []int{4}
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ActionProgress) GetMessage() string {
@@ -673,7 +808,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_placet_v1_event_proto_msgTypes[5]
+	mi := &file_placet_v1_event_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -685,7 +820,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_event_proto_msgTypes[5]
+	mi := &file_placet_v1_event_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -698,7 +833,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_placet_v1_event_proto_rawDescGZIP(), []int{5}
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *OutputChunk) GetData() isOutputChunk_Data {
@@ -785,7 +920,7 @@ type EffectStarted struct {
 
 func (x *EffectStarted) Reset() {
 	*x = EffectStarted{}
-	mi := &file_placet_v1_event_proto_msgTypes[6]
+	mi := &file_placet_v1_event_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +932,7 @@ func (x *EffectStarted) String() string {
 func (*EffectStarted) ProtoMessage() {}
 
 func (x *EffectStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_event_proto_msgTypes[6]
+	mi := &file_placet_v1_event_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +945,7 @@ func (x *EffectStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EffectStarted.ProtoReflect.Descriptor instead.
 func (*EffectStarted) Descriptor() ([]byte, []int) {
-	return file_placet_v1_event_proto_rawDescGZIP(), []int{6}
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *EffectStarted) GetAttempt() int32 {
@@ -831,7 +966,7 @@ type EffectCheckpointed struct {
 
 func (x *EffectCheckpointed) Reset() {
 	*x = EffectCheckpointed{}
-	mi := &file_placet_v1_event_proto_msgTypes[7]
+	mi := &file_placet_v1_event_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -843,7 +978,7 @@ func (x *EffectCheckpointed) String() string {
 func (*EffectCheckpointed) ProtoMessage() {}
 
 func (x *EffectCheckpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_event_proto_msgTypes[7]
+	mi := &file_placet_v1_event_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,7 +991,7 @@ func (x *EffectCheckpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EffectCheckpointed.ProtoReflect.Descriptor instead.
 func (*EffectCheckpointed) Descriptor() ([]byte, []int) {
-	return file_placet_v1_event_proto_rawDescGZIP(), []int{7}
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *EffectCheckpointed) GetProviderOperation() string {
@@ -879,7 +1014,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_placet_v1_event_proto_msgTypes[8]
+	mi := &file_placet_v1_event_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +1026,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_event_proto_msgTypes[8]
+	mi := &file_placet_v1_event_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +1039,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_placet_v1_event_proto_rawDescGZIP(), []int{8}
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CancelRequested) GetRequester() string {
@@ -932,7 +1067,7 @@ type ActionAmbiguous struct {
 
 func (x *ActionAmbiguous) Reset() {
 	*x = ActionAmbiguous{}
-	mi := &file_placet_v1_event_proto_msgTypes[9]
+	mi := &file_placet_v1_event_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1079,7 @@ func (x *ActionAmbiguous) String() string {
 func (*ActionAmbiguous) ProtoMessage() {}
 
 func (x *ActionAmbiguous) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_event_proto_msgTypes[9]
+	mi := &file_placet_v1_event_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1092,7 @@ func (x *ActionAmbiguous) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionAmbiguous.ProtoReflect.Descriptor instead.
 func (*ActionAmbiguous) Descriptor() ([]byte, []int) {
-	return file_placet_v1_event_proto_rawDescGZIP(), []int{9}
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ActionAmbiguous) GetOutcome() *Outcome {
@@ -984,7 +1119,7 @@ type ActionRedriven struct {
 
 func (x *ActionRedriven) Reset() {
 	*x = ActionRedriven{}
-	mi := &file_placet_v1_event_proto_msgTypes[10]
+	mi := &file_placet_v1_event_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1131,7 @@ func (x *ActionRedriven) String() string {
 func (*ActionRedriven) ProtoMessage() {}
 
 func (x *ActionRedriven) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_event_proto_msgTypes[10]
+	mi := &file_placet_v1_event_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1144,7 @@ func (x *ActionRedriven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionRedriven.ProtoReflect.Descriptor instead.
 func (*ActionRedriven) Descriptor() ([]byte, []int) {
-	return file_placet_v1_event_proto_rawDescGZIP(), []int{10}
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ActionRedriven) GetGeneration() int32 {
@@ -1055,7 +1190,7 @@ type ActionSettled struct {
 
 func (x *ActionSettled) Reset() {
 	*x = ActionSettled{}
-	mi := &file_placet_v1_event_proto_msgTypes[11]
+	mi := &file_placet_v1_event_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1202,7 @@ func (x *ActionSettled) String() string {
 func (*ActionSettled) ProtoMessage() {}
 
 func (x *ActionSettled) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_event_proto_msgTypes[11]
+	mi := &file_placet_v1_event_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1215,7 @@ func (x *ActionSettled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionSettled.ProtoReflect.Descriptor instead.
 func (*ActionSettled) Descriptor() ([]byte, []int) {
-	return file_placet_v1_event_proto_rawDescGZIP(), []int{11}
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ActionSettled) GetOutcome() *Outcome {
@@ -1121,7 +1256,7 @@ type Resolution struct {
 
 func (x *Resolution) Reset() {
 	*x = Resolution{}
-	mi := &file_placet_v1_event_proto_msgTypes[12]
+	mi := &file_placet_v1_event_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1268,7 @@ func (x *Resolution) String() string {
 func (*Resolution) ProtoMessage() {}
 
 func (x *Resolution) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_event_proto_msgTypes[12]
+	mi := &file_placet_v1_event_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1281,7 @@ func (x *Resolution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resolution.ProtoReflect.Descriptor instead.
 func (*Resolution) Descriptor() ([]byte, []int) {
-	return file_placet_v1_event_proto_rawDescGZIP(), []int{12}
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Resolution) GetVerdict() EffectState {
@@ -1190,7 +1325,7 @@ type ReconcileGivenUp struct {
 
 func (x *ReconcileGivenUp) Reset() {
 	*x = ReconcileGivenUp{}
-	mi := &file_placet_v1_event_proto_msgTypes[13]
+	mi := &file_placet_v1_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1202,7 +1337,7 @@ func (x *ReconcileGivenUp) String() string {
 func (*ReconcileGivenUp) ProtoMessage() {}
 
 func (x *ReconcileGivenUp) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_event_proto_msgTypes[13]
+	mi := &file_placet_v1_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1215,7 +1350,7 @@ func (x *ReconcileGivenUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconcileGivenUp.ProtoReflect.Descriptor instead.
 func (*ReconcileGivenUp) Descriptor() ([]byte, []int) {
-	return file_placet_v1_event_proto_rawDescGZIP(), []int{13}
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReconcileGivenUp) GetAsked() int32 {
@@ -1245,7 +1380,7 @@ type ActionWaiting struct {
 
 func (x *ActionWaiting) Reset() {
 	*x = ActionWaiting{}
-	mi := &file_placet_v1_event_proto_msgTypes[14]
+	mi := &file_placet_v1_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1392,7 @@ func (x *ActionWaiting) String() string {
 func (*ActionWaiting) ProtoMessage() {}
 
 func (x *ActionWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_event_proto_msgTypes[14]
+	mi := &file_placet_v1_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1405,7 @@ func (x *ActionWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionWaiting.ProtoReflect.Descriptor instead.
 func (*ActionWaiting) Descriptor() ([]byte, []int) {
-	return file_placet_v1_event_proto_rawDescGZIP(), []int{14}
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ActionWaiting) GetWait() *Wait {
@@ -1310,7 +1445,7 @@ type ApprovalDecided struct {
 
 func (x *ApprovalDecided) Reset() {
 	*x = ApprovalDecided{}
-	mi := &file_placet_v1_event_proto_msgTypes[15]
+	mi := &file_placet_v1_event_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1457,7 @@ func (x *ApprovalDecided) String() string {
 func (*ApprovalDecided) ProtoMessage() {}
 
 func (x *ApprovalDecided) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_event_proto_msgTypes[15]
+	mi := &file_placet_v1_event_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1470,7 @@ func (x *ApprovalDecided) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalDecided.ProtoReflect.Descriptor instead.
 func (*ApprovalDecided) Descriptor() ([]byte, []int) {
-	return file_placet_v1_event_proto_rawDescGZIP(), []int{15}
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ApprovalDecided) GetApprovalId() string {
@@ -1400,7 +1535,7 @@ type ApprovalEnded struct {
 
 func (x *ApprovalEnded) Reset() {
 	*x = ApprovalEnded{}
-	mi := &file_placet_v1_event_proto_msgTypes[16]
+	mi := &file_placet_v1_event_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1547,7 @@ func (x *ApprovalEnded) String() string {
 func (*ApprovalEnded) ProtoMessage() {}
 
 func (x *ApprovalEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_event_proto_msgTypes[16]
+	mi := &file_placet_v1_event_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1560,7 @@ func (x *ApprovalEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalEnded.ProtoReflect.Descriptor instead.
 func (*ApprovalEnded) Descriptor() ([]byte, []int) {
-	return file_placet_v1_event_proto_rawDescGZIP(), []int{16}
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ApprovalEnded) GetApprovalId() string {
@@ -1446,7 +1581,7 @@ var File_placet_v1_event_proto protoreflect.FileDescriptor
 
 const file_placet_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x18placet/v1/decision.proto\x1a\x17placet/v1/outcome.proto\"\x8d\t\n" +
+	"\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x18placet/v1/decision.proto\x1a\x17placet/v1/outcome.proto\"\xf6\t\n" +
 	"\vActionEvent\x12\x16\n" +
 	"\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x1b\n" +
 	"\taction_id\x18\x02 \x01(\tR\bactionId\x12\x1a\n" +
@@ -1469,7 +1604,9 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\x12reconcile_given_up\x18! \x01(\v2\x1b.placet.v1.ReconcileGivenUpH\x00R\x10reconcileGivenUp\x124\n" +
 	"\awaiting\x18\" \x01(\v2\x18.placet.v1.ActionWaitingH\x00R\awaiting\x12G\n" +
 	"\x10approval_decided\x18# \x01(\v2\x1a.placet.v1.ApprovalDecidedH\x00R\x0fapprovalDecided\x12A\n" +
-	"\x0eapproval_ended\x18$ \x01(\v2\x18.placet.v1.ApprovalEndedH\x00R\rapprovalEndedB\a\n" +
+	"\x0eapproval_ended\x18$ \x01(\v2\x18.placet.v1.ApprovalEndedH\x00R\rapprovalEnded\x121\n" +
+	"\x06parked\x18% \x01(\v2\x17.placet.v1.ActionParkedH\x00R\x06parked\x124\n" +
+	"\aresumed\x18& \x01(\v2\x18.placet.v1.ActionResumedH\x00R\aresumedB\a\n" +
 	"\x05event\"\xd7\x01\n" +
 	"\x0eActionAdmitted\x12\x1e\n" +
 	"\n" +
@@ -1491,7 +1628,12 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\x05cause\x18\x03 \x01(\tR\x05cause\x125\n" +
 	"\n" +
 	"resolution\x18\x04 \x01(\v2\x15.placet.v1.ResolutionR\n" +
-	"resolution\"p\n" +
+	"resolution\">\n" +
+	"\fActionParked\x12\x18\n" +
+	"\aattempt\x18\x01 \x01(\x05R\aattempt\x12\x14\n" +
+	"\x05steps\x18\x02 \x01(\x05R\x05steps\")\n" +
+	"\rActionResumed\x12\x18\n" +
+	"\aattempt\x18\x01 \x01(\x05R\aattempt\"p\n" +
 	"\x0eActionProgress\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1f\n" +
 	"\bfraction\x18\x02 \x01(\x01H\x00R\bfraction\x88\x01\x01\x12\x16\n" +
@@ -1568,66 +1710,70 @@ func file_placet_v1_event_proto_rawDescGZIP() []byte {
 	return file_placet_v1_event_proto_rawDescData
 }
 
-var file_placet_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_placet_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_placet_v1_event_proto_goTypes = []any{
 	(*ActionEvent)(nil),           // 0: placet.v1.ActionEvent
 	(*ActionAdmitted)(nil),        // 1: placet.v1.ActionAdmitted
 	(*AttemptStarted)(nil),        // 2: placet.v1.AttemptStarted
 	(*ActionRequeued)(nil),        // 3: placet.v1.ActionRequeued
-	(*ActionProgress)(nil),        // 4: placet.v1.ActionProgress
-	(*OutputChunk)(nil),           // 5: placet.v1.OutputChunk
-	(*EffectStarted)(nil),         // 6: placet.v1.EffectStarted
-	(*EffectCheckpointed)(nil),    // 7: placet.v1.EffectCheckpointed
-	(*CancelRequested)(nil),       // 8: placet.v1.CancelRequested
-	(*ActionAmbiguous)(nil),       // 9: placet.v1.ActionAmbiguous
-	(*ActionRedriven)(nil),        // 10: placet.v1.ActionRedriven
-	(*ActionSettled)(nil),         // 11: placet.v1.ActionSettled
-	(*Resolution)(nil),            // 12: placet.v1.Resolution
-	(*ReconcileGivenUp)(nil),      // 13: placet.v1.ReconcileGivenUp
-	(*ActionWaiting)(nil),         // 14: placet.v1.ActionWaiting
-	(*ApprovalDecided)(nil),       // 15: placet.v1.ApprovalDecided
-	(*ApprovalEnded)(nil),         // 16: placet.v1.ApprovalEnded
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
-	(DurabilityClass)(0),          // 18: placet.v1.DurabilityClass
-	(*Outcome)(nil),               // 19: placet.v1.Outcome
-	(EffectState)(0),              // 20: placet.v1.EffectState
-	(*Wait)(nil),                  // 21: placet.v1.Wait
-	(VoteVerdict)(0),              // 22: placet.v1.VoteVerdict
-	(ApprovalState)(0),            // 23: placet.v1.ApprovalState
+	(*ActionParked)(nil),          // 4: placet.v1.ActionParked
+	(*ActionResumed)(nil),         // 5: placet.v1.ActionResumed
+	(*ActionProgress)(nil),        // 6: placet.v1.ActionProgress
+	(*OutputChunk)(nil),           // 7: placet.v1.OutputChunk
+	(*EffectStarted)(nil),         // 8: placet.v1.EffectStarted
+	(*EffectCheckpointed)(nil),    // 9: placet.v1.EffectCheckpointed
+	(*CancelRequested)(nil),       // 10: placet.v1.CancelRequested
+	(*ActionAmbiguous)(nil),       // 11: placet.v1.ActionAmbiguous
+	(*ActionRedriven)(nil),        // 12: placet.v1.ActionRedriven
+	(*ActionSettled)(nil),         // 13: placet.v1.ActionSettled
+	(*Resolution)(nil),            // 14: placet.v1.Resolution
+	(*ReconcileGivenUp)(nil),      // 15: placet.v1.ReconcileGivenUp
+	(*ActionWaiting)(nil),         // 16: placet.v1.ActionWaiting
+	(*ApprovalDecided)(nil),       // 17: placet.v1.ApprovalDecided
+	(*ApprovalEnded)(nil),         // 18: placet.v1.ApprovalEnded
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(DurabilityClass)(0),          // 20: placet.v1.DurabilityClass
+	(*Outcome)(nil),               // 21: placet.v1.Outcome
+	(EffectState)(0),              // 22: placet.v1.EffectState
+	(*Wait)(nil),                  // 23: placet.v1.Wait
+	(VoteVerdict)(0),              // 24: placet.v1.VoteVerdict
+	(ApprovalState)(0),            // 25: placet.v1.ApprovalState
 }
 var file_placet_v1_event_proto_depIdxs = []int32{
-	17, // 0: placet.v1.ActionEvent.create_time:type_name -> google.protobuf.Timestamp
+	19, // 0: placet.v1.ActionEvent.create_time:type_name -> google.protobuf.Timestamp
 	1,  // 1: placet.v1.ActionEvent.admitted:type_name -> placet.v1.ActionAdmitted
 	2,  // 2: placet.v1.ActionEvent.attempt_started:type_name -> placet.v1.AttemptStarted
 	3,  // 3: placet.v1.ActionEvent.requeued:type_name -> placet.v1.ActionRequeued
-	4,  // 4: placet.v1.ActionEvent.progress:type_name -> placet.v1.ActionProgress
-	5,  // 5: placet.v1.ActionEvent.chunk:type_name -> placet.v1.OutputChunk
-	7,  // 6: placet.v1.ActionEvent.effect_checkpointed:type_name -> placet.v1.EffectCheckpointed
-	8,  // 7: placet.v1.ActionEvent.cancel_requested:type_name -> placet.v1.CancelRequested
-	11, // 8: placet.v1.ActionEvent.settled:type_name -> placet.v1.ActionSettled
-	9,  // 9: placet.v1.ActionEvent.ambiguous:type_name -> placet.v1.ActionAmbiguous
-	6,  // 10: placet.v1.ActionEvent.effect_started:type_name -> placet.v1.EffectStarted
-	10, // 11: placet.v1.ActionEvent.redriven:type_name -> placet.v1.ActionRedriven
-	13, // 12: placet.v1.ActionEvent.reconcile_given_up:type_name -> placet.v1.ReconcileGivenUp
-	14, // 13: placet.v1.ActionEvent.waiting:type_name -> placet.v1.ActionWaiting
-	15, // 14: placet.v1.ActionEvent.approval_decided:type_name -> placet.v1.ApprovalDecided
-	16, // 15: placet.v1.ActionEvent.approval_ended:type_name -> placet.v1.ApprovalEnded
-	18, // 16: placet.v1.ActionAdmitted.durability:type_name -> placet.v1.DurabilityClass
-	17, // 17: placet.v1.ActionAdmitted.ready_time:type_name -> google.protobuf.Timestamp
-	17, // 18: placet.v1.ActionRequeued.ready_time:type_name -> google.protobuf.Timestamp
-	12, // 19: placet.v1.ActionRequeued.resolution:type_name -> placet.v1.Resolution
-	19, // 20: placet.v1.ActionAmbiguous.outcome:type_name -> placet.v1.Outcome
-	19, // 21: placet.v1.ActionSettled.outcome:type_name -> placet.v1.Outcome
-	12, // 22: placet.v1.ActionSettled.resolution:type_name -> placet.v1.Resolution
-	20, // 23: placet.v1.Resolution.verdict:type_name -> placet.v1.EffectState
-	21, // 24: placet.v1.ActionWaiting.wait:type_name -> placet.v1.Wait
-	22, // 25: placet.v1.ApprovalDecided.verdict:type_name -> placet.v1.VoteVerdict
-	23, // 26: placet.v1.ApprovalEnded.state:type_name -> placet.v1.ApprovalState
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	6,  // 4: placet.v1.ActionEvent.progress:type_name -> placet.v1.ActionProgress
+	7,  // 5: placet.v1.ActionEvent.chunk:type_name -> placet.v1.OutputChunk
+	9,  // 6: placet.v1.ActionEvent.effect_checkpointed:type_name -> placet.v1.EffectCheckpointed
+	10, // 7: placet.v1.ActionEvent.cancel_requested:type_name -> placet.v1.CancelRequested
+	13, // 8: placet.v1.ActionEvent.settled:type_name -> placet.v1.ActionSettled
+	11, // 9: placet.v1.ActionEvent.ambiguous:type_name -> placet.v1.ActionAmbiguous
+	8,  // 10: placet.v1.ActionEvent.effect_started:type_name -> placet.v1.EffectStarted
+	12, // 11: placet.v1.ActionEvent.redriven:type_name -> placet.v1.ActionRedriven
+	15, // 12: placet.v1.ActionEvent.reconcile_given_up:type_name -> placet.v1.ReconcileGivenUp
+	16, // 13: placet.v1.ActionEvent.waiting:type_name -> placet.v1.ActionWaiting
+	17, // 14: placet.v1.ActionEvent.approval_decided:type_name -> placet.v1.ApprovalDecided
+	18, // 15: placet.v1.ActionEvent.approval_ended:type_name -> placet.v1.ApprovalEnded
+	4,  // 16: placet.v1.ActionEvent.parked:type_name -> placet.v1.ActionParked
+	5,  // 17: placet.v1.ActionEvent.resumed:type_name -> placet.v1.ActionResumed
+	20, // 18: placet.v1.ActionAdmitted.durability:type_name -> placet.v1.DurabilityClass
+	19, // 19: placet.v1.ActionAdmitted.ready_time:type_name -> google.protobuf.Timestamp
+	19, // 20: placet.v1.ActionRequeued.ready_time:type_name -> google.protobuf.Timestamp
+	14, // 21: placet.v1.ActionRequeued.resolution:type_name -> placet.v1.Resolution
+	21, // 22: placet.v1.ActionAmbiguous.outcome:type_name -> placet.v1.Outcome
+	21, // 23: placet.v1.ActionSettled.outcome:type_name -> placet.v1.Outcome
+	14, // 24: placet.v1.ActionSettled.resolution:type_name -> placet.v1.Resolution
+	22, // 25: placet.v1.Resolution.verdict:type_name -> placet.v1.EffectState
+	23, // 26: placet.v1.ActionWaiting.wait:type_name -> placet.v1.Wait
+	24, // 27: placet.v1.ApprovalDecided.verdict:type_name -> placet.v1.VoteVerdict
+	25, // 28: placet.v1.ApprovalEnded.state:type_name -> placet.v1.ApprovalState
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_event_proto_init() }
@@ -1654,9 +1800,11 @@ func file_placet_v1_event_proto_init() {
 		(*ActionEvent_Waiting)(nil),
 		(*ActionEvent_ApprovalDecided)(nil),
 		(*ActionEvent_ApprovalEnded)(nil),
+		(*ActionEvent_Parked)(nil),
+		(*ActionEvent_Resumed)(nil),
 	}
-	file_placet_v1_event_proto_msgTypes[4].OneofWrappers = []any{}
-	file_placet_v1_event_proto_msgTypes[5].OneofWrappers = []any{
+	file_placet_v1_event_proto_msgTypes[6].OneofWrappers = []any{}
+	file_placet_v1_event_proto_msgTypes[7].OneofWrappers = []any{
 		(*OutputChunk_Text)(nil),
 		(*OutputChunk_Json)(nil),
 		(*OutputChunk_Binary)(nil),
@@ -1667,7 +1815,7 @@ func file_placet_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_event_proto_rawDesc), len(file_placet_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

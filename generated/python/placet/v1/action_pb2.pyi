@@ -29,10 +29,10 @@ class _OnCallerGone:
 class _OnCallerGoneEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnCallerGone.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ON_CALLER_GONE_UNSPECIFIED: _OnCallerGone.ValueType  # 0
-    """CANCEL."""
+    """CANCEL; of what is COMPOSED, DETACH."""
     ON_CALLER_GONE_CANCEL: _OnCallerGone.ValueType  # 1
     """At the deadline the work is cancelled with it. A lost connection or cancelled call cancels a READ at once, anything else unless
-    somebody attaches again (same key, or WatchAction) within the reattach grace.
+    somebody attaches again (same key, or WatchAction) within the reattach grace. So it is with what is COMPOSED at the deadline, too.
     """
     ON_CALLER_GONE_DETACH: _OnCallerGone.ValueType  # 2
     """The work goes on within its timeout; only CancelAction ends it."""
@@ -43,10 +43,10 @@ class OnCallerGone(_OnCallerGone, metaclass=_OnCallerGoneEnumTypeWrapper):
     """
 
 ON_CALLER_GONE_UNSPECIFIED: OnCallerGone.ValueType  # 0
-"""CANCEL."""
+"""CANCEL; of what is COMPOSED, DETACH."""
 ON_CALLER_GONE_CANCEL: OnCallerGone.ValueType  # 1
 """At the deadline the work is cancelled with it. A lost connection or cancelled call cancels a READ at once, anything else unless
-somebody attaches again (same key, or WatchAction) within the reattach grace.
+somebody attaches again (same key, or WatchAction) within the reattach grace. So it is with what is COMPOSED at the deadline, too.
 """
 ON_CALLER_GONE_DETACH: OnCallerGone.ValueType  # 2
 """The work goes on within its timeout; only CancelAction ends it."""

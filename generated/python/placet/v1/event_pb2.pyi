@@ -47,6 +47,8 @@ class ActionEvent(_message.Message):
     WAITING_FIELD_NUMBER: _builtins.int
     APPROVAL_DECIDED_FIELD_NUMBER: _builtins.int
     APPROVAL_ENDED_FIELD_NUMBER: _builtins.int
+    PARKED_FIELD_NUMBER: _builtins.int
+    RESUMED_FIELD_NUMBER: _builtins.int
     cursor: _builtins.str
     """Opaque text: resume after this event. Also set on an otherwise empty idle checkpoint."""
     action_id: _builtins.str
@@ -121,6 +123,14 @@ class ActionEvent(_message.Message):
     def approval_ended(self) -> Global___ApprovalEnded:
         """What it waited for is over without a vote that ended it."""
 
+    @_builtins.property
+    def parked(self) -> Global___ActionParked:
+        """It waits for its steps, and nobody runs it meanwhile. Only what is COMPOSED."""
+
+    @_builtins.property
+    def resumed(self) -> Global___ActionResumed:
+        """The same attempt goes on: its handler begins again from its start, and finds what its steps came to."""
+
     def __init__(
         self,
         *,
@@ -145,12 +155,14 @@ class ActionEvent(_message.Message):
         waiting: Global___ActionWaiting | None = ...,
         approval_decided: Global___ApprovalDecided | None = ...,
         approval_ended: Global___ApprovalEnded | None = ...,
+        parked: Global___ActionParked | None = ...,
+        resumed: Global___ActionResumed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ambiguous", b"ambiguous", "approval_decided", b"approval_decided", "approval_ended", b"approval_ended", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "requeued", b"requeued", "settled", b"settled", "waiting", b"waiting"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ambiguous", b"ambiguous", "approval_decided", b"approval_decided", "approval_ended", b"approval_ended", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "parked", b"parked", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "requeued", b"requeued", "resumed", b"resumed", "settled", b"settled", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "admitted", b"admitted", "ambiguous", b"ambiguous", "approval_decided", b"approval_decided", "approval_ended", b"approval_ended", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "cursor", b"cursor", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "replayed", b"replayed", "requeued", b"requeued", "sequence", b"sequence", "settled", b"settled", "type", b"type", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "admitted", b"admitted", "ambiguous", b"ambiguous", "approval_decided", b"approval_decided", "approval_ended", b"approval_ended", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "cursor", b"cursor", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "parked", b"parked", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "replayed", b"replayed", "requeued", b"requeued", "resumed", b"resumed", "sequence", b"sequence", "settled", b"settled", "type", b"type", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["admitted", "attempt_started", "requeued", "progress", "chunk", "effect_checkpointed", "cancel_requested", "settled", "ambiguous", "effect_started", "redriven", "reconcile_given_up", "waiting", "approval_decided", "approval_ended"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["admitted", "attempt_started", "requeued", "progress", "chunk", "effect_checkpointed", "cancel_requested", "settled", "ambiguous", "effect_started", "redriven", "reconcile_given_up", "waiting", "approval_decided", "approval_ended", "parked", "resumed"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -232,7 +244,7 @@ class ActionRequeued(_message.Message):
     """The attempt that stopped."""
     cause: _builtins.str
     """Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR"; "RECONCILED": it is proved that
-    nothing was done.
+    nothing was done; "WOKEN": a step of one that was parked has ended, and the same attempt goes on.
     """
     @_builtins.property
     def ready_time(self) -> _timestamp_pb2.Timestamp:
@@ -257,6 +269,54 @@ class ActionRequeued(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ActionRequeued: _TypeAlias = ActionRequeued  # noqa: Y015
+
+@_typing.final
+class ActionParked(_message.Message):
+    """Nobody runs it until one of its steps has ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.int
+    """The attempt that goes on then."""
+    steps: _builtins.int
+    """For how many steps it waits."""
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.int = ...,
+        steps: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ActionParked: _TypeAlias = ActionParked  # noqa: Y015
+
+@_typing.final
+class ActionResumed(_message.Message):
+    """The attempt that was parked goes on. What it said before stays good."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.int
+    """Its number."""
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ActionResumed: _TypeAlias = ActionResumed  # noqa: Y015
 
 @_typing.final
 class ActionProgress(_message.Message):

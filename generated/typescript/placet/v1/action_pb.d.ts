@@ -494,7 +494,7 @@ export declare const LoginSchema: GenMessage<Login>;
  */
 export enum OnCallerGone {
   /**
-   * CANCEL.
+   * CANCEL; of what is COMPOSED, DETACH.
    *
    * @generated from enum value: ON_CALLER_GONE_UNSPECIFIED = 0;
    */
@@ -502,7 +502,7 @@ export enum OnCallerGone {
 
   /**
    * At the deadline the work is cancelled with it. A lost connection or cancelled call cancels a READ at once, anything else unless
-   * somebody attaches again (same key, or WatchAction) within the reattach grace.
+   * somebody attaches again (same key, or WatchAction) within the reattach grace. So it is with what is COMPOSED at the deadline, too.
    *
    * @generated from enum value: ON_CALLER_GONE_CANCEL = 1;
    */

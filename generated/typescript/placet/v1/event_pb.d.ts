@@ -189,6 +189,22 @@ export declare type ActionEvent = Message<"placet.v1.ActionEvent"> & {
      */
     value: ApprovalEnded;
     case: "approvalEnded";
+  } | {
+    /**
+     * It waits for its steps, and nobody runs it meanwhile. Only what is COMPOSED.
+     *
+     * @generated from field: placet.v1.ActionParked parked = 37;
+     */
+    value: ActionParked;
+    case: "parked";
+  } | {
+    /**
+     * The same attempt goes on: its handler begins again from its start, and finds what its steps came to.
+     *
+     * @generated from field: placet.v1.ActionResumed resumed = 38;
+     */
+    value: ActionResumed;
+    case: "resumed";
   } | { case: undefined; value?: undefined };
 };
 
@@ -288,7 +304,7 @@ export declare type ActionRequeued = Message<"placet.v1.ActionRequeued"> & {
 
   /**
    * Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR"; "RECONCILED": it is proved that
-   * nothing was done.
+   * nothing was done; "WOKEN": a step of one that was parked has ended, and the same attempt goes on.
    *
    * @generated from field: string cause = 3;
    */
@@ -307,6 +323,53 @@ export declare type ActionRequeued = Message<"placet.v1.ActionRequeued"> & {
  * Use `create(ActionRequeuedSchema)` to create a new message.
  */
 export declare const ActionRequeuedSchema: GenMessage<ActionRequeued>;
+
+/**
+ * Nobody runs it until one of its steps has ended.
+ *
+ * @generated from message placet.v1.ActionParked
+ */
+export declare type ActionParked = Message<"placet.v1.ActionParked"> & {
+  /**
+   * The attempt that goes on then.
+   *
+   * @generated from field: int32 attempt = 1;
+   */
+  attempt: number;
+
+  /**
+   * For how many steps it waits.
+   *
+   * @generated from field: int32 steps = 2;
+   */
+  steps: number;
+};
+
+/**
+ * Describes the message placet.v1.ActionParked.
+ * Use `create(ActionParkedSchema)` to create a new message.
+ */
+export declare const ActionParkedSchema: GenMessage<ActionParked>;
+
+/**
+ * The attempt that was parked goes on. What it said before stays good.
+ *
+ * @generated from message placet.v1.ActionResumed
+ */
+export declare type ActionResumed = Message<"placet.v1.ActionResumed"> & {
+  /**
+   * Its number.
+   *
+   * @generated from field: int32 attempt = 1;
+   */
+  attempt: number;
+};
+
+/**
+ * Describes the message placet.v1.ActionResumed.
+ * Use `create(ActionResumedSchema)` to create a new message.
+ */
+export declare const ActionResumedSchema: GenMessage<ActionResumed>;
 
 /**
  * What the handler says of its progress.

@@ -14,7 +14,7 @@ import { file_placet_v1_outcome } from "./outcome_pb.js";
  * Describes the file placet/v1/event.proto.
  */
 export const file_placet_v1_event = /*@__PURE__*/
-  fileDesc("ChVwbGFjZXQvdjEvZXZlbnQucHJvdG8SCXBsYWNldC52MSKTBwoLQWN0aW9uRXZlbnQSDgoGY3Vyc29yGAEgASgJEhEKCWFjdGlvbl9pZBgCIAEoCRIQCghzZXF1ZW5jZRgFIAEoAxIvCgtjcmVhdGVfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmVwbGF5ZWQYByABKAgSDAoEdHlwZRgIIAEoCRItCghhZG1pdHRlZBgUIAEoCzIZLnBsYWNldC52MS5BY3Rpb25BZG1pdHRlZEgAEjQKD2F0dGVtcHRfc3RhcnRlZBgVIAEoCzIZLnBsYWNldC52MS5BdHRlbXB0U3RhcnRlZEgAEi0KCHJlcXVldWVkGBYgASgLMhkucGxhY2V0LnYxLkFjdGlvblJlcXVldWVkSAASLQoIcHJvZ3Jlc3MYGSABKAsyGS5wbGFjZXQudjEuQWN0aW9uUHJvZ3Jlc3NIABInCgVjaHVuaxgaIAEoCzIWLnBsYWNldC52MS5PdXRwdXRDaHVua0gAEjwKE2VmZmVjdF9jaGVja3BvaW50ZWQYGyABKAsyHS5wbGFjZXQudjEuRWZmZWN0Q2hlY2twb2ludGVkSAASNgoQY2FuY2VsX3JlcXVlc3RlZBgcIAEoCzIaLnBsYWNldC52MS5DYW5jZWxSZXF1ZXN0ZWRIABIrCgdzZXR0bGVkGB0gASgLMhgucGxhY2V0LnYxLkFjdGlvblNldHRsZWRIABIvCglhbWJpZ3VvdXMYHiABKAsyGi5wbGFjZXQudjEuQWN0aW9uQW1iaWd1b3VzSAASMgoOZWZmZWN0X3N0YXJ0ZWQYHyABKAsyGC5wbGFjZXQudjEuRWZmZWN0U3RhcnRlZEgAEi0KCHJlZHJpdmVuGCAgASgLMhkucGxhY2V0LnYxLkFjdGlvblJlZHJpdmVuSAASOQoScmVjb25jaWxlX2dpdmVuX3VwGCEgASgLMhsucGxhY2V0LnYxLlJlY29uY2lsZUdpdmVuVXBIABIrCgd3YWl0aW5nGCIgASgLMhgucGxhY2V0LnYxLkFjdGlvbldhaXRpbmdIABI2ChBhcHByb3ZhbF9kZWNpZGVkGCMgASgLMhoucGxhY2V0LnYxLkFwcHJvdmFsRGVjaWRlZEgAEjIKDmFwcHJvdmFsX2VuZGVkGCQgASgLMhgucGxhY2V0LnYxLkFwcHJvdmFsRW5kZWRIAEIHCgVldmVudCKkAQoOQWN0aW9uQWRtaXR0ZWQSEgoKY2FwYWJpbGl0eRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgJEi4KCmR1cmFiaWxpdHkYAyABKA4yGi5wbGFjZXQudjEuRHVyYWJpbGl0eUNsYXNzEg0KBXF1ZXVlGAQgASgJEi4KCnJlYWR5X3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIiEKDkF0dGVtcHRTdGFydGVkEg8KB2F0dGVtcHQYASABKAUiiwEKDkFjdGlvblJlcXVldWVkEg8KB2F0dGVtcHQYASABKAUSLgoKcmVhZHlfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFY2F1c2UYAyABKAkSKQoKcmVzb2x1dGlvbhgEIAEoCzIVLnBsYWNldC52MS5SZXNvbHV0aW9uIlUKDkFjdGlvblByb2dyZXNzEg8KB21lc3NhZ2UYASABKAkSFQoIZnJhY3Rpb24YAiABKAFIAIgBARIOCgZudW1iZXIYAyABKANCCwoJX2ZyYWN0aW9uImgKC091dHB1dENodW5rEg4KBHRleHQYASABKAlIABIOCgRqc29uGAIgASgJSAASEAoGYmluYXJ5GAMgASgMSAASDgoGbnVtYmVyGAQgASgDEg8KB2F0dGVtcHQYBSABKAVCBgoEZGF0YSIgCg1FZmZlY3RTdGFydGVkEg8KB2F0dGVtcHQYASABKAUiMAoSRWZmZWN0Q2hlY2twb2ludGVkEhoKEnByb3ZpZGVyX29wZXJhdGlvbhgBIAEoCSI0Cg9DYW5jZWxSZXF1ZXN0ZWQSEQoJcmVxdWVzdGVyGAEgASgJEg4KBnJlYXNvbhgCIAEoCSI2Cg9BY3Rpb25BbWJpZ3VvdXMSIwoHb3V0Y29tZRgBIAEoCzISLnBsYWNldC52MS5PdXRjb21lIlkKDkFjdGlvblJlZHJpdmVuEhIKCmdlbmVyYXRpb24YASABKAUSEAoIYXR0ZW1wdHMYAiABKAUSEQoJcmVxdWVzdGVyGAMgASgJEg4KBnJlYXNvbhgEIAEoCSJ0Cg1BY3Rpb25TZXR0bGVkEiMKB291dGNvbWUYASABKAsyEi5wbGFjZXQudjEuT3V0Y29tZRITCgtvdXRwdXRfanNvbhgCIAEoCRIpCgpyZXNvbHV0aW9uGAMgASgLMhUucGxhY2V0LnYxLlJlc29sdXRpb24iagoKUmVzb2x1dGlvbhInCgd2ZXJkaWN0GAEgASgOMhYucGxhY2V0LnYxLkVmZmVjdFN0YXRlEg4KBnJlYXNvbhgCIAEoCRIQCghldmlkZW5jZRgDIAEoCRIRCglyZXF1ZXN0ZXIYBCABKAkiMgoQUmVjb25jaWxlR2l2ZW5VcBINCgVhc2tlZBgBIAEoBRIPCgdmaW5kaW5nGAIgASgJIkYKDUFjdGlvbldhaXRpbmcSHQoEd2FpdBgBIAEoCzIPLnBsYWNldC52MS5XYWl0EhYKDnByZWRlY2Vzc29yX2lkGAIgASgJIqoBCg9BcHByb3ZhbERlY2lkZWQSEwoLYXBwcm92YWxfaWQYASABKAkSEwoLZGVjaXNpb25faWQYAiABKAkSDQoFdm90ZXIYAyABKAkSJwoHdmVyZGljdBgEIAEoDjIWLnBsYWNldC52MS5Wb3RlVmVyZGljdBIOCgZyZWFzb24YBSABKAkSEQoJY29tcGxldGVzGAYgASgIEhIKCnRha2VuX2JhY2sYByABKAgiTQoNQXBwcm92YWxFbmRlZBITCgthcHByb3ZhbF9pZBgBIAEoCRInCgVzdGF0ZRgCIAEoDjIYLnBsYWNldC52MS5BcHByb3ZhbFN0YXRlQjQKDWRldi5wbGFjZXQudjFQAVohcGxhY2V0LmRldi9hcGkvcGxhY2V0L3YxO3BsYWNldHYxYgZwcm90bzM", [file_google_protobuf_timestamp, file_placet_v1_action, file_placet_v1_decision, file_placet_v1_outcome]);
+  fileDesc("ChVwbGFjZXQvdjEvZXZlbnQucHJvdG8SCXBsYWNldC52MSLrBwoLQWN0aW9uRXZlbnQSDgoGY3Vyc29yGAEgASgJEhEKCWFjdGlvbl9pZBgCIAEoCRIQCghzZXF1ZW5jZRgFIAEoAxIvCgtjcmVhdGVfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmVwbGF5ZWQYByABKAgSDAoEdHlwZRgIIAEoCRItCghhZG1pdHRlZBgUIAEoCzIZLnBsYWNldC52MS5BY3Rpb25BZG1pdHRlZEgAEjQKD2F0dGVtcHRfc3RhcnRlZBgVIAEoCzIZLnBsYWNldC52MS5BdHRlbXB0U3RhcnRlZEgAEi0KCHJlcXVldWVkGBYgASgLMhkucGxhY2V0LnYxLkFjdGlvblJlcXVldWVkSAASLQoIcHJvZ3Jlc3MYGSABKAsyGS5wbGFjZXQudjEuQWN0aW9uUHJvZ3Jlc3NIABInCgVjaHVuaxgaIAEoCzIWLnBsYWNldC52MS5PdXRwdXRDaHVua0gAEjwKE2VmZmVjdF9jaGVja3BvaW50ZWQYGyABKAsyHS5wbGFjZXQudjEuRWZmZWN0Q2hlY2twb2ludGVkSAASNgoQY2FuY2VsX3JlcXVlc3RlZBgcIAEoCzIaLnBsYWNldC52MS5DYW5jZWxSZXF1ZXN0ZWRIABIrCgdzZXR0bGVkGB0gASgLMhgucGxhY2V0LnYxLkFjdGlvblNldHRsZWRIABIvCglhbWJpZ3VvdXMYHiABKAsyGi5wbGFjZXQudjEuQWN0aW9uQW1iaWd1b3VzSAASMgoOZWZmZWN0X3N0YXJ0ZWQYHyABKAsyGC5wbGFjZXQudjEuRWZmZWN0U3RhcnRlZEgAEi0KCHJlZHJpdmVuGCAgASgLMhkucGxhY2V0LnYxLkFjdGlvblJlZHJpdmVuSAASOQoScmVjb25jaWxlX2dpdmVuX3VwGCEgASgLMhsucGxhY2V0LnYxLlJlY29uY2lsZUdpdmVuVXBIABIrCgd3YWl0aW5nGCIgASgLMhgucGxhY2V0LnYxLkFjdGlvbldhaXRpbmdIABI2ChBhcHByb3ZhbF9kZWNpZGVkGCMgASgLMhoucGxhY2V0LnYxLkFwcHJvdmFsRGVjaWRlZEgAEjIKDmFwcHJvdmFsX2VuZGVkGCQgASgLMhgucGxhY2V0LnYxLkFwcHJvdmFsRW5kZWRIABIpCgZwYXJrZWQYJSABKAsyFy5wbGFjZXQudjEuQWN0aW9uUGFya2VkSAASKwoHcmVzdW1lZBgmIAEoCzIYLnBsYWNldC52MS5BY3Rpb25SZXN1bWVkSABCBwoFZXZlbnQipAEKDkFjdGlvbkFkbWl0dGVkEhIKCmNhcGFiaWxpdHkYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIuCgpkdXJhYmlsaXR5GAMgASgOMhoucGxhY2V0LnYxLkR1cmFiaWxpdHlDbGFzcxINCgVxdWV1ZRgEIAEoCRIuCgpyZWFkeV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIhCg5BdHRlbXB0U3RhcnRlZBIPCgdhdHRlbXB0GAEgASgFIosBCg5BY3Rpb25SZXF1ZXVlZBIPCgdhdHRlbXB0GAEgASgFEi4KCnJlYWR5X3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBWNhdXNlGAMgASgJEikKCnJlc29sdXRpb24YBCABKAsyFS5wbGFjZXQudjEuUmVzb2x1dGlvbiIuCgxBY3Rpb25QYXJrZWQSDwoHYXR0ZW1wdBgBIAEoBRINCgVzdGVwcxgCIAEoBSIgCg1BY3Rpb25SZXN1bWVkEg8KB2F0dGVtcHQYASABKAUiVQoOQWN0aW9uUHJvZ3Jlc3MSDwoHbWVzc2FnZRgBIAEoCRIVCghmcmFjdGlvbhgCIAEoAUgAiAEBEg4KBm51bWJlchgDIAEoA0ILCglfZnJhY3Rpb24iaAoLT3V0cHV0Q2h1bmsSDgoEdGV4dBgBIAEoCUgAEg4KBGpzb24YAiABKAlIABIQCgZiaW5hcnkYAyABKAxIABIOCgZudW1iZXIYBCABKAMSDwoHYXR0ZW1wdBgFIAEoBUIGCgRkYXRhIiAKDUVmZmVjdFN0YXJ0ZWQSDwoHYXR0ZW1wdBgBIAEoBSIwChJFZmZlY3RDaGVja3BvaW50ZWQSGgoScHJvdmlkZXJfb3BlcmF0aW9uGAEgASgJIjQKD0NhbmNlbFJlcXVlc3RlZBIRCglyZXF1ZXN0ZXIYASABKAkSDgoGcmVhc29uGAIgASgJIjYKD0FjdGlvbkFtYmlndW91cxIjCgdvdXRjb21lGAEgASgLMhIucGxhY2V0LnYxLk91dGNvbWUiWQoOQWN0aW9uUmVkcml2ZW4SEgoKZ2VuZXJhdGlvbhgBIAEoBRIQCghhdHRlbXB0cxgCIAEoBRIRCglyZXF1ZXN0ZXIYAyABKAkSDgoGcmVhc29uGAQgASgJInQKDUFjdGlvblNldHRsZWQSIwoHb3V0Y29tZRgBIAEoCzISLnBsYWNldC52MS5PdXRjb21lEhMKC291dHB1dF9qc29uGAIgASgJEikKCnJlc29sdXRpb24YAyABKAsyFS5wbGFjZXQudjEuUmVzb2x1dGlvbiJqCgpSZXNvbHV0aW9uEicKB3ZlcmRpY3QYASABKA4yFi5wbGFjZXQudjEuRWZmZWN0U3RhdGUSDgoGcmVhc29uGAIgASgJEhAKCGV2aWRlbmNlGAMgASgJEhEKCXJlcXVlc3RlchgEIAEoCSIyChBSZWNvbmNpbGVHaXZlblVwEg0KBWFza2VkGAEgASgFEg8KB2ZpbmRpbmcYAiABKAkiRgoNQWN0aW9uV2FpdGluZxIdCgR3YWl0GAEgASgLMg8ucGxhY2V0LnYxLldhaXQSFgoOcHJlZGVjZXNzb3JfaWQYAiABKAkiqgEKD0FwcHJvdmFsRGVjaWRlZBITCgthcHByb3ZhbF9pZBgBIAEoCRITCgtkZWNpc2lvbl9pZBgCIAEoCRINCgV2b3RlchgDIAEoCRInCgd2ZXJkaWN0GAQgASgOMhYucGxhY2V0LnYxLlZvdGVWZXJkaWN0Eg4KBnJlYXNvbhgFIAEoCRIRCgljb21wbGV0ZXMYBiABKAgSEgoKdGFrZW5fYmFjaxgHIAEoCCJNCg1BcHByb3ZhbEVuZGVkEhMKC2FwcHJvdmFsX2lkGAEgASgJEicKBXN0YXRlGAIgASgOMhgucGxhY2V0LnYxLkFwcHJvdmFsU3RhdGVCNAoNZGV2LnBsYWNldC52MVABWiFwbGFjZXQuZGV2L2FwaS9wbGFjZXQvdjE7cGxhY2V0djFiBnByb3RvMw", [file_google_protobuf_timestamp, file_placet_v1_action, file_placet_v1_decision, file_placet_v1_outcome]);
 
 /**
  * Describes the message placet.v1.ActionEvent.
@@ -45,93 +45,107 @@ export const ActionRequeuedSchema = /*@__PURE__*/
   messageDesc(file_placet_v1_event, 3);
 
 /**
+ * Describes the message placet.v1.ActionParked.
+ * Use `create(ActionParkedSchema)` to create a new message.
+ */
+export const ActionParkedSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_event, 4);
+
+/**
+ * Describes the message placet.v1.ActionResumed.
+ * Use `create(ActionResumedSchema)` to create a new message.
+ */
+export const ActionResumedSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_event, 5);
+
+/**
  * Describes the message placet.v1.ActionProgress.
  * Use `create(ActionProgressSchema)` to create a new message.
  */
 export const ActionProgressSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_event, 4);
+  messageDesc(file_placet_v1_event, 6);
 
 /**
  * Describes the message placet.v1.OutputChunk.
  * Use `create(OutputChunkSchema)` to create a new message.
  */
 export const OutputChunkSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_event, 5);
+  messageDesc(file_placet_v1_event, 7);
 
 /**
  * Describes the message placet.v1.EffectStarted.
  * Use `create(EffectStartedSchema)` to create a new message.
  */
 export const EffectStartedSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_event, 6);
+  messageDesc(file_placet_v1_event, 8);
 
 /**
  * Describes the message placet.v1.EffectCheckpointed.
  * Use `create(EffectCheckpointedSchema)` to create a new message.
  */
 export const EffectCheckpointedSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_event, 7);
+  messageDesc(file_placet_v1_event, 9);
 
 /**
  * Describes the message placet.v1.CancelRequested.
  * Use `create(CancelRequestedSchema)` to create a new message.
  */
 export const CancelRequestedSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_event, 8);
+  messageDesc(file_placet_v1_event, 10);
 
 /**
  * Describes the message placet.v1.ActionAmbiguous.
  * Use `create(ActionAmbiguousSchema)` to create a new message.
  */
 export const ActionAmbiguousSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_event, 9);
+  messageDesc(file_placet_v1_event, 11);
 
 /**
  * Describes the message placet.v1.ActionRedriven.
  * Use `create(ActionRedrivenSchema)` to create a new message.
  */
 export const ActionRedrivenSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_event, 10);
+  messageDesc(file_placet_v1_event, 12);
 
 /**
  * Describes the message placet.v1.ActionSettled.
  * Use `create(ActionSettledSchema)` to create a new message.
  */
 export const ActionSettledSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_event, 11);
+  messageDesc(file_placet_v1_event, 13);
 
 /**
  * Describes the message placet.v1.Resolution.
  * Use `create(ResolutionSchema)` to create a new message.
  */
 export const ResolutionSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_event, 12);
+  messageDesc(file_placet_v1_event, 14);
 
 /**
  * Describes the message placet.v1.ReconcileGivenUp.
  * Use `create(ReconcileGivenUpSchema)` to create a new message.
  */
 export const ReconcileGivenUpSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_event, 13);
+  messageDesc(file_placet_v1_event, 15);
 
 /**
  * Describes the message placet.v1.ActionWaiting.
  * Use `create(ActionWaitingSchema)` to create a new message.
  */
 export const ActionWaitingSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_event, 14);
+  messageDesc(file_placet_v1_event, 16);
 
 /**
  * Describes the message placet.v1.ApprovalDecided.
  * Use `create(ApprovalDecidedSchema)` to create a new message.
  */
 export const ApprovalDecidedSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_event, 15);
+  messageDesc(file_placet_v1_event, 17);
 
 /**
  * Describes the message placet.v1.ApprovalEnded.
  * Use `create(ApprovalEndedSchema)` to create a new message.
  */
 export const ApprovalEndedSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_event, 16);
+  messageDesc(file_placet_v1_event, 18);
 

@@ -15,6 +15,7 @@ begin        what is looked at again before a claimed action's handler is entere
 answer       what a call that runs an action is told at its end
 reserve      the row that is intent, reservation and lease at once
 attend       waiting for an action, and taking it over when it is ready again
+leave        when who waits for what is COMPOSED goes away
 resume       the use case that goes on with an action by its id
 catalog      what can be invoked; builtin: what every server offers by itself
 manifest, manifest_weakening   what is wrong with a manifest, and what it takes back; manifest_admit: storing it

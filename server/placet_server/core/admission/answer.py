@@ -18,12 +18,17 @@ async def answer(journal: Journal, action: Action, on_wait: OnWait) -> Action:
     outcome.
     """
     action = await with_family_waits(journal, action)
-    if action.state is ActionState.WAITING and on_wait is OnWait.RETURN:
+    if waits_for_people(action) and on_wait is OnWait.RETURN:
         return action
     error = _still_held(action) if on_wait is OnWait.HOLD else error_of(action)
     if error is not None:
         raise error
     return action
+
+
+def waits_for_people(action: Action) -> bool:
+    """Whether it does, or a step of what waits for its steps alone."""
+    return action.state is ActionState.WAITING and (not action.is_parked or bool(action.waits))
 
 
 def _still_held(action: Action) -> PlacetError | None:

@@ -12,6 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
+from placet_server.core.admission.answer import waits_for_people
 from placet_server.core.admission.begin import begin
 from placet_server.core.admission.contract import Clocks, clocks_for
 from placet_server.core.admission.credential import check_credential
@@ -24,6 +25,7 @@ from placet_server.core.kernel import Kernel
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_lease_id
 from placet_server.core.publication.read import now_us
+from placet_server.core.publication.waits import with_family_waits
 from placet_server.model.action import Action, Invocation, OnWait
 from placet_server.model.caller import Caller, caller_of
 from placet_server.model.capability import Capability
@@ -86,7 +88,13 @@ async def attend(kernel: Kernel, wish: Wish, action: Action, patience: Patience)
     Raises Draining if it should be run and this server starts nothing any more, HandlerNotFound if its
     pinned version has no handler here."""
     engine = kernel.engine
-    while not _is_answer(wish, action) and not patience.is_over():
+    with engine.runs.wanting(action.action_id):
+        return await _attend(kernel, wish, action, patience)
+
+
+async def _attend(kernel: Kernel, wish: Wish, action: Action, patience: Patience) -> Action:
+    engine = kernel.engine
+    while not await _is_answer(engine.journal, wish, action) and not patience.is_over():
         run = engine.runs.get(action.action_id)
         if run is None and action.state is ActionState.QUEUED and await _is_ready(engine.journal, action):
             try:
@@ -108,9 +116,9 @@ async def attend(kernel: Kernel, wish: Wish, action: Action, patience: Patience)
     return action
 
 
-def _is_answer(wish: Wish, action: Action) -> bool:
+async def _is_answer(journal: Journal, wish: Wish, action: Action) -> bool:
     if action.state is ActionState.WAITING:
-        return not wish.holds
+        return not wish.holds and waits_for_people(await with_family_waits(journal, action))
     return action.state in TERMINAL or action.state is ActionState.AMBIGUOUS
 
 
@@ -207,7 +215,7 @@ async def _claim(
         attempt=claimed.attempt,
         attempts_max=claimed.attempts_max,
         effect=None if is_read else action.effect or EffectState.NOT_DONE,
-        effect_begun=not is_read and not action.effect_marked,
+        effect_begun=claimed.effect_begun,
         start_time_us=claimed.time_us,
         deadline_us=claimed.deadline_us,
         effect_key_expire_time_us=claimed.effect_key_expire_time_us,

@@ -9,8 +9,8 @@ them, and its parent for it within its own time; a yes after the parent has ende
 
 Which child a step is. The newest try, if it may have done something or may still do it: it succeeded, is open, is
 ambiguous, or has failed with its effect done. If it has ended without an effect, that is the answer, too; but not for a
-parent that was redriven since, nor, if no attempt of it had begun, for a later attempt of its parent: these try again,
-under the next number. What is waited for and ends is looked at anew.
+parent that was redriven since, nor, if no attempt of it had begun, for a later attempt of its parent, unless that is
+COMPOSED, whose attempts are one: these try again, under the next number. What is waited for and ends is looked at anew.
 
 The store away means no answer yet: a call waits for it as long as its attempt lasts, because a child that was stored
 with its reply lost runs all the same."""
@@ -18,6 +18,7 @@ with its reply lost runs all the same."""
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from placet.failure import Cancelled
@@ -41,7 +42,7 @@ from placet_server.model.child_errors import ChildLimit, JournalMismatch
 from placet_server.model.errors import PlacetError, StoreUnavailable
 from placet_server.model.gate_errors import ContractViolation
 from placet_server.model.json_text import canonicalize
-from placet_server.model.lifecycle import TERMINAL, ActionState
+from placet_server.model.lifecycle import TERMINAL, WOKEN, ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store import action as actions
 from placet_server.store import lineage
@@ -99,16 +100,17 @@ class Children:
     async def _answer(self, step: _Step) -> Action:
         """The end of the step's newest try, or of a new one."""
         attempt = step.attempt
-        # The first attempt finds no child but its own, which its statement meets.
-        tried = await self._find(step) if attempt.action.attempt > 1 else None
+        # The first attempt finds no child but its own, which its statement meets; unless it goes on.
+        before = attempt.action.attempt > 1 or attempt.action.cause == WOKEN
+        tried = await self._find(step) if before else None
         while True:
             if tried is None or is_superseded(attempt.action, tried):
                 child = await self._admit(step, 1 if tried is None else tried.number + 1)
-                return await self._end(attempt, child)
+                return await self._end(step, child)
             _check_same(step, tried.action)
             if tried.action.effect_class != "READ":
                 await attempt.effect_of_child()
-            end = await self._end(attempt, tried.action)
+            end = await self._end(step, tried.action)
             tried = tried._replace(action=end)
             if not is_superseded(attempt.action, tried):
                 return end
@@ -166,13 +168,16 @@ class Children:
             priority=parent.priority if parent.is_submitted else PRIORITY_DEFAULT,
         )
         path = step.name if number == 1 else f"{step.name}#{number}"
-        left = step.attempt.time_left()
         row: dict[str, Any] = dict(new_row(self._kernel.journal, checked, place, None))
-        # Nobody begins it once its parent's time is over, and no attempt of it is longer than that.
+        if step.attempt.steps is None:
+            # Nobody begins it once its parent's time is over, and no attempt of it is longer than that.
+            left = step.attempt.time_left()
+            row |= {
+                "attempt_timeout_seconds": min(checked.clocks.attempt_seconds, left),
+                "queue_delay_seconds": min(row["queue_delay_seconds"] or left, left),
+            }
         row |= {
             "action_id": child_id(parent.action_id, path),
-            "attempt_timeout_seconds": min(checked.clocks.attempt_seconds, left),
-            "queue_delay_seconds": min(row["queue_delay_seconds"] or left, left),
             "parent_id": parent.action_id,
             "parent_lease_id": parent.lease_id,
             "step": step.name,
@@ -201,20 +206,36 @@ class Children:
             raise ChildLimit(limit="depth", limit_max=DEPTH_MAX)
         raise LeaseLost
 
-    async def _end(self, attempt: Attempt, child: Action) -> Action:
-        """The child, terminal or ambiguous, with its output."""
-        journal = self._kernel.journal
-        tenant, action_id = child.requester.tenant, child.action_id
-        while True:
-            subscription = journal.hub.subscribe(action_id)
-            try:
-                attempt.check_wanted()
-                stored = await self._read(tenant, action_id)
-                if stored is not None and await self._is_answer(attempt, stored):
-                    return stored
-                await journal.hub.wait(action_id, subscription, journal.poll_seconds)
-            finally:
-                journal.hub.unsubscribe(action_id, subscription)
+    async def _end(self, step: _Step, child: Action) -> Action:
+        """The child, terminal or ambiguous, with its output. Raises Cancelled, Parked."""
+        journal, attempt = self._kernel.journal, step.attempt
+        action_id, heard = child.action_id, True
+        with nullcontext() if attempt.steps is None else attempt.steps.waits_for(action_id):
+            while True:
+                subscription = journal.hub.subscribe(action_id)
+                try:
+                    attempt.check_wanted()
+                    stored = await self._look(step, action_id, heard=heard)
+                    if stored is not None and await self._is_answer(attempt, stored):
+                        return stored
+                    await journal.hub.wait(action_id, subscription, journal.poll_seconds)
+                    heard = subscription.done()
+                finally:
+                    journal.hub.unsubscribe(action_id, subscription)
+
+    async def _look(self, step: _Step, action_id: str, *, heard: bool) -> Action | None:
+        """Once it has ended, and nobody is asked about it any more. Raises Parked, if nobody here can hurry it, nor
+        what else is waited for.
+        """
+        attempt = step.attempt
+        if attempt.steps is not None:
+            seen = await attempt.steps.look(step.name, action_id, heard=heard)
+            if seen is None:
+                return None
+            if not seen.has_ended:
+                attempt.park_if_quiet()
+                return None
+        return await self._read(attempt.action.requester.tenant, action_id)
 
     async def _read(self, tenant: str, action_id: str) -> Action | None:
         """Once it has ended."""
@@ -261,8 +282,11 @@ def _has_ended(child: Action) -> bool:
 def is_superseded(parent: Action, tried: Tried) -> bool:
     """It has ended without an effect, for an earlier will; or for an earlier attempt, before it began."""
     child = tried.action
+    if parent.effect_class == "COMPOSED" and tried.generation == parent.generation:
+        # It goes on over its attempts: what was told to it once is so.
+        return False
     failed = child.state in TERMINAL and child.state is not ActionState.SUCCEEDED
-    if not failed or child.effect is EffectState.DONE:
+    if not failed or child.effect not in (None, EffectState.NOT_DONE):
         return False
     return tried.generation < parent.generation or (child.attempt == 0 and tried.attempt < parent.attempt)
 

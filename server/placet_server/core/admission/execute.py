@@ -11,6 +11,7 @@ from typing import NamedTuple
 from placet_server.core.admission.answer import answer
 from placet_server.core.admission.attend import attend, wish_of, work_of
 from placet_server.core.admission.key import Known, meet_known
+from placet_server.core.admission.leave import leave
 from placet_server.core.admission.message import find_by_message, take_for
 from placet_server.core.admission.pipeline import Call, Checked, pass_gates
 from placet_server.core.admission.reserve import find_by_key, is_boot_alive, reserve
@@ -25,6 +26,7 @@ from placet_server.core.publication.read import now_us
 from placet_server.core.publication.watch import watch_action
 from placet_server.model.action import Action, OnWait, Submission
 from placet_server.model.caller import Caller
+from placet_server.model.contract import EffectClass
 from placet_server.model.errors import Draining, Overloaded, PlacetError, WaitExpired
 from placet_server.model.event import Event, IdleCheckpoint
 from placet_server.model.lifecycle import TERMINAL, ActionState
@@ -50,7 +52,7 @@ async def execute(kernel: Kernel, call: Call) -> Executed:
     patience = _patience(checked)
     action, attached = await _enter(kernel, checked, patience)
     if action.state not in TERMINAL:
-        action = await attend(kernel, wish_of(checked), action, patience)
+        action = await _attend(kernel, checked, action, patience)
     if action.state is not ActionState.SUCCEEDED:
         action = await answer(kernel.journal, action, call.invocation.on_wait)
     return Executed(action, attached)
@@ -110,7 +112,7 @@ async def _run_and_tell(
     told = checked._replace(call=checked.call._replace(on_admitted=tell))
     try:
         action, _ = await _enter(kernel, told, patience)
-        return await attend(kernel, wish_of(told), action, patience)
+        return await _attend(kernel, told, action, patience)
     except PlacetError as error:
         return error
 
@@ -130,11 +132,12 @@ async def _first(admitted: asyncio.Future[str], running: asyncio.Task[Action | P
 
 
 async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[Action, bool]:
-    """The action of this call, run or met, or stored to wait for people: as it stands, and whether it was met.
+    """The action of this call, run or met, or stored, to wait for people or because it may have to wait for its steps
+    with nobody running it: as it stands, and whether it was met.
 
     Without a free thread or slot nothing is run, but who only comes to attend needs none. Raises Overloaded.
     """
-    if checked.terms is not None:
+    if checked.terms is not None or checked.capability.contract.effect is EffectClass.COMPOSED:
         return await store(kernel, checked, Submission())
     predecessor: Action | None = None
     for _ in range(ADMISSION_TRIES_MAX):
@@ -177,6 +180,20 @@ async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[
             raise shed
         predecessor = known
     raise Draining()
+
+
+async def _attend(kernel: Kernel, checked: Checked, action: Action, patience: Patience) -> Action:
+    call = checked.call
+    if action.effect_class != EffectClass.COMPOSED or not call.invocation.ends_with_its_caller:
+        return await attend(kernel, wish_of(checked), action, patience)
+    try:
+        action = await attend(kernel, wish_of(checked), action, patience)
+    except asyncio.CancelledError:
+        leave(kernel, call.caller, action.action_id)
+        raise
+    if action.state in (ActionState.QUEUED, ActionState.RUNNING) or action.is_parked:
+        leave(kernel, call.caller, action.action_id)
+    return action
 
 
 def _met(checked: Checked, action: Action) -> tuple[Action, bool]:

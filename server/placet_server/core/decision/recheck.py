@@ -71,7 +71,7 @@ class Recheck:
         verdict = self._policies.known(offered.capability, caller_of(action.requester))
         if verdict is None:
             verdict = await self._policies.decide(await self._question(action, offered))
-        if verdict.digest == action.verdict_digest or action.effect_unknown:
+        if verdict.digest == action.verdict_digest or _goes_on(action):
             return GO
         if not verdict.allowed:
             await self._note(action, offered, verdict)
@@ -192,6 +192,11 @@ class Recheck:
         ending = Stopped(cause=StopCause.CANCELLED_BY_CALLER, entered=False)
         at = stored.start_time_us or 0
         return Looked(may_begin=False, verdict=judge(stored.changed(effect_begun=False), ending, now_us=at))
+
+
+def _goes_on(action: Action) -> bool:
+    """Something of it may have happened already: whoever stops it now makes it no safer."""
+    return action.effect_unknown or (action.effect_class == "COMPOSED" and action.effect_begun)
 
 
 def _terms(capability: Capability, verdict: PolicyVerdict) -> Terms | None:

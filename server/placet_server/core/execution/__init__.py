@@ -16,7 +16,8 @@ finding     what became of an effect that may have happened
 lookup      asking a handler's lookup for it
 lookups     which of them are under way
 child       how a handler calls another capability, and what it lends while it waits
-judgement   how an attempt ended, and what that means: pure
+ending      how an attempt ended; judgement: what that means; both pure
+steps       what a COMPOSED attempt waits for; quiet: whether that takes long enough to be parked
 cancel      somebody asks to stop; cancel_many: all that match
 pause       queues that begin nothing for a while
 servers     who is at work on the store

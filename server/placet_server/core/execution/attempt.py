@@ -8,17 +8,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placet.context import CallerInfo, DelegateInfo, Json, Standing
-from placet.failure import CallFailed, Cancelled
+from placet.failure import CallFailed, Cancelled, Parked
 from placet.standing import AsyncStanding, AttemptLost
 from placet_server.core.execution.child import UNSTORABLE, Calls, ChildEnd, Holding, check_call, told
 from placet_server.core.execution.ending import StopCause
 from placet_server.core.execution.runs import Run
 from placet_server.core.execution.slot import SlotHolding
+from placet_server.core.execution.steps import Steps
 from placet_server.core.publication.lane import Lane
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.event import EventType
 from placet_server.model.json_text import canonicalize_value
+from placet_server.model.lifecycle import WOKEN
 from placet_server.store.batch_item import Advance
 
 if TYPE_CHECKING:
@@ -44,6 +46,10 @@ class Attempt:
     _no_marks: asyncio.Event | None = None
     _has_acted = False
     _calls: Calls | None = None
+    # Of what is COMPOSED.
+    steps: Steps | None = None
+    # How much an attempt that goes on has said before.
+    _said_before = 0
     # Told the action as the handler's own ending left it, by whoever speaks for it; None: somebody else's ended it.
     on_settled: Callable[[Action | None], None] | None = None
 
@@ -60,6 +66,10 @@ class Attempt:
         self.effect_begun = action.effect_begun
         self._engine = engine
         self._journal = engine.journal
+        if action.effect_class == "COMPOSED":
+            # Before its own time is over, which would cost an attempt.
+            park_seconds = min(engine.settings.park_seconds, run.work.timeout_seconds / 2)
+            self.steps = Steps(engine.journal, action, park_seconds)
 
     @property
     def lane(self) -> Lane:
@@ -71,8 +81,17 @@ class Attempt:
                 action_id=self.action.action_id,
                 attempt=self.action.attempt,
                 lease_id=self.action.lease_id or "",
+                begin=self._said_before,
             )
         return self._lane
+
+    @property
+    def lane_number(self) -> int:
+        return self._said_before if self._lane is None else self._lane.number
+
+    @lane_number.setter
+    def lane_number(self, number: int) -> None:
+        self._said_before = number
 
     def end(self) -> bool:
         """The handler has ended: what its tasks left behind say or mark from here is refused.
@@ -195,16 +214,33 @@ class Attempt:
     @property
     def may_have_children(self) -> bool:
         """This attempt or an earlier one has called, or may have."""
-        return self._calls is not None or self.action.attempt > 1
+        return self._calls is not None or self.action.attempt > 1 or self.action.cause == WOKEN
 
     def _is_wanted(self) -> bool:
         return not self._is_over and self.run.stop_cause is None
 
     def check_wanted(self) -> None:
-        """Raises Cancelled if the attempt was asked to stop, or has ended."""
+        """Raises Cancelled if the attempt was asked to stop, Parked if it is parked, LeaseLost if it has ended."""
         self._check_goes_on()
         if self.run.stop_cause is not None:
             raise Cancelled
+        if self.awaited is not None:
+            raise Parked
+
+    @property
+    def awaited(self) -> tuple[str, ...] | None:
+        """For which of its steps it is parked; None: it is not."""
+        return None if self.steps is None else self.steps.awaited
+
+    def park_if_quiet(self) -> None:
+        """Raises Parked if nobody here can hurry what it waits for, and has the handler cut off where it stands."""
+        assert self.steps is not None
+        if self.steps.awaited is None:
+            self.steps.awaited = self.steps.quiet.park()
+            if self.steps.awaited is None:
+                return
+            self.run.cut_off()
+        raise Parked
 
     async def durably(self, writing: asyncio.Future[Any]) -> Any:
         """What is under way counts when the handler ends: it is waited for, whether the handler is or not."""

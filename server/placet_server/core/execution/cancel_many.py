@@ -107,7 +107,7 @@ async def _close(journal: Journal, caller: Caller, some: Sequence[Action], marks
         verdict = close_verdict(read, mark.time_us)
         if verdict is None:
             continue
-        if read.approval_id is not None:
+        if read.approval_id is not None or read.effect_class == "COMPOSED":
             closed_alone += await close_queued(journal, read, verdict)
             continue
         check_transition(read.state, verdict.state)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from placet.failure import CallOutcome
+from placet_server.core.execution.steps import Steps
 from placet_server.core.publication.outcome import outcome_of
 from placet_server.model.action import Action
 from placet_server.model.child_errors import ChildLimit
@@ -77,7 +79,7 @@ class Calls:
         self._attempt = attempt
         self._children = children
         self._count = 0
-        self._lending = Lending(holdings)
+        self._lending = Lending(holdings, lambda: attempt.awaited is not None)
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def call(
@@ -89,18 +91,18 @@ class Calls:
         timeout_seconds: float | None,
         scopes: frozenset[str] | None,
     ) -> ChildEnd:
-        """A refusal is an end. Raises Cancelled."""
+        """A refusal is an end. Raises Cancelled, Parked."""
         self._count += 1
         if self._count > CHILDREN_MAX:
             return refusal_of(ChildLimit(limit="children", limit_max=CHILDREN_MAX))
         self.effects += 1
         try:
             async with self._lending, self._at_once:
-                end = end_of(
-                    await self._children.call(
+                with _entered(self._attempt.steps, step):
+                    child = await self._children.call(
                         self._attempt, step, capability, version, input_json, timeout_seconds, scopes
                     )
-                )
+                end = end_of(child)
         except PlacetError as error:
             end = refusal_of(error)
         if end.outcome.effect in (None, EffectState.NOT_DONE):
@@ -108,11 +110,27 @@ class Calls:
         return end
 
 
-class Lending:
-    """What a run holds, given back while at least one of its calls waits. Nothing is lent and taken back at once."""
+@contextmanager
+def _entered(steps: Steps | None, step: str) -> Iterator[None]:
+    """A call is under way."""
+    if steps is None:
+        yield
+        return
+    steps.quiet.enter(step)
+    try:
+        yield
+    finally:
+        steps.quiet.leave(step)
 
-    def __init__(self, holdings: Sequence[Holding]) -> None:
+
+class Lending:
+    """What a run holds, given back while at least one of its calls waits. Nothing is lent and taken back at once, and
+    nothing taken back by a run that `is_over`.
+    """
+
+    def __init__(self, holdings: Sequence[Holding], is_over: Callable[[], bool]) -> None:
         self._holdings = holdings
+        self._is_over = is_over
         self._lent: list[Holding] = []
         self._waiting = 0
         self._moving = asyncio.Lock()
@@ -132,7 +150,7 @@ class Lending:
     async def __aexit__(self, *_: object) -> None:
         self._waiting -= 1
         async with self._moving:
-            while self._lent and self._waiting == 0:
+            while self._lent and self._waiting == 0 and not self._is_over():
                 await self._lent.pop().take_back()
 
 

@@ -82,7 +82,15 @@ class Stopped:
     entered: bool = True
 
 
-Ending = Returned | ReturnedBadly | Failed | Raised | Stopped
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """The attempt waits for these of its steps, with nobody running it. `lane_number`: how much it has said."""
+
+    awaited: tuple[str, ...]
+    lane_number: int = 0
+
+
+Ending = Returned | ReturnedBadly | Failed | Raised | Stopped | Parked
 
 UNWANTED = frozenset({StopCause.CANCELLED_BY_CALLER, StopCause.DEADLINE_EXCEEDED})
 # A shutdown or a lost reply is no fault of the action, so it is never what ends it, and the claim after it gives the

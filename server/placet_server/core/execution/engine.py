@@ -55,12 +55,14 @@ class ExecutionSettings:
 
     `cancel_grace_seconds`: how long a caller waits for a handler that was asked to stop.
     `unowned_age_seconds`: how old a running row of this boot must be before it counts as forgotten if no
-    run of it is in memory."""
+    run of it is in memory.
+    `park_seconds`: how long what is COMPOSED waits in memory for a step that takes long."""
 
     reattach_grace_seconds: float = 10.0
     cancel_grace_seconds: float = 5.0
     unowned_age_seconds: float = 5.0
     handler_threads_max: int = 32
+    park_seconds: float = 30.0
 
 
 @dataclass(slots=True, kw_only=True)

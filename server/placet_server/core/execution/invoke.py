@@ -17,6 +17,7 @@ from placet_server.core.execution.ending import (
     HANDLER_FAILED,
     Ending,
     Failed,
+    Parked,
     Raised,
     Returned,
     ReturnedBadly,
@@ -176,6 +177,8 @@ def _stopped_or_raised(attempt: Attempt, error: BaseException | None) -> Ending:
     cause = attempt.run.stop_cause
     if cause is not None:
         return Stopped(cause=cause)
+    if (awaited := attempt.awaited) is not None:
+        return Parked(awaited=awaited)
     action = attempt.action
     _log.error(
         "handler of %s raised what it does not declare",

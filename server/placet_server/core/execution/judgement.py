@@ -26,6 +26,7 @@ from placet_server.core.execution.ending import (
     UNWANTED,
     Ending,
     Failed,
+    Parked,
     Raised,
     Returned,
     ReturnedBadly,
@@ -36,7 +37,7 @@ from placet_server.core.publication.line import budget_end_us, closing_time_us
 from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action
 from placet_server.model.contract import Backoff
-from placet_server.model.lifecycle import ActionState
+from placet_server.model.lifecycle import CHILD, ActionState
 from placet_server.model.outcome import TEMPORARY_CATEGORIES, EffectState, FailureCategory
 
 # What a caller repeats is ready sooner than what waits in a queue.
@@ -85,6 +86,15 @@ def judge(action: Action, ending: Ending, *, now_us: int, stop: StopCause | None
             return _raised(action, now_us, unwanted)
         case Stopped():
             return _stopped(action, ending, now_us)
+        case Parked():
+            if unwanted is not None:
+                return _cancelled(action, unwanted)
+            return Verdict(
+                state=ActionState.WAITING,
+                cause=CHILD,
+                awaited=ending.awaited,
+                lane_number=ending.lane_number,
+            )
         case _:
             assert_never(ending)
 

@@ -13,17 +13,18 @@ from collections.abc import Awaitable, Callable
 
 from placet_server.core.execution.attempt import Attempt, LeaseLost
 from placet_server.core.execution.cancel import cancel_below_for_sure
-from placet_server.core.execution.ending import UNWANTED, Ending, Raised, StopCause
+from placet_server.core.execution.ending import UNWANTED, Ending, Parked, Raised, StopCause, Stopped
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.invoke import invoke
 from placet_server.core.execution.judgement import judge
 from placet_server.core.execution.runs import Run
 from placet_server.core.execution.threads import ThreadHolding
 from placet_server.core.publication.close import end_left_over
+from placet_server.core.publication.lane import said_so_far
 from placet_server.core.publication.settle import read_for_sure, settle
 from placet_server.model.action import Action
 from placet_server.model.errors import PlacetError
-from placet_server.model.lifecycle import LATE, TRANSITIONS, ActionState
+from placet_server.model.lifecycle import LATE, TRANSITIONS, WOKEN, ActionState
 
 _log = logging.getLogger(__name__)
 
@@ -79,12 +80,17 @@ async def _live(engine: Engine, run: Run, acquire: Acquire) -> None:
 
 async def _attempt(engine: Engine, run: Run, action: Action) -> Action:
     attempt = Attempt(engine, run)
+    if action.cause == WOKEN:
+        attempt.lane_number = await said_so_far(engine.journal, action)
     try:
         if attempt.effect_begun:
             engine.journal.boundary.reached("before_provider_call", action.capability)
         ending = await invoke(engine, attempt)
         if attempt.end():
             await _drain(attempt)
+        if attempt.awaited is not None and not isinstance(ending, Stopped):
+            # Whatever else it then did: it was told to begin again.
+            ending = Parked(awaited=attempt.awaited, lane_number=attempt.lane_number)
     except LeaseLost:
         settled, own = await _as_stored(engine, action), None
     else:
@@ -140,6 +146,9 @@ async def _settle_as_stored(
     stored = await _as_stored(engine, known)
     if stored.lease_id != known.lease_id or stored.state not in (ActionState.RUNNING, ActionState.AMBIGUOUS):
         return None
+    if isinstance(ending, Parked) and stored.cancel_requested_time_us is not None:
+        # Its steps are open yet.
+        await cancel_below_for_sure(engine, stored)
     row = _given_up(known, stored) if stored.state is ActionState.AMBIGUOUS else stored
     verdict = judge(row, ending, now_us=attempt.now_us(), stop=stop)
     if verdict.state not in (LATE if row.state is ActionState.AMBIGUOUS else TRANSITIONS[row.state]):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -115,6 +117,16 @@ class Run:
         if self.handler_is_cancellable and self.task is not None:
             self.task.cancel()
 
+    def cut_off(self) -> None:
+        """Its handler waits for what nobody here can hurry, and begins again once that has come: it ends where it
+        stands, once it had its turn to end by itself.
+        """
+        asyncio.get_running_loop().call_soon(self._cut_off)
+
+    def _cut_off(self) -> None:
+        if self.handler_is_cancellable and self.task is not None:
+            self.task.cancel()
+
     async def wait(self, patience: Patience) -> Action | None:
         """Waits as a caller. The answer; or the action as it is known, when the patience is over or once nobody is kept
         waiting.
@@ -201,6 +213,7 @@ class Runs:
     """
 
     def __init__(self) -> None:
+        self._wanted: Counter[str] = Counter()
         self._runs: dict[str, Run] = {}
         self.abandoned: set[str] = set()
 
@@ -214,6 +227,20 @@ class Runs:
 
     def get(self, action_id: str) -> Run | None:
         return self._runs.get(action_id)
+
+    @contextmanager
+    def wanting(self, action_id: str) -> Iterator[None]:
+        """Somebody here wants it to go on, wherever it runs."""
+        self._wanted[action_id] += 1
+        try:
+            yield
+        finally:
+            self._wanted[action_id] -= 1
+            if not self._wanted[action_id]:
+                del self._wanted[action_id]
+
+    def is_wanted(self, action_id: str) -> bool:
+        return action_id in self._wanted
 
     def __iter__(self) -> Iterator[Run]:
         return iter(list(self._runs.values()))

@@ -23,9 +23,10 @@ async def watch_attached(
     if run is not None:
         run.attach()
     try:
-        async with aclosing(watch_action(engine.journal, caller, action_id, after_cursor)) as items:
-            async for item in items:
-                yield item
+        with engine.runs.wanting(action_id):
+            async with aclosing(watch_action(engine.journal, caller, action_id, after_cursor)) as items:
+                async for item in items:
+                    yield item
     finally:
         if run is not None:
             run.detach()

@@ -8,6 +8,7 @@ doorbell  the wake-up of whoever takes work from queues
 relay     what other processes are told; notice: how it is written
 line      an action's place in line
 promote   delayed actions whose time has come; alarm: when that is next
+family    what a COMPOSED action's end says of its effect
 wake      parents that wait for their steps are ready again
 settle    a verdict becomes the row's state and its event, under the lease
 close     the same for a ready or waiting row, which has no lease; write_close: its one statement

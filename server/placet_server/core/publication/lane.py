@@ -4,6 +4,7 @@ attempt settles.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import Any
 
@@ -11,8 +12,11 @@ import orjson
 
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lane_writer import Unstored
+from placet_server.model.action import Action
+from placet_server.model.errors import StoreUnavailable
 from placet_server.model.event import EventType
 from placet_server.model.json_text import canonicalize_value
+from placet_server.store import event as events
 from placet_server.store.event import LaneItem
 
 CHUNK_BYTES_MAX = 256 * 1024
@@ -20,16 +24,23 @@ MESSAGE_LENGTH_MAX = 1024
 
 
 class Lane:
-    """Belongs to one attempt."""
+    """Belongs to one attempt. `begin`: how many it has said before, if it was parked since."""
 
-    def __init__(self, journal: Journal, *, tenant: str, action_id: str, attempt: int, lease_id: str) -> None:
+    def __init__(
+        self, journal: Journal, *, tenant: str, action_id: str, attempt: int, lease_id: str, begin: int = 0
+    ) -> None:
         self._writer = journal.lanes
         self._tenant = tenant
         self._action_id = action_id
         self._attempt = attempt
         self._lease_id = lease_id
         self._unstored = Unstored()
-        self._number = 0
+        self._number = begin
+
+    @property
+    def number(self) -> int:
+        """How many were said so far."""
+        return self._number
 
     async def chunk(self, data: Any) -> None:
         """Raises ValueError for what is no JSON, or too large; returns once there is room for more."""
@@ -59,6 +70,18 @@ class Lane:
             body=body,
         )
         self._writer.say(item, self._unstored)
+
+
+async def said_so_far(journal: Journal, action: Action) -> int:
+    """How many an attempt that goes on has said before, once the store answers."""
+    while True:
+        try:
+            async with journal.pool.connection() as connection:
+                return await events.last_lane_number(
+                    connection, action.requester.tenant, action.action_id, action.attempt
+                )
+        except StoreUnavailable:
+            await asyncio.sleep(journal.poll_seconds)
 
 
 def chunk_body(data: Any) -> str:

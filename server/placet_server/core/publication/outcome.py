@@ -46,7 +46,8 @@ _KINDS = {
 
 def outcome_of(action: Action) -> Outcome:
     """The same for whoever asks, however often."""
-    kind = _KINDS[action.state]
+    # Nobody has to do anything for one that waits for its steps alone.
+    kind = OutcomeKind.PENDING if action.is_parked and not action.waits else _KINDS[action.state]
     return Outcome(
         kind=kind,
         reason=_reason(action, kind),
@@ -67,7 +68,7 @@ def _reason(action: Action, kind: OutcomeKind) -> str | None:
         case OutcomeKind.PENDING:
             return "WAIT_EXPIRED"
         case OutcomeKind.WAITING:
-            return "INPUT_REQUIRED" if action.cause == WaitKind.INPUT else "APPROVAL_REQUIRED"
+            return "INPUT_REQUIRED" if _asks_for_input(action) else "APPROVAL_REQUIRED"
         case _:
             return action.reason
 
@@ -120,8 +121,7 @@ def _error(action: Action) -> PlacetError | None:
         case ActionState.QUEUED | ActionState.RUNNING:
             return WaitExpired(state=action.state.value)
         case ActionState.WAITING:
-            required = InputRequired if action.cause == WaitKind.INPUT else ApprovalRequired
-            return required(approval_id=action.approval_id or "")
+            return _waiting(action)
         case ActionState.DENIED:
             return _denied(action)
         case ActionState.REFUSED if action.reason == "CAPABILITY_NOT_FOUND":
@@ -140,6 +140,20 @@ def _error(action: Action) -> PlacetError | None:
             return _failed(action)
         case _:
             assert_never(action.state)
+
+
+def _asks_for_input(action: Action) -> bool:
+    """Of the first that people have to do something about."""
+    kind = action.waits[0].kind if action.is_parked and action.waits else action.cause
+    return kind == WaitKind.INPUT
+
+
+def _waiting(action: Action) -> PlacetError:
+    if action.is_parked and not action.waits:
+        return WaitExpired(state=action.state.value)
+    required = InputRequired if _asks_for_input(action) else ApprovalRequired
+    approval_id = action.waits[0].approval_id if action.is_parked else action.approval_id
+    return required(approval_id=approval_id or "")
 
 
 def _denied(action: Action) -> PlacetError:

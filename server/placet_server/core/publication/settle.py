@@ -8,17 +8,19 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from placet_server.core.publication.family import is_told_by_steps, with_effect_for_sure
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.line import dead_letter, is_dead_letter, line_of, place_in_line
 from placet_server.core.publication.outcome import outcome_of
-from placet_server.core.publication.wake import wake_parent_of
+from placet_server.core.publication.wake import wake_parent_of, wake_parents
 from placet_server.model.action import Action
 from placet_server.model.errors import StoreUnavailable
 from placet_server.model.event import EventType
-from placet_server.model.lifecycle import TERMINAL, ActionState, check_transition
+from placet_server.model.lifecycle import CHILD, TERMINAL, WOKEN, ActionState, check_transition
 from placet_server.model.outcome import EffectState, FailureCategory
 from placet_server.store import action as actions
 from placet_server.store.batch_item import Advance, Written
+from placet_server.store.wake import Parent
 
 
 class Verdict(NamedTuple):
@@ -37,6 +39,9 @@ class Verdict(NamedTuple):
     output_json: str | None = None
     output_digest: str | None = None
     ready_delay_seconds: float = 0.0
+    # Of one that is parked: for which of its steps it waits, and how much it has said.
+    awaited: tuple[str, ...] = ()
+    lane_number: int = 0
 
     def row(self, action: Action) -> dict[str, Any]:
         """The members of the row that it changes."""
@@ -71,6 +76,8 @@ async def settle(
     whose verdict it is, and why, for the event. Not to be cancelled: run it in a task of its own.
     """
     check_transition(action.state, verdict.state)
+    if is_told_by_steps(action, verdict):
+        verdict = await with_effect_for_sure(journal, action, verdict)
     advance = _advance(journal, action, verdict)
     if as_read:
         advance["sequence"] = action.sequence
@@ -84,8 +91,16 @@ async def settle(
         return await _read_back(journal, action, verdict)
     journal.hub.publish(action.action_id)
     if written.wakes:
+        journal.boundary.reached("step_ended", action.capability)
         await wake_parent_of(journal, action)
+        journal.boundary.reached("parent_woken", action.capability)
     settled = _settled(action, verdict, written)
+    if settled.cause == CHILD:
+        journal.boundary.reached("parked", action.capability)
+        # What ended while it was parked has not seen it wait.
+        await wake_parents(journal, [Parent(action.requester.tenant, action.action_id)])
+    elif written.woken:
+        journal.announce(line_of(settled), 0.0)
     if advance.get("dead_letter"):
         journal.note_dead(action.queue, verdict.reason or "")
     delay = advance.get("claim_delay_seconds")
@@ -123,6 +138,10 @@ def _settled(action: Action, verdict: Verdict, written: Written) -> Action:
     members["sequence"] = written.sequence
     members["receipt_digest"] = written.receipt
     members["settle_time_us"] = written.time_us if verdict.state in TERMINAL else None
+    if verdict.state is ActionState.WAITING:
+        members |= {"lease_id": None, "ready_time_us": written.time_us}
+        if written.woken:
+            members |= {"state": ActionState.QUEUED, "cause": WOKEN}
     if verdict.state is ActionState.QUEUED:
         members["lease_id"] = None
         members["ready_time_us"] = written.time_us + round(verdict.ready_delay_seconds * 1_000_000)
@@ -162,6 +181,8 @@ def _advance(journal: Journal, action: Action, verdict: Verdict) -> Advance:
     elif verdict.state is ActionState.QUEUED:
         after = action.with_members(verdict.row(action))
         advance |= place_in_line(journal, after, verdict.ready_delay_seconds)
+    elif verdict.state is ActionState.WAITING:
+        advance |= Advance(awaited=list(verdict.awaited), woken_body=_woken(action, verdict))
     elif is_dead_letter(action, verdict.state):
         advance |= dead_letter(action)
     return advance
@@ -176,6 +197,9 @@ def event_of(action: Action, verdict: Verdict) -> tuple[EventType, str]:
     """The event that says the same as the row."""
     if verdict.state is ActionState.SUCCEEDED:
         return EventType.SETTLED, _success(action, verdict)
+    if verdict.state is ActionState.WAITING:
+        said = {"attempt": action.attempt, "lane_number": verdict.lane_number}
+        return EventType.PARKED, _json(said | {"steps": len(verdict.awaited)})
     if verdict.state is ActionState.QUEUED:
         return EventType.REQUEUED, _json(
             {
@@ -199,6 +223,12 @@ def event_of(action: Action, verdict: Verdict) -> tuple[EventType, str]:
         "retry_delay_seconds": verdict.retry_delay_seconds,
     }
     return EventType.AMBIGUOUS if verdict.state is ActionState.AMBIGUOUS else EventType.SETTLED, _json(body)
+
+
+def _woken(action: Action, verdict: Verdict) -> str:
+    """Of the event, if one of its steps has ended meanwhile."""
+    said = {"attempt": action.attempt, "lane_number": verdict.lane_number}
+    return _json(said | {"cause": WOKEN, "ready_delay_seconds": 0.0})
 
 
 def _success(action: Action, verdict: Verdict) -> str:

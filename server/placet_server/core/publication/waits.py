@@ -13,14 +13,15 @@ from placet_server.store import approval as approvals
 
 async def with_waits(journal: Journal, action: Action) -> Action:
     """With its open wait, if it has one."""
-    if action.state is not ActionState.WAITING or action.waits:
+    if action.state is not ActionState.WAITING or action.waits or action.is_parked:
         return action
     return (await all_with_waits(journal, action.requester.tenant, [action]))[0]
 
 
 async def with_family_waits(journal: Journal, action: Action) -> Action:
     """With those of what it has called, too: for who is told how it stands."""
-    if action.state not in (ActionState.RUNNING, ActionState.QUEUED) or action.attempt == 0:
+    calls = action.state in (ActionState.RUNNING, ActionState.QUEUED) or action.is_parked
+    if not calls or action.attempt == 0:
         return await with_waits(journal, action)
     async with journal.pool.connection() as connection:
         waits = await approvals.list_below(connection, action.requester.tenant, action.action_id)

@@ -8,6 +8,7 @@ read to its end."""
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -21,14 +22,22 @@ from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.errors import CursorExpired
 from placet_server.model.event import Event, EventType, IdleCheckpoint
-from placet_server.model.lifecycle import TERMINAL
+from placet_server.model.lifecycle import TERMINAL, WOKEN
 from placet_server.store import event as events
 from placet_server.store.event import StoredEvent
 
 PAGE_MAX = 200
 PAGE_BYTES_MAX = 2 * 1024 * 1024
 _STARTS_ATTEMPT = EventType.ATTEMPT_STARTED.value
-_ENDS = (EventType.SETTLED.value, EventType.REQUEUED.value, EventType.AMBIGUOUS.value, _STARTS_ATTEMPT)
+_ENDS = frozenset(
+    {
+        EventType.SETTLED.value,
+        EventType.REQUEUED.value,
+        EventType.AMBIGUOUS.value,
+        EventType.PARKED.value,
+        _STARTS_ATTEMPT,
+    }
+)
 
 
 async def watch_action(
@@ -139,22 +148,33 @@ def _bytes(text: str) -> int:
 def _merge(
     life: list[StoredEvent], lane: list[StoredEvent], life_is_whole: bool, lane_is_whole: bool
 ) -> list[StoredEvent]:
-    """Lane items after the event that begins their attempt and before the one that ends it; such an event
-    only once the lane is read to its end.
+    """Lane items after the event that begins their attempt, or goes on with it, and before the one that ends it, or
+    parks it; such an event only once the lane is read to its end.
     """
     merged: list[StoredEvent] = []
     waiting = list(lane)
     for event in life:
-        if event.type in _ENDS:
-            attempt = orjson.loads(event.body)["attempt"]
-            last = attempt - 1 if event.type == _STARTS_ATTEMPT else attempt
-            said = [item for item in waiting if item.attempt <= last]
+        last = _last_said(event)
+        if last is not None:
+            said = [item for item in waiting if (item.attempt, item.number) <= last]
             merged += said
             waiting = waiting[len(said) :]
             if not waiting and not lane_is_whole:
                 return merged
         merged.append(event)
     return merged + waiting if life_is_whole else merged
+
+
+def _last_said(event: StoredEvent) -> tuple[int, float] | None:
+    """Up to which attempt and number everything was said before it. None: it says nothing of that."""
+    if event.type not in _ENDS:
+        return None
+    body = orjson.loads(event.body)
+    attempt: int = body["attempt"]
+    if event.type == EventType.PARKED.value or body.get("cause") == WOKEN:
+        # Who is woken says nothing between.
+        return (attempt, body["lane_number"]) if "lane_number" in body else None
+    return (attempt - 1 if event.type == _STARTS_ATTEMPT else attempt), math.inf
 
 
 def _after(position: Position, stored: StoredEvent) -> Position:

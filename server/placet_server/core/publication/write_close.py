@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from placet_server.core.publication.family import with_effect
 from placet_server.core.publication.lease import new_lease_id
 from placet_server.core.publication.line import is_dead_letter
 from placet_server.core.publication.settle import Verdict, event_of
@@ -16,11 +17,13 @@ from placet_server.store.session import Connection
 async def write_close(connection: Connection, action: Action, verdict: Verdict, now: datetime | None) -> bool:
     """False when the action has moved since it was read."""
     check_transition(action.state, verdict.state)
+    verdict = await with_effect(connection, action, verdict)
     event_type, body = event_of(action, verdict)
     return await actions.close_queued(
         connection,
         action,
         state=verdict.state,
+        effect=verdict.effect,
         lease_id=new_lease_id(),
         reason=verdict.reason or "",
         cause=verdict.cause,

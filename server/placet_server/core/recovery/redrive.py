@@ -217,13 +217,18 @@ def _rule_against(found: Found) -> str | None:
         return "not_terminal"
     if action.state in (ActionState.DENIED, ActionState.REFUSED):
         return "not_allowed"
-    if action.state is ActionState.SUCCEEDED or action.effect is EffectState.DONE:
+    if action.state is ActionState.SUCCEEDED or _has_acted(action):
         return "effect_done"
     if action.parent_id is not None:
         return "child"
     if found.child_is_ambiguous:
         return "child_ambiguous"
     return "key_taken" if found.key_is_taken else None
+
+
+def _has_acted(action: Action) -> bool:
+    """What is COMPOSED has not itself, and finds what its steps have done."""
+    return action.effect is EffectState.DONE and action.effect_class != "COMPOSED"
 
 
 def _was_redriven_by(found: Found, caller: Caller, request: str) -> bool:

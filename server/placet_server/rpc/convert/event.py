@@ -61,6 +61,15 @@ def _attempt_started(message: event_pb2.ActionEvent, event: Event) -> None:
     message.attempt_started.attempt = event.body["attempt"]
 
 
+def _parked(message: event_pb2.ActionEvent, event: Event) -> None:
+    message.parked.attempt = event.body["attempt"]
+    message.parked.steps = event.body["steps"]
+
+
+def _resumed(message: event_pb2.ActionEvent, event: Event) -> None:
+    message.resumed.attempt = event.body["attempt"]
+
+
 def _requeued(message: event_pb2.ActionEvent, event: Event) -> None:
     message.requeued.attempt = event.body["attempt"]
     message.requeued.cause = event.body.get("cause") or ""
@@ -166,6 +175,8 @@ def _chunk(message: event_pb2.ActionEvent, event: Event) -> None:
 _FILL: dict[EventType, Callable[[event_pb2.ActionEvent, Event], None]] = {
     EventType.ADMITTED: _admitted,
     EventType.ATTEMPT_STARTED: _attempt_started,
+    EventType.PARKED: _parked,
+    EventType.RESUMED: _resumed,
     EventType.REQUEUED: _requeued,
     EventType.EFFECT_STARTED: _effect_started,
     EventType.EFFECT_CHECKPOINTED: _effect_checkpointed,

@@ -20,17 +20,21 @@ from placet_server.rpc.convert.enumeration import (
 )
 from placet_server.rpc.convert.time import microseconds, seconds
 
+_SAYS_CANCEL = action_pb2.ON_CALLER_GONE_CANCEL
+
 
 def invocation_of(message: action_pb2.Invocation) -> Invocation:
     """The message has passed validation."""
     options = message.options
+    gone = options.on_caller_gone
     return Invocation(
         capability=message.capability,
         version=message.version,
         input_json=message.input_json,
         idempotency_key=options.idempotency_key,
         timeout_seconds=seconds(options.timeout) if options.HasField("timeout") else None,
-        on_caller_gone=ON_CALLER_GONE.get(options.on_caller_gone, OnCallerGone.CANCEL),
+        on_caller_gone=ON_CALLER_GONE.get(gone, OnCallerGone.CANCEL),
+        ends_with_its_caller=gone == _SAYS_CANCEL,
         on_wait=ON_WAIT.get(options.on_wait, OnWait.FAIL),
         on_duplicate=ON_DUPLICATE.get(options.on_duplicate, OnDuplicate.ATTACH),
         require_durability=DURABILITY_MEMBER.get(options.require_durability),

@@ -390,6 +390,64 @@ select a.action_id, a.sequence, encode(a.receipt_digest, 'hex') as receipt, (ext
     0::bigint as ready_time_us, coalesce(f.may_wait, false) as wakes
 from advanced as a left join family as f on f.tenant = a.tenant and f.action_id = a.action_id
 
+-- name: park
+-- Leave leased actions to wait for some of their steps, with nobody running them, each with its event; or, if one of these has ended already, make it
+-- ready to go on. Of the wakes they leave those of the steps that they wait for: what others came to they have seen. Whoever has asked to cancel one
+-- keeps it from waiting.
+with asked as materialized (
+    select r.*, c.at, exists (
+        select from wakes as w
+        where w.tenant = r.tenant and w.parent_id = r.action_id and w.child_id in (select e::uuid from json_array_elements_text(r.awaited) as e)
+    ) as woken
+    from json_to_recordset(:advances::json) as r(tenant text, action_id uuid, lease_id uuid, awaited json, event_body text, woken_body text)
+    cross join (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
+),
+parked as (
+    update actions as a
+    set state = case when r.woken then 'QUEUED' else 'WAITING' end,
+        cause = case when r.woken then 'WOKEN' else 'CHILD' end,
+        message = null,
+        failure_code = null,
+        failure_category = null,
+        retry_delay = null,
+        lease_id = null,
+        ready_time = r.at,
+        sequence = a.sequence + 1,
+        receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, case when r.woken then 'requeued' else 'parked' end, r.at,
+            case when r.woken then r.woken_body else r.event_body end)
+    from asked as r
+    -- As `advanced` says.
+    where num_nonnulls(r.tenant, r.action_id, r.lease_id) = 3
+      and a.tenant = r.tenant
+      and a.action_id = r.action_id
+      and a.lease_id = r.lease_id
+      and (a.state || '') = 'RUNNING'
+      and a.effect_class = 'COMPOSED'
+      and a.cancel_requested_time is null
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, a.queue, a.capability, a.version, a.priority, a.create_time, r.at, r.woken, r.awaited,
+        case when r.woken then r.woken_body else r.event_body end as body
+),
+parked_event as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select tenant, action_id, sequence, case when woken then 'requeued' else 'parked' end, at, body, receipt_digest from parked
+),
+lined as (
+    insert into queue_ready (tenant, action_id, queue, capability, version, priority, ready_time)
+    select tenant, action_id, queue, capability, version, priority, least(create_time, at) from parked where woken
+    on conflict do nothing
+),
+seen as (
+    delete from wakes as w
+    using parked as p
+    where num_nonnulls(p.tenant, p.action_id) = 2
+      and w.tenant = p.tenant
+      and w.parent_id = p.action_id
+      and (p.woken or w.child_id not in (select e::uuid from json_array_elements_text(p.awaited) as e))
+)
+select action_id, sequence, encode(receipt_digest, 'hex') as receipt, (extract(epoch from at) * 1000000)::bigint as time_us, 0::bigint as ready_time_us,
+    false as wakes, woken
+from parked
+
 -- part: line
 -- An action's places in line, locked before the action is; whoever reads their count has them locked.
 line as materialized (
@@ -495,18 +553,22 @@ with clock as materialized (
 claimed as (
     update actions as a
     set state = 'RUNNING',
-        attempt = a.attempt + 1,
+        -- Woken, it is the same attempt going on.
+        attempt = a.attempt + case when a.cause is distinct from 'WOKEN' then 1 else 0 end,
         -- A blameless loss costs no attempt: what was made ready by one may have one more. Attempts keep their numbers, as events name them.
         attempts_max = a.attempts_max + case when a.cause in ('SHUTDOWN', 'NEVER_STARTED') then 1 else 0 end,
         lease_id = :lease_id,
         instance_id = :boot_id,
         start_time = c.at,
         deadline = c.at + make_interval(secs => :timeout_seconds::double precision),
-        effect_begun = a.effect_class <> 'READ' and not a.effect_marked,
+        -- What is COMPOSED has begun it with the first step that may have one, in whichever attempt.
+        effect_begun = case when a.effect_class = 'COMPOSED' then a.effect_begun else a.effect_class <> 'READ' and not a.effect_marked end,
         effect_key_expire_time = coalesce(a.effect_key_expire_time, c.at + a.effect_key_ttl),
         budget_time = coalesce(a.budget_time, c.at),
         sequence = a.sequence + 1,
-        receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'attempt_started', c.at, '{"attempt":' || a.attempt + 1 || '}')
+        receipt_digest = case when a.cause is distinct from 'WOKEN'
+            then receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'attempt_started', c.at, '{"attempt":' || a.attempt + 1 || '}')
+            else receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'resumed', c.at, '{"attempt":' || a.attempt || '}') end
     from clock as c
     where (select count(*) from line) + (select count(*) from later) >= 0
       and a.tenant = :tenant
@@ -522,7 +584,9 @@ claimed as (
 ),
 claimed_event as (
     insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
-    select tenant, action_id, sequence, 'attempt_started', at, '{"attempt":' || attempt || '}', receipt_digest from claimed
+    select tenant, action_id, sequence, case when cause is distinct from 'WOKEN' then 'attempt_started' else 'resumed' end, at, '{"attempt":' || attempt || '}',
+        receipt_digest
+    from claimed
 ),
 gone as (
     delete from queue_ready as q using claimed as x where q.tenant = x.tenant and q.action_id = x.action_id
@@ -530,7 +594,7 @@ gone as (
 gone_later as (
     delete from queue_delayed as q using claimed as x where q.tenant = x.tenant and q.action_id = x.action_id
 )
-select (extract(epoch from at) * 1000000)::bigint as time_us, attempt, attempts_max, sequence, encode(receipt_digest, 'hex') as receipt,
+select (extract(epoch from at) * 1000000)::bigint as time_us, attempt, attempts_max, effect_begun, sequence, encode(receipt_digest, 'hex') as receipt,
     provider_operation, provider_cursor, (extract(epoch from deadline) * 1000000)::bigint as deadline_us,
     (extract(epoch from effect_key_expire_time) * 1000000)::bigint as effect_key_expire_time_us,
     (extract(epoch from budget_time) * 1000000)::bigint as budget_time_us
@@ -723,6 +787,7 @@ with clock as materialized (
 closed as (
     update actions as a
     set state = :state,
+        effect = coalesce(:effect, a.effect),
         lease_id = :lease_id,
         reason = :reason,
         cause = :cause,

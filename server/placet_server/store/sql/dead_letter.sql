@@ -42,7 +42,8 @@ where s.tenant = :tenant and s.action_id = :action_id
 
 -- name: redrive
 -- Put an ended action back into line, as it was read, under a new generation, with its event. Never one whose effect is done or not known, nor one
--- whose key another action has taken over, nor a child, which its parent's redrive tries again. The provider's deduplication counts anew: nothing of what was tried before took effect.
+-- whose key another action has taken over, nor a child, which its parent's redrive tries again. What is
+-- COMPOSED finds again what its steps have done. The provider's deduplication counts anew: nothing of what was tried before took effect.
 with clock as materialized (
     select coalesce(:now::timestamptz, statement_timestamp()) as at
 ),
@@ -65,7 +66,7 @@ again as (
         retry_delay = null,
         key_released = false,
         effect = case when a.effect_class <> 'READ' then 'NOT_DONE' end,
-        effect_begun = false,
+        effect_begun = a.effect_class = 'COMPOSED' and a.effect_begun,
         effect_key_ttl = coalesce(a.effect_key_ttl, a.effect_key_expire_time - a.create_time),
         effect_key_expire_time = null,
         queue = coalesce(a.queue, :queue_default),
@@ -78,7 +79,7 @@ again as (
       and a.sequence = :sequence
       and (a.state || '') in ('FAILED', 'CANCELLED', 'EXHAUSTED')
       and not a.effect_unknown
-      and a.effect is distinct from 'DONE'
+      and (a.effect is distinct from 'DONE' or a.effect_class = 'COMPOSED')
       and a.parent_id is null
       and (a.idempotency_key is null or a.key_digest is not null)
     returning a.*, c.at

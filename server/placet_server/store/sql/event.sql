@@ -25,6 +25,10 @@ union all
     order by attempt, number
 )
 
+-- name: last_lane_number
+-- How many items an attempt has said.
+select coalesce(max(number), 0)::bigint from lane_items where tenant = :tenant and action_id = :action_id and attempt = :attempt
+
 -- name: insert_lane_items
 -- Store what handlers said, only while their lease is the action's: a scalar subquery, because the planner would make a join of anything
 -- else, and on a table without statistics one that reads the whole of it.

@@ -124,6 +124,21 @@ from (
 ) as l
 join action_summaries as s on s.tenant = l.tenant and s.action_id = l.action_id
 
+-- name: effect_of_steps
+-- What is known of what an action's steps have done: nothing; something; or that nobody knows, be it that one is in doubt or may do something yet.
+select case when bool_or(unknown) then 'UNKNOWN' when bool_or(done) then 'DONE' else 'NOT_DONE' end
+from (
+    select
+        a.effect = 'DONE' as done,
+        case when a.settle_time is not null then a.effect = 'UNKNOWN'
+            else a.effect_begun or a.effect_unknown
+                -- What nobody has begun is never begun once it is to be cancelled, nor under a yes that comes after its parent's end.
+                or (a.cancel_requested_time is null and not (a.state = 'WAITING' and a.attempt = 0))
+        end as unknown
+    from lineage as l join actions as a on a.tenant = l.tenant and a.action_id = l.action_id
+    where l.tenant = :tenant and l.parent_id = :parent_id and a.effect_class <> 'READ'
+) as step
+
 -- name: depth
 -- How many ancestors a child has.
 select depth from lineage where tenant = :tenant and parent_id = :parent_id and action_id = :action_id

@@ -39,7 +39,8 @@ limit :count_max
 claimed as (
     update actions as a
     set state = 'RUNNING',
-        attempt = a.attempt + 1,
+        -- Woken, it is the same attempt going on.
+        attempt = a.attempt + case when a.cause is distinct from 'WOKEN' then 1 else 0 end,
         -- A blameless loss costs no attempt: the same as in action.sql's claim.
         attempts_max = a.attempts_max + case when a.cause in ('SHUTDOWN', 'NEVER_STARTED') then 1 else 0 end,
         lease_id = p.lease_id,
@@ -47,11 +48,14 @@ claimed as (
         start_time = c.at,
         deadline = c.at + make_interval(secs => least(
             coalesce(extract(epoch from a.attempt_timeout)::double precision, p.timeout_default_seconds), p.timeout_max_seconds)),
-        effect_begun = a.effect_class <> 'READ' and not a.effect_marked,
+        -- What is COMPOSED has begun it with the first step that may have one, in whichever attempt.
+        effect_begun = case when a.effect_class = 'COMPOSED' then a.effect_begun else a.effect_class <> 'READ' and not a.effect_marked end,
         effect_key_expire_time = coalesce(a.effect_key_expire_time, c.at + a.effect_key_ttl),
         budget_time = coalesce(a.budget_time, c.at),
         sequence = a.sequence + 1,
-        receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'attempt_started', c.at, '{"attempt":' || a.attempt + 1 || '}')
+        receipt_digest = case when a.cause is distinct from 'WOKEN'
+            then receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'attempt_started', c.at, '{"attempt":' || a.attempt + 1 || '}')
+            else receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'resumed', c.at, '{"attempt":' || a.attempt || '}') end
     from picked as p cross join clock as c
     -- Always true, and taken for one row in two hundred: so each action is found by its key, as action.sql says of its advances.
     where num_nonnulls(p.tenant, p.action_id) = 2
@@ -68,7 +72,9 @@ claimed as (
 ),
 claimed_event as (
     insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
-    select tenant, action_id, sequence, 'attempt_started', at, '{"attempt":' || attempt || '}', receipt_digest from claimed
+    select tenant, action_id, sequence, case when cause is distinct from 'WOKEN' then 'attempt_started' else 'resumed' end, at, '{"attempt":' || attempt || '}',
+        receipt_digest
+    from claimed
 ),
 gone as (
     delete from queue_ready as q

@@ -1,0 +1,35 @@
+"""When who waits for what is COMPOSED goes away. It may run anywhere, or nowhere, so no run here hears of that: its
+caller's leaving is a cancel like anybody's, once nobody has come again for a while; and only if the call says so, for
+by default it goes on. Only this process knows of it: if that ends, the work goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from placet_server.core.execution.cancel import cancel_action
+from placet_server.core.kernel import Kernel
+from placet_server.model.caller import Caller
+from placet_server.model.errors import NotFound, StoreUnavailable
+
+CALLER_GONE = "its caller is gone"
+
+
+def leave(kernel: Kernel, caller: Caller, action_id: str) -> None:
+    """Nobody waits for this any more, as far as one caller is concerned."""
+    if not kernel.is_draining:
+        kernel.engine.supervisor.start(_cancel_unless_wanted(kernel, caller, action_id))
+
+
+async def _cancel_unless_wanted(kernel: Kernel, caller: Caller, action_id: str) -> None:
+    engine = kernel.engine
+    await asyncio.sleep(engine.settings.reattach_grace_seconds)
+    while not engine.runs.is_wanted(action_id) and not kernel.is_draining:
+        try:
+            await cancel_action(engine, caller, action_id, CALLER_GONE)
+        except StoreUnavailable:
+            await asyncio.sleep(kernel.journal.poll_seconds)
+        except NotFound:
+            return
+        else:
+            return
