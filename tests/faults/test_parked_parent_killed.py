@@ -37,7 +37,7 @@ async def test_whoever_dies_of_it_a_parked_parent_goes_on_and_its_step_is_done_o
             row = await connection.fetchrow(
                 "select state, cause from actions where action_id = $1", asked.action_id
             )
-            return bool(row == (state, cause))
+            return row is not None and (state, cause) == (row["state"], row["cause"])
 
         await until_so(is_so)
 

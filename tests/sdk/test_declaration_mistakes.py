@@ -30,9 +30,24 @@ def test_an_effect_that_does_not_exist_lists_those_that_do() -> None:
     text = _refusal(lambda app: app.tool("orders.refund", "write")(lambda: None))  # type: ignore[arg-type]
     assert text == (
         "tool 'orders.refund': effect is 'write'; say one of 'read' (changes nothing), "
+        "'composed' (does nothing but by the tools that it calls), "
         "'idempotent' (the provider deduplicates on our effect key), "
         "'reconcilable' (the effect can be looked up at the provider), 'unsafe' (none of these)"
     )
+
+
+def test_what_only_calls_others_is_async_and_is_looked_up_by_nobody() -> None:
+    assert "its function is async" in _refusal(
+        lambda app: app.tool("orders.settle", "composed")(lambda: None)
+    )
+
+    def declare(app: placet.App) -> None:
+        async def settle() -> None: ...
+
+        app.tool("orders.settle", "composed")(settle)
+        app.lookup("orders.settle")(lambda: placet.NotKnown())
+
+    assert "does nothing itself" in _refusal(declare)
 
 
 def test_a_name_and_version_cannot_be_declared_twice_but_versions_live_side_by_side() -> None:
