@@ -19,10 +19,9 @@ begin
         if effect is not null or effect_begun or effect_unknown then
             return false;
         end if;
-    elsif effect is null or effect not in ('NOT_DONE', 'DONE', 'UNKNOWN') or effect_class not in ('IDEMPOTENT', 'RECONCILABLE', 'UNSAFE', 'COMPOSED') then
-        return false;
-    elsif effect_class = 'COMPOSED' then
-        if effect_unknown or state = 'AMBIGUOUS' then
+    elsif effect is null or effect not in ('NOT_DONE', 'DONE', 'UNKNOWN') or effect_class not in ('IDEMPOTENT', 'RECONCILABLE', 'UNSAFE') then
+        -- The others are spared a look.
+        if effect_class <> 'COMPOSED' or effect is null or effect not in ('NOT_DONE', 'DONE', 'UNKNOWN') or effect_unknown or state = 'AMBIGUOUS' then
             return false;
         elsif state in ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXHAUSTED', 'DENIED', 'REFUSED') then
             return num_nulls(lease_id, settle_time) = 0 and (output is null) = (state <> 'SUCCEEDED') and (reason is null) = (state = 'SUCCEEDED')
