@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict
+from typing import Any
 
 import placet
 
@@ -35,6 +36,12 @@ async def pay(context: placet.Context, amount: str) -> dict[str, str]:
 @app.tool("desk.transfer", "idempotent", approval="1 of user:developer; requester=may; ttl=1h")
 async def transfer(amount: str) -> dict[str, str]:
     return {"transferred": amount}
+
+
+@app.tool("desk.settle", "composed")
+async def settle(context: placet.Context) -> Any:
+    """Waits for its step, to which people have to say yes."""
+    return await context.call("pay", "desk.transfer", {"amount": "1"})
 
 
 @app.tool("desk.decline", "idempotent", effect_marked=True)
