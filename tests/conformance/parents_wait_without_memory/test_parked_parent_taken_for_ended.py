@@ -1,4 +1,4 @@
-"""A parent whose step waits for people is parked, says whose yes it waits for, and goes on after it: to every client."""
+"""A parent whose step waits for people is parked, tells whose yes that is, and goes on after it: to every client."""
 
 from __future__ import annotations
 

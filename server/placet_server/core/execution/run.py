@@ -88,7 +88,7 @@ async def _attempt(engine: Engine, run: Run, action: Action) -> Action:
         ending = await invoke(engine, attempt)
         if attempt.end():
             await _drain(attempt)
-        if attempt.awaited is not None and not isinstance(ending, Stopped):
+        if attempt.steps is not None and attempt.awaited is not None and not isinstance(ending, Stopped):
             # Whatever else it then did: it was told to begin again.
             ending = Parked(awaited=attempt.awaited, lane_number=attempt.lane_number)
     except LeaseLost:
