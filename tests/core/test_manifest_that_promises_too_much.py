@@ -25,6 +25,7 @@ from placet_server.model.contract import (
 from placet_server.model.manifest import HandlerClaims, Manifest, Problem
 
 READ = contract_for(EffectClass.READ)
+COMPOSED = contract_for(EffectClass.COMPOSED)
 IDEMPOTENT = contract_for(EffectClass.IDEMPOTENT)
 UNSAFE = contract_for(EffectClass.UNSAFE)
 RECONCILABLE = contract_for(EffectClass.RECONCILABLE)
@@ -268,9 +269,16 @@ def test_what_can_be_looked_up_has_somebody_who_looks_it_up(contract: Contract) 
 def test_what_only_calls_others_is_async_and_here_and_looked_up_by_nobody(
     claims: HandlerClaims | None, code: str | None
 ) -> None:
-    declared = manifest(capability(contract_for(EffectClass.COMPOSED)))
+    declared = manifest(capability(COMPOSED))
     handlers = None if claims is None else {("orders.find", "1"): claims}
     assert ([] if code is None else [code]) == [p.code for p in check_manifest(declared, handlers=handlers)]
+
+
+def test_what_only_calls_others_has_no_effect_of_its_own_to_mark_or_look_up() -> None:
+    handlers = {("orders.find", "1"): HandlerClaims(composes=True, effect_marked=True, lookup=True)}
+    declared = manifest(capability(replace(COMPOSED, effect_marked=True, reconcile=Reconcile())))
+    codes = ["effect_marked_on_composed", "reconcile_on_composed", "lookup_on_composed"]
+    assert codes == [p.code for p in check_manifest(declared, handlers=handlers)]
 
 
 Change = Callable[[Contract], Contract]

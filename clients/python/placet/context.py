@@ -107,7 +107,9 @@ class Context(Standing):
         what this one has left. The child acts for the requester as this action does, with this one's capability as one
         more in between; `scopes`: with no scope but those of these that the requester has.
 
-        A step is 1 to 64 letters, digits, "_", "." or "-". Raises `placet.CallFailed` unless the child succeeds.
+        A step is 1 to 64 letters, digits, "_", "." or "-". Raises `placet.CallFailed` unless the child succeeds. A
+        "composed" tool bounds no time of its children, and is parked while all that it calls waits: `Parked` is raised,
+        which is no Exception, and the handler begins again once a step has ended.
         """
 
     @abstractmethod
