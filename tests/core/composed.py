@@ -44,18 +44,3 @@ async def end(kernel: Kernel, child: Action) -> None:
 async def standing(kernel: Kernel, action: Action) -> tuple[str, str | None]:
     stored = await read(kernel, action.action_id)
     return stored.state.value, stored.cause
-
-
-async def told(kernel: Kernel, action: Action) -> list[str]:
-    """The types of its events."""
-    async with kernel.journal.pool.connection() as connection:
-        rows = await connection.fetch(
-            "select type from events where action_id = $1 order by sequence", action.action_id
-        )
-    return [row["type"] for row in rows]
-
-
-async def wakes(kernel: Kernel) -> int:
-    async with kernel.journal.pool.connection() as connection:
-        count: int = await connection.fetchval("select count(*) from wakes")
-    return count

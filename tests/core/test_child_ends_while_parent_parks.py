@@ -13,8 +13,9 @@ from placet_server.model.action import Action
 from placet_server.store import queries
 from placet_server.store.session import Connection
 from placet_server.store.wake import Parent
-from tests.core.composed import DONE, end, family, park, standing, told, waiting_for, wakes
+from tests.core.composed import DONE, end, family, park, standing, waiting_for
 from tests.core.kernels import QUEUE, open_kernel, places
+from tests.core.parking import told, wakes
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 from tests.store.test_claim_races import waits_for_a_lock
@@ -26,7 +27,7 @@ PARKED = ("WAITING", "CHILD")
 
 async def is_ready_once(kernel: Kernel, parent: Action) -> None:
     assert READY == await standing(kernel, parent)
-    assert 1 == (await told(kernel, parent)).count("requeued")
+    assert 1 == (await told(kernel, parent.action_id)).count("requeued")
     assert [parent.action_id] == (await places(kernel))["queue_ready"]
     assert 0 == await wakes(kernel)
 
@@ -45,7 +46,7 @@ async def write_end(connection: Connection, child: Action) -> None:
         "event_body": body,
         "parent_id": child.parent_id,
     }
-    query = SQL["advance_queued"]
+    query = SQL["advance_step"]
     arguments = query.arguments(
         advances=orjson.dumps([document]).decode(), boot_id=child.instance_id, now=None
     )
@@ -81,7 +82,7 @@ async def test_one_after_the_other(database: Database) -> None:
         line = await kernel.journal.doorbell.wait(1.0)
         assert "work.composed" in {each.capability for each in line}
         await end(kernel, late)
-        assert 1 == (await told(kernel, parent)).count("requeued")
+        assert 1 == (await told(kernel, parent.action_id)).count("requeued")
 
 
 async def test_a_step_that_ended_before_is_none_that_is_waited_for(database: Database) -> None:

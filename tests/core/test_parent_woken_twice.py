@@ -6,8 +6,9 @@ import asyncio
 
 from placet_server.core.publication import wake
 from placet_server.store import event as events
-from tests.core.composed import end, family, park, standing, told, wakes
+from tests.core.composed import end, family, park, standing
 from tests.core.kernels import QUEUE, claimed, open_kernel, places
+from tests.core.parking import told, wakes
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 
@@ -24,7 +25,7 @@ async def test_many_ends_and_many_looks_make_it_ready_once(database: Database) -
         looking = [wake.sweep(each.journal) for each in owners]
         await asyncio.gather(*ending, *looking)
         assert ("QUEUED", "WOKEN") == await standing(kernel, parent)
-        assert 1 == (await told(kernel, parent)).count("requeued")
+        assert 1 == (await told(kernel, parent.action_id)).count("requeued")
         assert [parent.action_id] == (await places(kernel))["queue_ready"]
         # What ended after it was made ready is left for its next park, which has seen it.
         resumed = await claimed(kernel, parent.action_id)

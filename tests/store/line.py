@@ -94,7 +94,9 @@ async def advance_queued(connection: Connection, picked: Picked, **changes: Any)
     return len(await advance(connection, picked.action, **changes))
 
 
-async def advance(connection: Connection, action: Action, **changes: Any) -> list[Any]:
+async def advance(
+    connection: Connection, action: Action, *, statement: str = "advance_queued", **changes: Any
+) -> list[Any]:
     """The same, and what the writer hears."""
     document = {
         "tenant": action.requester.tenant,
@@ -113,7 +115,7 @@ async def advance(connection: Connection, action: Action, **changes: Any) -> lis
         "claim_delay_seconds": 0.0,
         "expire_time_us": None,
     } | changes
-    query = SQL["advance_queued"]
+    query = SQL[statement]
     arguments = query.arguments(
         advances=orjson.dumps([document]).decode(), boot_id=action.instance_id, now=None
     )

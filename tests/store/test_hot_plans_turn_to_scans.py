@@ -22,6 +22,8 @@ HOT: dict[str, tuple[str, ...]] = {
         "take_over_and_advance",
         "submit",
         "advance_queued",
+        "advance_step",
+        "park",
         "get",
         "get_summary",
         "get_by_keys",

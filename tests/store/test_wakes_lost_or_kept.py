@@ -22,9 +22,16 @@ from tests.store.test_claim_races import waits_for_a_lock
 
 PARENT, CHILD, OTHER = 1, 2, 3
 PARENTS = [Parent("acme", id_of(PARENT))]
-DONE = {"state": "SUCCEEDED", "effect": "DONE", "output": "1", "event_type": "settled"}
-FAILED = {"state": "FAILED", "reason": "HANDLER_FAILED", "event_type": "settled"}
-DOUBT = {"state": "AMBIGUOUS", "effect": "UNKNOWN", "effect_unknown": True, "reason": "AMBIGUOUS"}
+# As the writer ends a step.
+STEP = {"statement": "advance_step"}
+DONE: dict[str, Any] = {"state": "SUCCEEDED", "effect": "DONE", "output": "1", "event_type": "settled"}
+FAILED: dict[str, Any] = {"state": "FAILED", "reason": "HANDLER_FAILED", "event_type": "settled"}
+DOUBT: dict[str, Any] = {
+    "state": "AMBIGUOUS",
+    "effect": "UNKNOWN",
+    "effect_unknown": True,
+    "reason": "AMBIGUOUS",
+}
 
 
 async def family(
@@ -90,7 +97,7 @@ async def close_many(connection: Connection, number: int) -> bool:
 async def test_every_end_of_a_step_is_kept_for_its_composed_parent_alone(database: Database) -> None:
     connection, boot_id = await open_boot(database)
     for parent, kept in (("COMPOSED", True), ("UNSAFE", False)):
-        ends: list[Any] = [DONE, FAILED, DOUBT, close, close_many]
+        ends: list[Any] = [DONE | STEP, FAILED | STEP, DONE, FAILED, DOUBT, close, close_many]
         for end in ends:
             await connection.execute("truncate actions, events, queue_ready, wakes, reconciles")
             child = await family(connection, boot_id, parent)
@@ -114,7 +121,7 @@ async def test_only_a_parent_that_may_be_parked_is_looked_at(database: Database)
         trial = connection.transaction()
         await trial.start()
         await connection.execute(f"update actions set {how} where action_id = $1", id_of(PARENT))
-        (told,) = await advance(connection, child, parent_id=id_of(PARENT), **DONE)
+        (told,) = await advance(connection, child, parent_id=id_of(PARENT), **DONE | STEP)
         await trial.rollback()
         return bool(told["wakes"])
 

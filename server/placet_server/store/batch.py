@@ -81,6 +81,7 @@ class _Kind(IntEnum):
     SUBMIT_MESSAGE = 5
     SUBMIT_WAITING = 6
     PARK = 7
+    ADVANCE_STEP = 8
 
 
 class _Item(NamedTuple):
@@ -150,8 +151,9 @@ class BatchWriter:
     def advance(self, advance: Advance) -> asyncio.Future[Written | None]:
         """Resolves once the store has answered, however long that takes."""
         size = 400 + len(advance.get("output") or "") + len(advance.get("provider_cursor") or "")
-        is_plain = "dead_letter" not in advance and "parent_id" not in advance
-        kind = _Kind.FLUSH if is_plain else _Kind.ADVANCE_QUEUED
+        kind = _Kind.ADVANCE_STEP if "parent_id" in advance else _Kind.FLUSH
+        if "dead_letter" in advance:
+            kind = _Kind.ADVANCE_QUEUED
         if "awaited" in advance:
             kind = _Kind.PARK
         return self._put(_Item(advance["action_id"], advance, False, size, self._future(), kind))
@@ -348,6 +350,9 @@ def _statement(
         query = SQL["submit_waiting"]
     elif kind is _Kind.ADVANCE_QUEUED:
         query = SQL["advance_queued"]
+        values["boot_id"] = boot_id
+    elif kind is _Kind.ADVANCE_STEP:
+        query = SQL["advance_step"]
         values["boot_id"] = boot_id
     elif kind is _Kind.PARK:
         query = SQL["park"]

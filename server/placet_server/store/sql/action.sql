@@ -323,21 +323,56 @@ made as (
 {claimed}
 {told}
 
+-- part: family
+-- Of steps among what has moved, their composed parents, who may wait for them, and a row in `wakes` for each. Whoever sends the parent has found out
+-- that the step is not asked about any more. A parent that runs here need not be looked at: it parks by this very writer, and then sees what is
+-- written here.
+step as materialized (
+    select v.tenant, v.action_id, r.parent_id, v.create_time as at
+    from advanced as v
+    join json_to_recordset(:advances::json) as r(tenant text, action_id uuid, parent_id uuid) on r.tenant = v.tenant and r.action_id = v.action_id
+),
+family as materialized (
+    select s.*, p.settle_time is null and not ((p.state || '') = 'RUNNING' and p.instance_id = :boot_id) as may_wait
+    from step as s
+    join actions as p on p.tenant = s.tenant and p.action_id = s.parent_id
+    where num_nonnulls(s.tenant, s.parent_id) = 2 and p.effect_class = 'COMPOSED'
+),
+wake as (
+    insert into wakes (tenant, parent_id, child_id, create_time) select tenant, parent_id, action_id, at from family
+    on conflict do nothing
+)
+
+-- part: heard
+-- What the writer hears of each that has moved.
+select a.action_id, a.sequence, encode(a.receipt_digest, 'hex') as receipt, (extract(epoch from a.create_time) * 1000000)::bigint as time_us,
+    0::bigint as ready_time_us, coalesce(f.may_wait, false) as wakes
+from advanced as a left join family as f on f.tenant = a.tenant and f.action_id = a.action_id
+
+-- name: advance_step
+-- Move leased steps to an end, each with its event, as `advance` does other actions; their parents may wait for them.
+with {advanced},
+moved_event as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select * from advanced
+),
+{family}
+{heard}
+
 -- name: advance_queued
 -- Move leased actions back into line, to an end that is a dead letter, or into doubt and out of it, each with its event: what `advance` does for all
--- other moves; and steps, as their parents may wait for them. Which line, and until when, is told by who settles, who knows the row: nothing of it changes
--- under a lease. Of what is in doubt somebody is asked a second later, so that an answer on its way may come first. A parent that runs here need not be
--- looked at: it parks by this very writer, and then sees what is written here.
+-- other moves. Which line, and until when, is told by who settles, who knows the row: nothing of it changes
+-- under a lease. Of what is in doubt somebody is asked a second later, so that an answer on its way may come first.
 with {advanced},
 moved as (
     select
         v.tenant, v.action_id, v.create_time as at, r.state, r.priority, r.capability, r.version, r.queue, r.reason, r.dead_letter,
-        v.create_time + make_interval(secs => coalesce(r.claim_delay_seconds, 0)) as claim_time, r.parent_id,
+        v.create_time + make_interval(secs => coalesce(r.claim_delay_seconds, 0)) as claim_time,
         case when r.expire_time_us is not null then 'epoch'::timestamptz + r.expire_time_us * interval '1 microsecond' end as expire_time
     from advanced as v
     join json_to_recordset(:advances::json) as r(
         tenant text, action_id uuid, state text, priority smallint, capability text, version text, queue text, reason text,
-        dead_letter boolean, claim_delay_seconds double precision, expire_time_us bigint, parent_id uuid
+        dead_letter boolean, claim_delay_seconds double precision, expire_time_us bigint
     ) on r.tenant = v.tenant and r.action_id = v.action_id
 ),
 moved_event as (
@@ -374,21 +409,8 @@ dead as (
     select tenant, action_id, queue, capability, reason, at from moved where dead_letter
     on conflict do nothing
 ),
--- Whoever sends the parent has found out that the step is not asked about any more.
-family as materialized (
-    select m.tenant, m.parent_id, m.action_id, m.at,
-        p.settle_time is null and not ((p.state || '') = 'RUNNING' and p.instance_id = :boot_id) as may_wait
-    from moved as m
-    join actions as p on p.tenant = m.tenant and p.action_id = m.parent_id
-    where num_nonnulls(m.tenant, m.parent_id) = 2 and p.effect_class = 'COMPOSED'
-),
-wake as (
-    insert into wakes (tenant, parent_id, child_id, create_time) select tenant, parent_id, action_id, at from family
-    on conflict do nothing
-)
-select a.action_id, a.sequence, encode(a.receipt_digest, 'hex') as receipt, (extract(epoch from a.create_time) * 1000000)::bigint as time_us,
-    0::bigint as ready_time_us, coalesce(f.may_wait, false) as wakes
-from advanced as a left join family as f on f.tenant = a.tenant and f.action_id = a.action_id
+{family}
+{heard}
 
 -- name: park
 -- Leave leased actions to wait for some of their steps, with nobody running them, each with its event; or, if one of these has ended already, make it
