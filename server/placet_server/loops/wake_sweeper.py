@@ -42,16 +42,18 @@ class WakeSweeper:
             more = await promote(self._journal)
             self._due_seconds = None
         if time.monotonic() >= self._close_at:
-            more |= await sweep(self._journal)
+            more_parents = await sweep(self._journal)
             closed = await close_unwanted(self._journal) + await close_withdrawn(self._journal)
-            self._close_at = time.monotonic() + CLOSE_SECONDS
+            self._close_at = time.monotonic() + (0.0 if more_parents else CLOSE_SECONDS)
+            more |= more_parents
             if closed:
                 _log.info(
                     "closed %d actions that were not begun in time, or not wanted or offered any more", closed
                 )
         if time.monotonic() >= self._drop_at:
-            more |= await drop_left_over(self._journal)
-            self._drop_at = time.monotonic() + DROP_SECONDS
+            more_rows = await drop_left_over(self._journal)
+            self._drop_at = time.monotonic() + (0.0 if more_rows else DROP_SECONDS)
+            more |= more_rows
         return more
 
     async def _pause(self, seconds: float) -> None:

@@ -15,8 +15,8 @@ from placet_server.store import wake as wakes
 from placet_server.store.wake import Parent
 
 BATCH_MAX = 500
-# A parent that has just ended may still be read by who looks at its steps.
-LEFT_OVER_SECONDS = 60.0
+# Younger rows are mostly of parents that still run.
+LEFT_OVER_SECONDS = 10.0
 
 
 async def wake_parents(journal: Journal, parents: Sequence[Parent]) -> int:
