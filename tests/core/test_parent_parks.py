@@ -7,6 +7,7 @@ import pytest
 
 from placet.context import Context
 from placet.failure import CallFailed
+from placet_server.core.admission.leave import cancel_unless_wanted
 from placet_server.core.execution.engine import ExecutionSettings
 from placet_server.core.publication.waits import with_family_waits
 from placet_server.core.publication.watch import watch_action
@@ -25,7 +26,6 @@ from tests.core.kernels import (
     read,
     run,
     until,
-    until_stored,
     work_off,
 )
 from tests.core.parking import Planned, parked, serving, steps, told
@@ -182,27 +182,26 @@ async def test_a_step_that_takes_long_parks_its_parent_too(database: Database) -
         assert "done 1" == output(await read(kernel, action.action_id))
 
 
-@pytest.mark.parametrize("says_cancel", [False, True], ids=["by default", "says cancel"])
-async def test_who_leaves_what_is_parked_ends_it_only_if_he_said_so(
-    database: Database, says_cancel: bool
+@pytest.mark.parametrize(
+    ("says_cancel", "asks_people"), [(False, False), (True, False), (True, True)], ids=str
+)
+async def test_who_leaves_what_is_parked_ends_it_only_if_he_said_so_and_nobody_is_asked(
+    database: Database, says_cancel: bool, asks_people: bool
 ) -> None:
-    shop = Planned(both)
-    settings = ExecutionSettings(reattach_grace_seconds=0.0)
-    async with open_kernel(database.dsn, shop.app, settings=settings, queue=QUEUE) as kernel, serving(kernel):
+    async def waits(context: Context) -> Any:
+        return await context.call("s", "plan.paid" if asks_people else "plan.quick", {"order": "1"})
+
+    settings = ExecutionSettings(reattach_grace_seconds=0.0, park_seconds=0.0)
+    async with open_kernel(database.dsn, Planned(waits).app, settings=settings, queue=QUEUE) as kernel:
         options: dict[str, Any] = {"on_wait": OnWait.HOLD, "ends_with_its_caller": says_cancel}
         ids: list[str] = []
+        # Nobody serves the line in which its step stands, if that may begin.
         caller = asyncio.ensure_future(run(kernel, "plan.run", {}, "k", on_admitted=ids.append, **options))
         await until(lambda: ids)
         await parked(kernel, ids[0])
         caller.cancel()
         await asyncio.wait([caller])
         if says_cancel:
-
-            async def is_cancelled() -> bool:
-                return (await read(kernel, ids[0])).state is ActionState.CANCELLED
-
-            await until_stored(is_cancelled)
-        else:
-            # What would cancel it is not even begun.
-            assert not kernel.engine.runs.is_wanted(ids[0])
-            assert (await read(kernel, ids[0])).is_parked
+            await cancel_unless_wanted(kernel, ALICE, ids[0])
+        ended = says_cancel and not asks_people
+        assert (ActionState.CANCELLED if ended else ActionState.WAITING) is (await read(kernel, ids[0])).state
