@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import orjson
+import pytest
 
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication import wake
 from placet_server.core.publication.settle import event_of
+from placet_server.core.recovery.rescue import close_unwanted
 from placet_server.model.action import Action
+from placet_server.store import action as actions
 from placet_server.store import queries
 from placet_server.store.session import Connection
 from placet_server.store.wake import Parent
@@ -158,6 +161,31 @@ async def test_a_crash_before_the_look_is_made_good_by_the_sweep(database: Datab
         assert not await wake.sweep(kernel.journal)
         await is_ready_once(kernel, parent)
         assert "work.composed" in {each.capability for each in await kernel.journal.doorbell.wait(1.0)}
+
+
+@pytest.mark.parametrize("many", [False, True])
+async def test_whoever_cancels_what_is_parked_dies_after_the_mark(database: Database, many: bool) -> None:
+    async with open_kernel(database.dsn, Workshop().app, queue=QUEUE) as kernel:
+        parent, (child,) = await family(kernel, kernel)
+        await park(kernel, parent, child)
+        async with kernel.journal.pool.connection() as connection:
+            if many:
+                await actions.request_cancel_many(
+                    connection, tenant="acme", action_ids=[parent.action_id], event_body="{}", now=None
+                )
+            else:
+                await actions.request_cancel(
+                    connection, tenant="acme", action_id=parent.action_id, event_body="{}", now=None
+                )
+            # For a while it is left to him.
+            await wake.sweep(kernel.journal)
+            assert PARKED == await standing(kernel, parent)
+            await connection.execute(
+                "update actions set cancel_requested_time = cancel_requested_time - interval '5 seconds'"
+            )
+        await wake.sweep(kernel.journal)
+        assert 1 == await close_unwanted(kernel.journal)
+        assert "CANCELLED" == (await standing(kernel, parent))[0]
 
 
 async def test_who_is_to_be_cancelled_does_not_park(database: Database) -> None:

@@ -174,9 +174,22 @@ class Machine(RuleBasedStateMachine):
         self.do(cancel_action(self.kernels[server].engine, BOB, self.ids[name], "model"))
 
     @precondition(lambda self: not self.cancelled)
-    @rule(server=servers)
-    def cancel(self, server: int) -> None:
-        self.do(cancel_action(self.kernels[server].engine, BOB, self.parent_id, "model"))
+    @rule(server=servers, dies=st.booleans())
+    def cancel(self, server: int, dies: bool) -> None:
+        """`dies`: once it is marked."""
+
+        async def mark() -> None:
+            async with self.kernels[server].journal.pool.connection() as connection:
+                await actions.request_cancel(
+                    connection,
+                    tenant="acme",
+                    action_id=self.parent_id,
+                    event_body="{}",
+                    now=self.clock.now(),
+                )
+
+        engine = self.kernels[server].engine
+        self.do(mark() if dies else cancel_action(engine, BOB, self.parent_id, "model"))
         self.cancelled = True
 
     @rule(name=st.sampled_from(["", *STEPS, "ask/pay"]), server=servers)

@@ -622,6 +622,14 @@ select (extract(epoch from at) * 1000000)::bigint as time_us, attempt, attempts_
     (extract(epoch from budget_time) * 1000000)::bigint as budget_time_us
 from claimed
 
+-- part: parked_marked
+-- What is parked wakes itself, for the same reason: 0029_wakes.sql.
+wake as (
+    insert into wakes (tenant, parent_id, child_id, create_time)
+    select tenant, action_id, action_id, at from marked where state = 'WAITING' and cause = 'CHILD'
+    on conflict do nothing
+)
+
 -- name: request_cancel
 -- Mark an open action as to be cancelled, once, with its event. A place in line expires with it, and its approval is looked at again, so that what nobody
 -- else closes is closed by a loop.
@@ -645,14 +653,15 @@ marked as (
       and a.action_id = :action_id
       and a.cancel_requested_time is null
       and (a.state || '') in ('QUEUED', 'RUNNING', 'WAITING', 'AMBIGUOUS')
-    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, a.approval_id
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, c.at, a.approval_id, a.state, a.cause
 ),
 hurried as (
     update approvals as p
     set next_time = m.at
     from marked as m
     where num_nonnulls(m.tenant, m.approval_id) = 2 and p.tenant = m.tenant and p.approval_id = m.approval_id and p.next_time is not null
-)
+),
+{parked_marked}
 insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
 select tenant, action_id, sequence, 'cancel_requested', at, :event_body, receipt_digest from marked
 
@@ -715,7 +724,7 @@ marked as (
         receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'cancel_requested', c.at, :event_body)
     from target as t cross join clock as c
     where num_nonnulls(t.tenant, t.action_id) = 2 and a.tenant = t.tenant and a.action_id = t.action_id
-    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, a.state, c.at, a.approval_id
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, a.state, a.cause, c.at, a.approval_id
 ),
 hurried as (
     update approvals as p
@@ -726,7 +735,8 @@ hurried as (
 marked_event as (
     insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
     select tenant, action_id, sequence, 'cancel_requested', at, :event_body, receipt_digest from marked
-)
+),
+{parked_marked}
 select action_id, sequence, state, (extract(epoch from at) * 1000000)::bigint as time_us from marked
 
 -- part: woken

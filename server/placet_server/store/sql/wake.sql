@@ -1,5 +1,5 @@
--- Making parents ready whose steps have ended: the rows of 0029_wakes.sql. What inserts them is in action.sql (advance_queued, close_queued, close_many) and
--- reconcile.sql (note_finding).
+-- Making parents ready whose steps have ended: the rows of 0029_wakes.sql. What inserts them is in action.sql (advance_step,
+-- advance_queued, close_queued, close_many; and whoever marks a parent as to be cancelled) and reconcile.sql (note_finding).
 --
 -- Lock order: the action, its place in line, which is new, then the rows here.
 
