@@ -136,6 +136,29 @@ async def test_whatever_is_raised_ends_the_action_and_nothing_else(
     assert state is (await ending(database, shop, capability)).state
 
 
+NOT_DONE, DONE, UNSAID = Failure("a", effect="not_done"), Failure("b", effect="done"), Failure("c")
+
+
+@pytest.mark.parametrize(
+    ("errors", "state", "code"),
+    [
+        ([NOT_DONE], ActionState.FAILED, "a"),
+        ([NOT_DONE, ExceptionGroup("", [DONE])], ActionState.FAILED, "b"),
+        ([NOT_DONE, UNSAID, DONE], ActionState.AMBIGUOUS, ""),
+        ([NOT_DONE, ValueError()], ActionState.AMBIGUOUS, ""),
+    ],
+)
+async def test_a_group_of_failures_says_what_the_least_knowing_of_them_says(
+    database: Database, shop: Workshop, errors: list[Exception], state: ActionState, code: str
+) -> None:
+    async def raises(context: Context) -> None:
+        raise ExceptionGroup("as a TaskGroup does", errors)
+
+    shop.script = raises
+    ended = await ending(database, shop)
+    assert (state, code) == (ended.state, ended.failure_code)
+
+
 async def test_a_handler_that_cancels_its_own_task_and_returns_is_settled(
     database: Database, shop: Workshop
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from placet import App, errors
+from placet import App, Context, errors
 from placet.testing import server
 from placet.v1 import action_pb2
 from placet.v1 import approval_service_pb2 as approvals
@@ -28,6 +28,11 @@ app = App("patient")
 @app.tool("patient.pay", "idempotent", approval="1 of user:developer; requester=may")
 async def pay(amount: str) -> str:
     return f"paid {amount}"
+
+
+@app.tool("patient.settle", "composed")
+async def settle(context: Context, amount: str) -> str:
+    return str(await context.call("pay", "patient.pay", {"amount": amount}))
 
 
 @pytest.fixture
@@ -65,6 +70,20 @@ async def test_each_way_to_wait(both: Both) -> None:
     await decide(both, error.approval_id, VOTE_VERDICT_APPROVE)
     assert "paid 1" == (await held).output
     assert action_pb2.ACTION_STATE_SUCCEEDED == (await waited).state
+
+
+async def test_a_stream_of_what_is_parked_ends_as_a_call_does(both: Both) -> None:
+    asked = {"amount": "5"}
+    for on_wait, raised in (("return", type(None)), ("fail", errors.ApprovalRequired)):
+        events, _, met = await both.events("stream", "patient.settle", asked, key="k", on_wait=on_wait)
+        assert ("parked", raised) == (events[-1].WhichOneof("event"), type(met))
+    returned = await both.ask("call", "patient.settle", asked, key="k", on_wait="return")
+    (wait,) = returned.action.outcome.waits
+    held = asyncio.ensure_future(both.events("stream", "patient.settle", asked, key="k", on_wait="hold"))
+    await decide(both, wait.approval_id, VOTE_VERDICT_APPROVE)
+    events, stream, met = await held
+    assert ("paid 5", None) == (stream.output, met)
+    assert ["requeued", "resumed", "settled"] == [event.WhichOneof("event") for event in events[-3:]]
 
 
 async def test_a_yes_is_taken_back(both: Both) -> None:

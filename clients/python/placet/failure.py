@@ -87,6 +87,23 @@ class CallFailed(Exception):
         self.outcome = outcome
 
 
+def gathered(group: BaseExceptionGroup[BaseException]) -> Failure | CallFailed | None:
+    """What a group of exceptions, as an `asyncio.TaskGroup` raises it, says, if all of it is declared: the first of
+    those that know least of the effect. None: something in it is not.
+    """
+    declared: list[Failure | CallFailed] = []
+    for error in group.exceptions:
+        found = gathered(error) if isinstance(error, BaseExceptionGroup) else error
+        if not isinstance(found, Failure | CallFailed):
+            return None
+        declared.append(found)
+    return min(declared, key=_known)
+
+
+def _known(error: Failure | CallFailed) -> int:
+    return ("unknown", "done", "not_done").index(error.effect) if isinstance(error, Failure) else 0
+
+
 class Cancelled(BaseException):
     """Raised by `SyncContext.raise_if_cancelled`; let it pass, as with asyncio.CancelledError."""
 

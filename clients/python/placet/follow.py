@@ -98,6 +98,10 @@ class Follower:
             self._outcome, self._finished, self._is_settled, self.output = None, False, False, None
             self._is_submitted = self._is_submitted or kind == "redriven"
             self._is_queued = kind == "requeued" and not self._is_submitted
+            self._is_waiting = self._is_waiting and kind != "requeued"
+        elif kind == "parked":
+            # If for people, the status says so.
+            self._is_waiting = True
         elif kind == "waiting":
             self._is_waiting = True
             # What the caller is told then is the status of an invocation: without a key there is none to send again.

@@ -21,7 +21,7 @@ from placet.app import Tool
 from placet.connector import frame
 from placet.connector.outlet import Kind, Numbered, Outlet, Question
 from placet.context import CallerInfo, DelegateInfo, Json, Standing
-from placet.failure import CallFailed, Cancelled, Failure
+from placet.failure import CallFailed, Cancelled, Failure, gathered
 from placet.standing import AsyncStanding, AttemptLost, ThreadStanding, guarded
 from placet.v1 import action_pb2, capability_pb2
 from placet.v1 import connector_service_pb2 as pb
@@ -96,6 +96,13 @@ class Attempt:
             return self._declared(failure)
         except CallFailed as failed:
             return self._declared(self._failed_by_child(failed))
+        except ExceptionGroup as group:
+            match gathered(group):
+                case Failure() as declared:
+                    return self._declared(declared)
+                case CallFailed() as called:
+                    return self._declared(self._failed_by_child(called))
+            return self._undeclared(group)
         except (asyncio.CancelledError, Cancelled):
             return self._undeclared(None)
         # Also SystemExit and KeyboardInterrupt: a handler does not end the process.

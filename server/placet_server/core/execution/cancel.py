@@ -3,6 +3,8 @@
 The mark is set top down, and no child is admitted under a parent that has it. So whoever finds no open descendant
 without a mark has told them all. It is looked for by whoever asks, by the process that runs the action when it stops,
 and by whoever closes or rescues it; always before the action itself ends, so that somebody is left to do it.
+
+What only waits is ended bottom up, because the end of what is COMPOSED says what its steps have come to.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from placet_server.store import action as actions
 from placet_server.store import lineage
 
 CANCELLED_BATCH_MAX = 500
+_WAIT = frozenset({ActionState.QUEUED, ActionState.WAITING})
 
 
 async def cancel_action(engine: Engine, caller: Caller, action_id: str, reason: str) -> Action:
@@ -53,16 +56,21 @@ async def cancel_below(
     tenant, count = action.requester.tenant, 0
     requester = requester or action.requester.subject
     reason = reason or f"{action.action_id} is not wanted any more"
+    waiting: list[str] = []
     while True:
         async with journal.pool.connection() as connection:
             below = await lineage.list_open_below(
                 connection, tenant, action.action_id, count_max=CANCELLED_BATCH_MAX
             )
         for child_id in below:
-            await _cancel_one(journal, tenant, child_id, requester, reason, engine)
+            if await _ask_one(journal, tenant, child_id, requester, reason, engine):
+                waiting.append(child_id)
         count += len(below)
         if not below:
-            return count
+            break
+    for child_id in reversed(waiting):
+        await _close_one(journal, tenant, child_id, engine)
+    return count
 
 
 async def cancel_below_for_sure(engine: Engine, action: Action) -> None:
@@ -75,12 +83,28 @@ async def cancel_below_for_sure(engine: Engine, action: Action) -> None:
             await asyncio.sleep(engine.journal.poll_seconds)
 
 
-async def _cancel_one(
+async def _ask_one(
     journal: Journal, tenant: str, action_id: str, requester: str, reason: str, engine: Engine | None
-) -> None:
+) -> bool:
+    """Whether it only waits, and may have called others."""
     await _mark(journal, tenant, action_id, requester, reason)
     async with journal.pool.connection() as connection:
         action = await actions.get(connection, tenant, action_id, full=False)
+    if action is not None and action.attempt > 0 and action.state in _WAIT:
+        return True
+    await _close_or_tell(journal, action, action_id, engine)
+    return False
+
+
+async def _close_one(journal: Journal, tenant: str, action_id: str, engine: Engine | None) -> None:
+    async with journal.pool.connection() as connection:
+        action = await actions.get(connection, tenant, action_id, full=False)
+    await _close_or_tell(journal, action, action_id, engine)
+
+
+async def _close_or_tell(
+    journal: Journal, action: Action | None, action_id: str, engine: Engine | None
+) -> None:
     if action is not None and not await _close(journal, action):
         _tell(journal, action, engine)
     journal.hub.publish(action_id)
@@ -101,7 +125,7 @@ async def _mark(journal: Journal, tenant: str, action_id: str, requester: str, r
 
 async def _close(journal: Journal, action: Action) -> bool:
     """Ends one that waits for a server or for people, as nobody is to run it."""
-    if action.state not in (ActionState.QUEUED, ActionState.WAITING):
+    if action.state not in _WAIT:
         return False
     verdict = close_verdict(action, action.cancel_requested_time_us or 0)
     if verdict is None:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from typing import Any
 
-from placet.failure import CODE_LENGTH_MAX, CallFailed, Cancelled, Failure
+from placet.failure import CODE_LENGTH_MAX, CallFailed, Cancelled, Failure, gathered
 from placet.standing import AsyncStanding, ThreadStanding
 from placet_server.core.execution.attempt import Attempt, LeaseLost
 from placet_server.core.execution.child import UNSTORABLE
@@ -55,6 +55,13 @@ async def invoke(engine: Engine, attempt: Attempt) -> Ending:
         return read_failure(attempt, failure)
     except CallFailed as failed:
         return _failed_by_child(attempt, failed)
+    except ExceptionGroup as group:
+        match gathered(group):
+            case Failure() as declared:
+                return read_failure(attempt, declared)
+            case CallFailed() as called:
+                return _failed_by_child(attempt, called)
+        return _stopped_or_raised(attempt, group)
     except LeaseLost:
         raise
     except (asyncio.CancelledError, Cancelled):

@@ -106,7 +106,8 @@ def _advice(action: Action, kind: OutcomeKind) -> RetryAdvice:
             return RetryAdvice.SAME_KEY if action.idempotency_key else RetryAdvice.AFTER_WAIT
         case OutcomeKind.AMBIGUOUS | OutcomeKind.WAITING:
             return RetryAdvice.AFTER_WAIT
-        case OutcomeKind.FAILED if action.effect is EffectState.DONE:
+        case _ if action.effect in (EffectState.DONE, EffectState.UNKNOWN):
+            # Another key would do it a second time.
             return RetryAdvice.NEVER
         case OutcomeKind.FAILED if action.key_released:
             return RetryAdvice.SAME_KEY
