@@ -14,7 +14,7 @@ from tests.postgres import Database
 ACTIONS = int(os.environ.get("PLACET_WAITING_ACTIONS", "400"))
 # The process keeps nothing of each; a task or a row in memory would be thousands. What is counted beside are caches,
 # and slots of timers by the time that the test takes.
-BYTES_EACH_MAX = 400
+BYTES_EACH_MAX = 1000
 AT_ONCE = 100
 
 

@@ -13,7 +13,8 @@ from tests.core.workshop import Workshop
 from tests.postgres import Database
 
 ACTIONS = int(os.environ.get("PLACET_WAITING_ACTIONS", "2000"))
-BYTES_EACH_MAX = 50
+# A task or a row in memory would be thousands.
+BYTES_EACH_MAX = 200
 
 
 async def test_thousands_that_wait_hold_no_memory_and_no_task(database: Database) -> None:

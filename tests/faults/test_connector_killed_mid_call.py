@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import placet
+from placet.v1.capability_pb2 import EFFECT_CLASS_COMPOSED
 from placet_server.connector.settings import ConnectorSettings
 from placet_server.core.execution.finding import Committed
 from placet_server.core.execution.lookup import Question, look_up
@@ -62,6 +63,10 @@ async def admit_till(kernel: Kernel, port: int) -> None:
     message.connector.target = f"127.0.0.1:{port}"
     message.connector.plaintext = True
     message.ClearField("local")
+    # What is composed runs nowhere but in the server.
+    kept = [each for each in message.capabilities if each.contract.effect != EFFECT_CLASS_COMPOSED]
+    del message.capabilities[:]
+    message.capabilities.extend(kept)
     result = await kernel.catalog.admit(ALICE, manifest_of(message))
     assert () == result.problems
 
