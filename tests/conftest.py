@@ -34,8 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than cores: a third of a test's time is waiting for Postgres, or for real time to pass."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Two more than cores: a third of a test's time is waiting for Postgres, or for real time to pass."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_collection_finish() -> None:

@@ -1,5 +1,6 @@
 """Servers, the provider and callers of fault tests. Whatever a test started ends with it, by its pid."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -12,6 +13,39 @@ from tests.faults.caller import Caller
 from tests.faults.processes import Provider, Server, Servers, Zygote
 from tests.faults.store_owner import Store
 from tests.postgres import Kind, lay_out
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a test that is for both kinds of Postgres and has variants beside, the installed one gets the first; all of
+    them by PLACET_LONG=1. What dies, and when, is the server's and not the kind's.
+    """
+    if os.environ.get("PLACET_LONG") == "1":
+        return
+    seen: set[str] = set()
+    kept, left = [], []
+    for item in items:
+        is_installed = HERE in item.path.parents and _is_of_the_installed(item)
+        if is_installed and _name_of(item) in seen:
+            left.append(item)
+        else:
+            kept.append(item)
+        if is_installed:
+            seen.add(_name_of(item))
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
+
+
+def _is_of_the_installed(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    is_for_both = item.get_closest_marker("both_servers") is not None
+    return is_for_both and callspec is not None and callspec.params.get("postgres_kind") == "installed"
+
+
+def _name_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
 
 
 @pytest.fixture(scope="session")

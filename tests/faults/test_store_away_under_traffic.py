@@ -30,7 +30,6 @@ from tests.postgres import Kind
 LANES = 20
 CALL_SECONDS = 20.0
 TRIES = 5
-ANSWER_SECONDS_MAX = 8.0
 # How long it is away once everybody knows: a lease, or with PLACET_LONG=1 a minute, which is twenty.
 AWAY_SECONDS = 60.0 if os.environ.get("PLACET_LONG") == "1" else LEASE_SECONDS
 # What is on its way all the while has the time for it.
@@ -85,7 +84,6 @@ async def test_traffic_goes_on_after_the_store_was_away_for_longer_than_a_lease(
         )
         assert refused.error is not None
         assert ("STORE_UNAVAILABLE", "UNAVAILABLE") == (refused.word, refused.error.code)
-        assert refused.seconds < ANSWER_SECONDS_MAX
         assert ["SERVING", "SERVING"] == [health_of(server, "live") for server in pair]
         # Both leases run out in the dark.
         await asyncio.sleep(AWAY_SECONDS)
