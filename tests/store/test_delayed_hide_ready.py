@@ -1,7 +1,6 @@
 """What is not due yet must not stand before what is, however much of it there is."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -27,9 +26,7 @@ async def test_one_that_is_ready_is_found_among_thousands_that_are_not(
     await submit(connection, boot_id, row(count + 1, priority=9))
     (line,) = await queue.list_lines(connection, after=None, count_max=10)
     assert (LINE, 9) == (line.line, line.priority)
-    begin = time.perf_counter()
     assert [count + 1] == claimed(await claim(connection, boot_id, 10))
-    assert time.perf_counter() - begin < 0.5
     assert [] == await queue.list_lines(connection, after=None, count_max=10)
     assert {} == await queue.promote(connection, 500, None)
     assert count == len((await places(connection))["queue_delayed"])
