@@ -116,6 +116,26 @@ async def test_work_that_was_submitted_is_only_watched_because_a_server_runs_it_
     assert ["ExecuteStream", "WatchAction", "WatchAction"] == [name for name, _ in script.requests]
 
 
+@pytest.mark.parametrize(("on_wait", "raised"), [("return", type(None)), ("fail", errors.ApprovalRequired)])
+async def test_what_is_parked_is_asked_for_again_because_a_watch_does_not_end_when_people_have_to_act(
+    connect: Connect, on_wait: str, raised: type[Any]
+) -> None:
+    submitted = event(1, admitted=event_pb2.ActionAdmitted(capability="reports.export", queue="default"))
+    parked = event(2, parked=event_pb2.ActionParked(attempt=1, steps=1))
+    waiting = refuse(
+        Code.FAILED_PRECONDITION, "APPROVAL_REQUIRED", outcome=outcome("WAITING", "APPROVAL_REQUIRED")
+    )
+    script = Script(
+        ExecuteStream=[
+            [submitted, parked, break_off(Code.UNAVAILABLE)],
+            [submitted, parked, *([] if on_wait == "return" else [waiting])],
+        ],
+    )
+    events, _, error = await _stream(connect, script, on_wait=on_wait)
+    assert (["s1", "s2"], raised) == (_cursors(events), type(error))
+    assert ["ExecuteStream", "ExecuteStream"] == [name for name, _ in script.requests]
+
+
 async def test_the_end_of_an_action_that_is_tried_again_is_not_taken_for_its_last(connect: Connect) -> None:
     redriven = event(3, redriven=event_pb2.ActionRedriven(generation=2, attempts=3))
     script = Script(

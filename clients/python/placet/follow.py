@@ -99,10 +99,8 @@ class Follower:
             self._is_submitted = self._is_submitted or kind == "redriven"
             self._is_queued = kind == "requeued" and not self._is_submitted
             self._is_waiting = self._is_waiting and kind != "requeued"
-        elif kind == "parked":
-            # If for people, the status says so.
-            self._is_waiting = True
-        elif kind == "waiting":
+        elif kind in ("waiting", "parked"):
+            # Of one that is parked, only the status says whether it is for people.
             self._is_waiting = True
             # What the caller is told then is the status of an invocation: without a key there is none to send again.
             asks = self._prepared is not None and self._prepared.key != "" and not self._prepared.holds
