@@ -7,17 +7,19 @@ import pytest
 
 from placet.context import Context
 from placet.failure import Failure
+from placet_server.core.admission.contract import clocks_for, wait_seconds_for
 from placet_server.core.admission.execute import execute, execute_stream
 from placet_server.core.execution.engine import ExecutionSettings
 from placet_server.core.execution.watched import watch_attached
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.read import wait_action
 from placet_server.core.publication.watch import watch_action
-from placet_server.model.action import OnCallerGone
+from placet_server.model.action import Invocation, OnCallerGone
 from placet_server.model.ending_errors import DeadlineExceeded, EffectAmbiguous, RetryBudgetExhausted
 from placet_server.model.errors import PlacetError, WaitExpired
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
+from placet_server.rpc.convert.capability import manifest_of
 from tests.core.kernels import ALICE, EVE, call_of, only_action, open_kernel, run, states, until
 from tests.core.workshop import Workshop
 from tests.postgres import Database
@@ -53,6 +55,24 @@ async def test_the_deadline_stops_the_work_and_the_typed_answer_comes_before_it(
     assert 0 < (end.deadline_us - end.start_time_us) / 1_000_000 < seconds
     assert raised.value.outcome is not None
     assert ("DEADLINE_EXCEEDED", [1]) == (end.cause, shop.attempts)
+
+
+@pytest.mark.parametrize(("seconds", "margin"), [(0.02, 0.010), (0.9, 0.090), (2.2, 0.220), (3600.0, 0.250)])
+@pytest.mark.parametrize("gone", list(OnCallerGone))
+def test_work_and_wait_end_before_the_caller_s_deadline(
+    shop: Workshop, seconds: float, margin: float, gone: OnCallerGone
+) -> None:
+    (capability,) = (c for c in manifest_of(shop.app.manifest()).capabilities if c.name == "work.unsafe")
+    invocation = Invocation(
+        capability="work.unsafe", version="", input_json="{}", timeout_seconds=60.0, on_caller_gone=gone
+    )
+    clocks = clocks_for(capability, invocation, seconds)
+    assert clocks.wait_seconds == pytest.approx(seconds - margin / 4)
+    assert clocks.wait_seconds == wait_seconds_for(seconds)
+    is_cut = gone is OnCallerGone.CANCEL and seconds < 60
+    assert clocks.attempt_seconds == pytest.approx(seconds - margin if is_cut else 60.0)
+    with pytest.raises(DeadlineExceeded):
+        clocks_for(capability, invocation, 0.010)
 
 
 @pytest.mark.parametrize("seconds", [0.9, 2.2])
