@@ -15,5 +15,5 @@ pin() {
 }
 
 pin dev --all-extras pyproject.toml "$@"
-pin server --extra server --extra embedded --constraint requirements/dev.txt pyproject.toml "$@"
+pin server --extra server --extra embedded --extra agents --constraint requirements/dev.txt pyproject.toml "$@"
 echo "hatchling>=1.27,<2" | pin build --constraint requirements/dev.txt - "$@"

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from placet.status import _BY_REASON as EXCEPTIONS
 from placet_server.config import Config
 from placet_server.model import (
+    budget_errors,
     child_errors,
     connector_errors,
     decision_errors,
@@ -24,6 +25,7 @@ from placet_server.model import (
     gate_errors,
     identity_errors,
     policy_errors,
+    run_errors,
 )
 from placet_server.telemetry.metric import Metrics
 
@@ -36,6 +38,10 @@ _SAMPLE = re.compile(r" ?(\{.*\})$")
 
 NOTHING = "nothing was stored and nothing ran"
 READ_OR = "NOT_DONE; unset for READ"
+_OF_STEPS = "what is known of what the run has called"
+_NEW_RUN = (
+    "Begin another run, with a larger budget if this one was too small: {} of its agent, or the server's."
+)
 
 
 class Advice(NamedTuple):
@@ -89,6 +95,9 @@ ADVICE = {
         NOTHING,
         "NEVER",
         "`placet explain` with `refusal_id` shows which policies decided, and why; ask whoever admits them.",
+    ),
+    "AGENT_UNAVAILABLE": Advice(
+        NOTHING, "NEVER", "`problem` says what this server lacks; ask one that runs agents."
     ),
     "DURABILITY_UNAVAILABLE": Advice(NOTHING, "NEVER", "Call a server that keeps more, or require less."),
     "APPROVAL_REQUIRED": Advice(
@@ -151,6 +160,9 @@ ADVICE = {
         READ_OR, "NEW_KEY", "Ask again with a new key. A READ without a key ends so after a crash."
     ),
     "RETRY_BUDGET": Advice(READ_OR, "NEW_KEY", "Find out why before you ask again, or redrive it."),
+    "TURN_BUDGET": Advice(_OF_STEPS, "NEW_KEY", _NEW_RUN.format("`turns`")),
+    "LOOP_BUDGET": Advice(_OF_STEPS, "NEW_KEY", _NEW_RUN.format("`calls` or `equal_calls`")),
+    "SPEND_BUDGET": Advice(_OF_STEPS, "NEW_KEY", _NEW_RUN.format("`tokens`, `cost_micros` or `active_time`")),
     "QUEUE_DELAY": Advice(
         READ_OR, "NEW_KEY", "Start more servers or slots for the queue, or allow a longer `queue_delay_max`."
     ),
@@ -246,6 +258,7 @@ def classes() -> dict[str, type[errors.PlacetError]]:
     """The server's exception class of each reason."""
     modules = (
         errors,
+        budget_errors,
         ending_errors,
         child_errors,
         connector_errors,
@@ -253,6 +266,7 @@ def classes() -> dict[str, type[errors.PlacetError]]:
         gate_errors,
         identity_errors,
         policy_errors,
+        run_errors,
     )
     members = [each for module in modules for each in vars(module).values()]
     found = [each for each in members if isinstance(each, type) and issubclass(each, errors.PlacetError)]

@@ -305,6 +305,48 @@ class Config(BaseSettings):
     )
     threads_max: int = Field(32, ge=1, le=1024, description="Plain (not async) handlers running at once.")
 
+    agent_runs_max: int = Field(
+        512,
+        ge=0,
+        le=16384,
+        description="Runs of agents taken from queues that wait for their models here, beside what queue_slots says.",
+    )
+
+    # Agents. A manifest whose agents may spend more than these is refused.
+    model_file: Path | None = Field(
+        None,
+        description="Which models agents may name, where they are and what they cost, in TOML; read again when it "
+        "changes.",
+    )
+    models_allowed: Words = Field(
+        (),
+        description="Models that agents may name beside those of model_file, each kind:model, such as openai:gpt-5; "
+        "their keys are in the usual variables of their kinds.",
+    )
+    credential_file: Path | None = Field(
+        None,
+        description="Where the secrets are that agents and models name by handles, in TOML; read again when it "
+        "changes.",
+    )
+    agent_turns_max: int = Field(
+        50, ge=1, le=10_000, description="Answers of its model that one run of an agent may spend."
+    )
+    agent_tokens_max: int = Field(
+        1_000_000, ge=1, le=10**12, description="Tokens that one run may spend, input and output together."
+    )
+    agent_cost_micros_max: int = Field(
+        0,
+        ge=0,
+        le=10**15,
+        description="Millionths of the price list's currency that one run may spend; 0: no bound.",
+    )
+    agent_active_seconds_max: float = Field(
+        3600.0,
+        ge=1,
+        le=30 * 86400,
+        description="How long one run may be at work; waiting does not count.",
+    )
+
     # Life.
     drain_seconds: float = Field(
         30.0, ge=0, le=3600, description="What running calls have to end after SIGTERM."

@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from placet.app import App, load_app
 from placet.failure import DeclarationError
+from placet_server.agent_setup import budget_max, open_agents
 from placet_server.callback_setup import OpenCallbacks, read_callbacks, start_callbacks
 from placet_server.config import Config, ConfigRefused
 from placet_server.connector.routes import ConnectorRoutes
@@ -31,6 +32,7 @@ from placet_server.core.decision.policy import Policies
 from placet_server.core.decision.recheck import Recheck
 from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
+from placet_server.core.execution.program import Programs
 from placet_server.core.execution.threads import HandlerThreads
 from placet_server.core.governance.governor import Governor
 from placet_server.core.governance.tools import governing_app, uses_of
@@ -80,6 +82,7 @@ class KernelOptions:
     clock: Clock = field(default_factory=DatabaseClock)
     settings: ExecutionSettings | None = None
     boundary_hook: Hook | None = None
+    programs: Programs | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -133,7 +136,9 @@ async def open_kernel(
     journal = _journal(
         options, settings, store.dsn, pool, boot.boot_id, durability.class_, callbacks.callbacks
     )
-    kernel = _kernel(config, options, settings, journal, durability, routes)
+    agents = open_agents(stack, config)
+    kernel = _kernel(config, options, settings, journal, durability, routes, options.programs or agents)
+    agents.attach(kernel.catalog)
     routes.engine = kernel.engine
     kernel.authority = _open_authority(stack, config)
     kernel.message_skew_seconds = config.message_skew_seconds
@@ -248,11 +253,17 @@ def _kernel(
     journal: Journal,
     durability: Durability,
     connectors: ConnectorRoutes,
+    programs: Programs,
 ) -> Kernel:
     apps = (*options.apps, human_app(journal))
     governor = Governor()
     built_in = governing_app(governor)
-    handlers = HandlerTable((tool for app in apps for tool in app.tools), connectors, built_in=built_in.tools)
+    handlers = HandlerTable(
+        (tool for app in apps for tool in app.tools),
+        connectors,
+        built_in=built_in.tools,
+        programs=programs,
+    )
     engine = Engine(
         journal=journal,
         handlers=handlers,
@@ -267,6 +278,7 @@ def _kernel(
         handlers=handlers,
         clock=options.clock,
         built_in=manifest_of(built_in.manifest()).capabilities,
+        budget_max=budget_max(config),
     )
     kernel = Kernel(
         catalog=catalog,
@@ -340,13 +352,21 @@ async def _admit_apps(catalog: Catalog, apps: Sequence[App]) -> None:
 
 
 def kill_hook(environ: Mapping[str, str]) -> Hook | None:
-    """PLACET_KILL_AT=boundary[:capability] ends this process there; only with PLACET_TEST_BOUNDARIES=1."""
-    wanted, _, capability = environ.get("PLACET_KILL_AT", "").partition(":")
+    """PLACET_KILL_AT=boundary[:capability[:nth]] ends this process when it comes there for the nth time; only with
+    PLACET_TEST_BOUNDARIES=1.
+    """
+    wanted, _, rest = environ.get("PLACET_KILL_AT", "").partition(":")
+    capability, _, nth = rest.partition(":")
+    left = int(nth or 1)
     if not wanted or environ.get("PLACET_TEST_BOUNDARIES") != "1":
         return None
 
     def kill(name: str, reached_by: str) -> None:
-        if name == wanted and capability in ("", reached_by):
+        nonlocal left
+        if name != wanted or capability not in ("", reached_by):
+            return
+        left -= 1
+        if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return kill

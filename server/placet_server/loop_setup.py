@@ -130,6 +130,7 @@ async def start_queue_runner(stack: AsyncExitStack, kernel: Kernel, config: Conf
         slots_max=config.queue_slots,
         claim_max=config.queue_claim_max,
         poll_seconds=config.queue_poll_seconds,
+        agent_runs_max=config.agent_runs_max,
     )
     options = SessionOptions(application_name="placet queue", pinned_plans=True)
     pool = Pool(dsn, options=options, connections_max=1, timeout_seconds=ANSWER_SECONDS)

@@ -32,7 +32,7 @@ def test_the_help_of_every_command_has_an_example_of_it(path: tuple[str, ...], l
 
 def test_every_command_of_the_contract_is_there() -> None:
     words = (
-        "ambiguous answer app approve call cancel capabilities claim connect dead deliveries demo deny dev explain "
+        "ambiguous answer app approve ask call cancel capabilities claim connect dead deliveries demo deny dev explain "
         "health inbox ls migrate policy queues reconcile recover redrive release resolve resume revoke serve servers "
         "show status submit version watch whoami withdraw"
     )

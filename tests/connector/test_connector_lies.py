@@ -18,6 +18,7 @@ from placet_server.model.connector_errors import ConnectorUnavailable
 from placet_server.model.errors import ManifestRefused, PlacetError
 from placet_server.model.gate_errors import CapabilityNotFound, HandlerNotFound
 from placet_server.model.lifecycle import ActionState
+from placet_server.model.run_errors import AgentUnavailable
 from tests.connector.rogue import (
     BEGUN,
     NOT_BEGUN,
@@ -239,6 +240,21 @@ async def test_manifest_that_promises_more_than_the_connector_does_is_refused(
     assert {"handler_missing", "lookup_missing"} <= rules | {"lookup_missing"}
     await rogue.die()
     assert ["connector_unreachable"] == await admit(kernel, manifest)
+
+
+async def test_agent_that_a_connector_declares_is_never_left_to_it(kernel: Kernel, rogue: Rogue) -> None:
+    rogue.app.agent("far.helper", model="fast", tools=["far.*"])
+    started = []
+
+    async def script(talk: Talk) -> None:
+        started.append(await talk.hear_start())
+
+    rogue.script = script
+    assert [] == await admit(kernel, rogue.manifest())
+    assert not (await kernel.catalog.get_capability("acme", "far.helper")).served
+    with pytest.raises(AgentUnavailable):
+        await run(kernel, "far.helper", {"parts": [{"text": "hello"}]}, "k1")
+    assert [] == started
 
 
 async def test_manifest_without_its_connector_any_more_is_not_served_elsewhere(

@@ -25,10 +25,12 @@ from placet_server.core.decision.policy import Policies
 from placet_server.core.decision.recheck import Recheck
 from placet_server.core.execution.engine import Engine, ExecutionSettings
 from placet_server.core.execution.handlers import HandlerTable
+from placet_server.core.execution.program import Programs
 from placet_server.core.execution.threads import HandlerThreads
 from placet_server.core.governance.governor import Governor
 from placet_server.core.governance.tools import governing_app, uses_of
 from placet_server.core.kernel import Kernel
+from placet_server.core.publication.boundary import Boundary, Hook
 from placet_server.core.publication.hub import Hub
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lane_writer import LaneWriter
@@ -72,10 +74,13 @@ async def open_kernel(
     queue: QueueSettings | None = None,
     connectors: ConnectorSettings | None = None,
     questions: bool = False,
+    programs: Programs | None = None,
+    boundary_hook: Hook | None = None,
 ) -> AsyncIterator[Kernel]:
     """A boot with its writer, without loops: tests step those themselves. Leaving the block is a crash, not a drain.
 
-    `queue`: with a dispatcher; `dispatch` steps it. `questions`: with what the server itself offers."""
+    `queue`: with a dispatcher; `dispatch` steps it. `questions`: with what the server itself offers. `programs`: what
+    runs agents. `boundary_hook`: called at each boundary."""
     clock = clock or DatabaseClock()
     settings = settings or ExecutionSettings()
     boot = replace(
@@ -85,25 +90,13 @@ async def open_kernel(
     )
     pool = Pool(dsn, connections_max=8)
     await pool.open()
-    writer = BatchWriter(
-        connect=lambda: connect(dsn, SessionOptions(pinned_plans=True)), boot_id=boot.boot_id, clock=clock
-    )
-    hub = Hub()
-    journal = Journal(
-        pool=pool,
-        writer=writer,
-        lanes=LaneWriter(pool=pool, hub=hub, clock=clock),
-        hub=hub,
-        clock=clock,
-        boot_id=boot.boot_id,
-        durability=DURABILITY.class_,
-        poll_seconds=0.05,
-        reattach_grace_seconds=settings.reattach_grace_seconds,
-    )
+    journal = _journal_of(dsn, pool, boot.boot_id, clock, settings, boundary_hook)
     signer = TokenSigner([SigningKey(SIGNING_KEY)], "test")
     routes = ConnectorRoutes(pool, connectors or ConnectorSettings(hosts=()), signer)
     own, built_in = human_app(journal), governing_app(governor := Governor())
-    handlers = HandlerTable((*app.tools, *own.tools * questions), routes, built_in=built_in.tools)
+    handlers = HandlerTable(
+        (*app.tools, *own.tools * questions), routes, built_in=built_in.tools, programs=programs
+    )
     threads = HandlerThreads(settings.handler_threads_max)
     routes.engine = engine = Engine(journal=journal, handlers=handlers, settings=settings, threads=threads)
     catalog = Catalog(pool, handlers=handlers, clock=clock, built_in=_offered())
@@ -112,7 +105,7 @@ async def open_kernel(
     await catalog.admit_local(manifest_of(app.manifest()))
     if questions:
         await catalog.admit_local(human_manifest(own))
-    writing = [engine.supervisor.start(each.run()) for each in (writer, journal.lanes)]
+    writing = [engine.supervisor.start(each.run()) for each in (journal.writer, journal.lanes)]
     kernel = _kernel_of(engine, catalog, lease_seconds)
     engine.children = Children(kernel)
     governor.attach(kernel, uses_of(kernel))
@@ -131,6 +124,26 @@ async def open_kernel(
         threads.close()
         await claims.close()
         await pool.close()
+
+
+def _journal_of(
+    dsn: str, pool: Pool, boot_id: str, clock: Clock, settings: ExecutionSettings, hook: Hook | None
+) -> Journal:
+    hub = Hub()
+    return Journal(
+        pool=pool,
+        writer=BatchWriter(
+            connect=lambda: connect(dsn, SessionOptions(pinned_plans=True)), boot_id=boot_id, clock=clock
+        ),
+        lanes=LaneWriter(pool=pool, hub=hub, clock=clock),
+        hub=hub,
+        clock=clock,
+        boot_id=boot_id,
+        durability=DURABILITY.class_,
+        boundary=Boundary(hook),
+        poll_seconds=0.05,
+        reattach_grace_seconds=settings.reattach_grace_seconds,
+    )
 
 
 @cache

@@ -47,7 +47,8 @@ def test_every_command_of_the_readme_prints_what_it_says_by_the_installed_progra
 
 
 @pytest.mark.parametrize(
-    "document", ["docs/first-tool.md", "docs/two-people.md", "docs/queues.md", "docs/recovery.md"]
+    "document",
+    ["docs/first-tool.md", "docs/two-people.md", "docs/queues.md", "docs/recovery.md", "docs/agents.md"],
 )
 def test_every_command_prints_what_the_document_says(desk: Desk, document: str) -> None:
     desk.follow(document)

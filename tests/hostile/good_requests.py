@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from google.protobuf.message import Message
 
-from placet.v1 import action_pb2, capability_pb2, decision_pb2, operations_service_pb2
+from placet.v1 import (
+    action_pb2,
+    agent_pb2,
+    ask_pb2,
+    capability_pb2,
+    decision_pb2,
+    operations_service_pb2,
+)
 from placet.v1 import approval_service_pb2 as approvals
 from placet.v1 import catalog_service_pb2 as catalog
 from placet.v1 import policy_service_pb2 as policy
@@ -25,6 +32,19 @@ CAPABILITY = capability_pb2.Capability(
     contract=capability_pb2.Contract(effect=capability_pb2.EFFECT_CLASS_READ),
     presentation=capability_pb2.Presentation(title="t", key_fields=["a"]),
 )
+AGENT = capability_pb2.Capability(
+    name="dice.agent",
+    version="1",
+    kind=capability_pb2.CAPABILITY_KIND_AGENT,
+    contract=capability_pb2.Contract(effect=capability_pb2.EFFECT_CLASS_COMPOSED),
+    agent=agent_pb2.AgentSpec(
+        model="openai:gpt-5",
+        instructions="Help {{name}}.",
+        tools=[agent_pb2.ToolChoice(name="dice.tool", scopes=["a"]), agent_pb2.ToolChoice(name="dice.*")],
+        budget=agent_pb2.Budget(turns=5, tokens=1000),
+        settings=agent_pb2.ModelSettings(temperature=0.5),
+    ),
+)
 POLICY_SET = policy.PolicySet(
     name="dice",
     cedar="permit (principal, action, resource);",
@@ -33,6 +53,13 @@ POLICY_SET = policy.PolicySet(
 GOOD: dict[str, Message] = {
     "Execute": pb.ExecuteRequest(invocation=INVOCATION),
     "ExecuteStream": pb.ExecuteStreamRequest(invocation=INVOCATION),
+    "Ask": pb.AskRequest(
+        agent="hostile.echo",
+        parts=[ask_pb2.MessagePart(text="a"), ask_pb2.MessagePart(json='{"a":1}')],
+        arguments={"name": "b"},
+        options=action_pb2.InvocationOptions(idempotency_key="k"),
+    ),
+    "ListTurns": pb.ListTurnsRequest(action_id=ACTION_ID, page_size=5, with_messages=True),
     "Submit": pb.SubmitRequest(invocation=INVOCATION, queue="dice", priority=1),
     "SubmitBatch": pb.SubmitBatchRequest(items=[pb.SubmitRequest(invocation=INVOCATION, queue="dice")] * 2),
     "GetAction": pb.GetActionRequest(key=pb.KeyRef(capability="hostile.echo", idempotency_key="k")),
@@ -45,13 +72,15 @@ GOOD: dict[str, Message] = {
     "CancelAction": pb.CancelActionRequest(action_id=ACTION_ID, reason="r"),
     "CancelActions": pb.CancelActionsRequest(filter=pb.ActionFilter(requester="dora"), reason="r"),
     "AdmitManifest": catalog.AdmitManifestRequest(
-        manifest=capability_pb2.Manifest(name="dice", version="1", capabilities=[CAPABILITY]),
+        manifest=capability_pb2.Manifest(name="dice", version="1", capabilities=[CAPABILITY, AGENT]),
         validate_only=True,
     ),
     "WithdrawCapability": catalog.WithdrawCapabilityRequest(name="dice.none", version="1", reason="r"),
     "GetManifest": catalog.GetManifestRequest(name="hostile"),
     "ListManifests": catalog.ListManifestsRequest(page_size=5),
-    "ListCapabilities": catalog.ListCapabilitiesRequest(page_size=5, name_prefix="hostile."),
+    "ListCapabilities": catalog.ListCapabilitiesRequest(
+        page_size=5, name_prefix="hostile.", kind=capability_pb2.CAPABILITY_KIND_TOOL
+    ),
     "GetCapability": catalog.GetCapabilityRequest(name="hostile.echo", version="1"),
     "ValidatePolicySet": policy.ValidatePolicySetRequest(policy_set=POLICY_SET),
     "AdmitPolicySet": policy.AdmitPolicySetRequest(policy_set=POLICY_SET, validate_only=True),

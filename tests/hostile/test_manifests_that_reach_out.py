@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
+from placet.v1 import agent_pb2
 from placet.v1 import capability_pb2 as pb
 from placet.v1 import catalog_service_pb2 as catalog
 from tests.hostile.served import Client, Served
@@ -89,6 +90,76 @@ async def test_no_reference_that_leaves_the_schema_is_followed(server: Served, c
         foreign = json.dumps({"$schema": f"http://127.0.0.1:{port}/meta", "type": "object"})
         await refused_whole(client, admit(capability(input_schema_json=foreign)), "input_schema_refused")
     assert [] == dialled
+
+
+def agent(name: str = "out.agent", **spec: Any) -> pb.Capability:
+    return capability(
+        name,
+        kind=pb.CAPABILITY_KIND_AGENT,
+        contract=pb.Contract(effect=pb.EFFECT_CLASS_COMPOSED),
+        agent=agent_pb2.AgentSpec(**({"model": "fast"} | spec)),
+    )
+
+
+async def test_no_agent_says_where_its_model_is(server: Served, client: Client) -> None:
+    async with listener() as (port, dialled), server.unharmed():
+        for model in (
+            f"http://127.0.0.1:{port}/v1",
+            f"openai://127.0.0.1:{port}",
+            f"//127.0.0.1:{port}",
+            "../model",
+            "/etc/passwd",
+            "file:///etc/passwd",
+            "FAST",
+            "",
+        ):
+            refused = await refusal(client.call("AdmitManifest", admit(agent(model=model))))
+            assert "MALFORMED_REQUEST" == refused.reason, model
+            assert "manifest.capabilities[0].agent.model" in str(refused.bad_requests)
+        # What is inside instructions is text, and is never looked up.
+        links = f"See http://127.0.0.1:{port}/ and {{{{x}}}} and file:///etc/passwd."
+        answer = await client.call("AdmitManifest", admit(agent(instructions=links), validate_only=True))
+        assert [] == list(answer.problems)
+    assert [] == dialled
+
+
+async def test_agents_that_are_too_much_or_lead_nowhere_are_refused_whole(
+    server: Served, client: Client
+) -> None:
+    names = [f"out.n{index}" for index in range(64)]
+    everyone = [
+        agent(name, delegates=[agent_pb2.DelegateChoice(agent=each) for each in names[:16]]) for name in names
+    ]
+    async with server.unharmed():
+        await refused_whole(client, admit(*everyone), "delegates_cycle")
+        tool = agent_pb2.ToolChoice(name="out.nothing", scopes=["s" * 128])
+        refused = await refused_whole(
+            client, admit(*(agent(name, tools=[tool]) for name in names)), "tool_unknown"
+        )
+        assert "64" == refused.infos[0].metadata["problems"]
+        for reserved in ("placet.catalog.admit", "placet.*"):
+            tool = agent_pb2.ToolChoice(name=reserved)
+            await refused_whole(client, admit(agent(tools=[tool])), "tool_reserved")
+        await refused_whole(client, admit(agent(budget=agent_pb2.Budget(turns=51))), "budget_above_server")
+        await refused_whole(
+            client, admit(capability(agent=agent_pb2.AgentSpec(model="m"))), "agent_unexpected"
+        )
+        own = agent()
+        own.input_schema_json = '{"type":"object"}'
+        await refused_whole(client, admit(own), "agent_input_schema")
+        nul = await refusal(client.call("AdmitManifest", admit(agent(instructions="a\0b"))))
+        assert nul.reason in ("JSON_NOT_INTEROPERABLE", "MALFORMED_REQUEST")
+
+
+async def test_nothing_that_is_no_number_gets_into_an_agent(server: Served, client: Client) -> None:
+    async with server.unharmed():
+        for number in (float("nan"), float("inf"), -1.0, 1e308):
+            for settings in (
+                agent_pb2.ModelSettings(temperature=number),
+                agent_pb2.ModelSettings(top_p=number),
+            ):
+                refused = await refusal(client.call("AdmitManifest", admit(agent(settings=settings))))
+                assert "MALFORMED_REQUEST" == refused.reason, number
 
 
 async def test_a_capability_said_twice_is_refused(server: Served, client: Client) -> None:

@@ -6,6 +6,7 @@ from tests.house.source_tree import files, imported_modules, parse, python_files
 
 SERVER = "server/placet_server/"
 WIRE_ROOMS = ("rpc/", "connector/", "cli/", "app.py")
+PROVIDER_ROOM = ("harness/provider/",)
 # Package → the rooms of the server that may import it.
 ROOMS = {
     "grpc": WIRE_ROOMS,
@@ -17,7 +18,18 @@ ROOMS = {
     "protovalidate": WIRE_ROOMS,
     "asyncpg": ("store/", "embedded/"),
     "httpcore": ("outbound/",),
+    "pydantic_ai": PROVIDER_ROOM,
+    "openai": PROVIDER_ROOM,
+    "anthropic": PROVIDER_ROOM,
+    "google.genai": PROVIDER_ROOM,
+    "mistralai": PROVIDER_ROOM,
+    "boto3": PROVIDER_ROOM,
+    "botocore": PROVIDER_ROOM,
+    "httpx2": PROVIDER_ROOM,
 }
+# They take more than a second to import, and come with the extra `agents`: only what is imported at need may.
+LAZY = ("pydantic_ai", "openai", "anthropic", "google.genai", "mistralai", "boto3", "botocore", "httpx2")
+EAGER = ("kinds.py", "wire.py", "local.py", "request.py", "failure.py")
 
 
 def test_wire_and_database_libraries_stay_in_their_rooms() -> None:

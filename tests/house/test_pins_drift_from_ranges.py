@@ -12,7 +12,10 @@ from packaging.utils import canonicalize_name
 from tests.house.source_tree import read
 
 PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
-EXTRAS_OF = {"dev": ("connector", "server", "embedded", "test", "dev"), "server": ("server", "embedded")}
+EXTRAS_OF = {
+    "dev": ("agents", "connector", "server", "embedded", "test", "dev"),
+    "server": ("agents", "server", "embedded"),
+}
 
 
 def _declared(*extras: str) -> list[Requirement]:
@@ -45,6 +48,7 @@ def test_every_pin_carries_a_hash(name: str) -> None:
 def test_every_dependency_is_explained() -> None:
     explained = set(re.findall(r"^\| `([^`]+)`", read("docs/dependencies.md"), re.MULTILINE))
     declared = {
-        requirement.name for requirement in _declared("connector", "server", "embedded", "test", "dev")
+        requirement.name
+        for requirement in _declared("agents", "connector", "server", "embedded", "test", "dev")
     }
     assert set() == declared - explained

@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from placet.v1 import action_pb2, capability_pb2, decision_pb2
+from placet.v1 import action_pb2, agent_pb2, ask_pb2, capability_pb2, decision_pb2
 from placet.v1 import approval_service_pb2 as approval
 from placet.v1 import catalog_service_pb2 as catalog
 from placet.v1 import operations_service_pb2 as operations
@@ -87,6 +87,17 @@ def filtered(names: Names) -> runtime.ActionFilter:
     return runtime.ActionFilter(capabilities=[names.capability], requester=names.subject, queue=names.queue)
 
 
+def agent(names: Names) -> capability_pb2.Capability:
+    """That would call what is somebody else's."""
+    return capability_pb2.Capability(
+        name="mine.agent",
+        version="1",
+        kind=capability_pb2.CAPABILITY_KIND_AGENT,
+        contract=capability_pb2.Contract(effect=capability_pb2.EFFECT_CLASS_COMPOSED),
+        agent=agent_pb2.AgentSpec(model="fast", tools=[agent_pb2.ToolChoice(name=names.capability)]),
+    )
+
+
 def policies() -> policy.PolicySet:
     """They do not parse, so nobody's change."""
     return policy.PolicySet(name="mine", cedar="permit(")
@@ -147,6 +158,14 @@ ROWS: dict[str, Row] = {
     "PolicyService/ExplainDecision": Row(ask=lambda n: policy.ExplainDecisionRequest(id=n.action)),
     "RuntimeService/Execute": Row(ask=lambda n: runtime.ExecuteRequest(invocation=invocation(n))),
     "RuntimeService/ExecuteStream": Row(ask=lambda n: runtime.ExecuteStreamRequest(invocation=invocation(n))),
+    "RuntimeService/Ask": Row(
+        ask=lambda n: runtime.AskRequest(
+            agent=n.capability,
+            parts=[ask_pb2.MessagePart(text="x")],
+            options=action_pb2.InvocationOptions(idempotency_key=n.key),
+        )
+    ),
+    "RuntimeService/ListTurns": by_id(runtime.ListTurnsRequest, with_messages=True),
     "RuntimeService/ResumeAction": by_id(runtime.ResumeActionRequest),
     "RuntimeService/ResumeActionStream": by_id(runtime.ResumeActionStreamRequest),
     "RuntimeService/Submit": Row(
@@ -170,7 +189,10 @@ ROWS: dict[str, Row] = {
     "CatalogService/AdmitManifest": Row(
         ask=lambda n: catalog.AdmitManifestRequest(
             manifest=capability_pb2.Manifest(
-                name=n.manifest, version="1", local=capability_pb2.LocalHandlers(app=n.manifest)
+                name=n.manifest,
+                version="1",
+                local=capability_pb2.LocalHandlers(app=n.manifest),
+                capabilities=[agent(n)],
             ),
             expected_digest="ab" * 32,
         )

@@ -12,6 +12,7 @@ import pytest
 from placet.v1 import (
     action_pb2,
     approval_service_pb2,
+    ask_pb2,
     decision_pb2,
     operations_service_pb2,
     policy_service_pb2,
@@ -37,6 +38,8 @@ REQUESTS: dict[str, bytes] = {
     "ExecuteStream": pb.ExecuteStreamRequest(invocation=INVOCATION).SerializeToString(),
     "Submit": pb.SubmitRequest(invocation=INVOCATION).SerializeToString(),
     "SubmitBatch": pb.SubmitBatchRequest(items=[pb.SubmitRequest(invocation=INVOCATION)]).SerializeToString(),
+    "Ask": pb.AskRequest(agent="a.b", parts=[ask_pb2.MessagePart(text="x")]).SerializeToString(),
+    "ListTurns": pb.ListTurnsRequest(action_id=ACTION_ID).SerializeToString(),
     "PauseQueue": operations_service_pb2.PauseQueueRequest(queue="q").SerializeToString(),
     "ResumeQueue": operations_service_pb2.ResumeQueueRequest(queue="q").SerializeToString(),
     "GetAction": pb.GetActionRequest(action_id=ACTION_ID).SerializeToString(),

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from placet.v1 import action_pb2, catalog_service_pb2, operations_service_pb2
+from placet.v1 import action_pb2, ask_pb2, catalog_service_pb2, operations_service_pb2
 from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as pb
 from placet_server.rpc.call import Rpc
@@ -62,6 +62,14 @@ def execute(**invocation: Any) -> bytes:
     return pb.ExecuteRequest(invocation=action_pb2.Invocation(**invocation)).SerializeToString()
 
 
+ASK = "/placet.v1.RuntimeService/Ask"
+TEXT = ask_pb2.MessagePart(text="x")
+
+
+def asked(**members: Any) -> bytes:
+    return pb.AskRequest(**({"agent": "a", "parts": [TEXT]} | members)).SerializeToString()
+
+
 OPTIONS = action_pb2.InvocationOptions
 BROKEN: dict[str, tuple[str, bytes, str]] = {
     "nothing": (INVOKE, b"", "invocation"),
@@ -91,6 +99,22 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
         INVOKE,
         b"\x0a\x07\x0a\x01a\x22\x02\x20\x09",
         "invocation.options.on_caller_gone",
+    ),
+    "nobody asked": (ASK, asked(agent=""), "agent"),
+    "nothing said": (ASK, pb.AskRequest(agent="a").SerializeToString(), "parts"),
+    "too much said": (ASK, asked(parts=[TEXT] * 65), "parts"),
+    "an empty part": (ASK, asked(parts=[ask_pb2.MessagePart()]), "parts[0].part"),
+    "no media type": (
+        ASK,
+        asked(parts=[ask_pb2.MessagePart(binary=ask_pb2.BinaryPart(media_type="x", data=b"x"))]),
+        "parts[0].binary.media_type",
+    ),
+    "no name of an argument": (ASK, asked(arguments={"a-b": ""}), "arguments['a-b']"),
+    "turns of nothing": ("/placet.v1.RuntimeService/ListTurns", b"", "action_id"),
+    "turns without end": (
+        "/placet.v1.RuntimeService/ListTurns",
+        pb.ListTurnsRequest(action_id=ACTION_ID, page_size=501).SerializeToString(),
+        "page_size",
     ),
     "no reference": ("/placet.v1.RuntimeService/GetAction", b"", "ref"),
     "no uuid": (
@@ -275,7 +299,9 @@ async def test_a_method_that_does_not_exist_is_unimplemented_for_calls_of_every_
     path: str, shape: str
 ) -> None:
     async def requests() -> Any:
-        yield b"x"
+        # Says nothing: the client's library calls an answer INTERNAL that comes while it still sends.
+        await asyncio.Event().wait()
+        yield b""
 
     async def send(channel: grpc.aio.Channel) -> None:
         method: Any = getattr(channel, shape)(path)

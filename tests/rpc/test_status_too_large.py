@@ -11,6 +11,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from placet.v1 import error_reason_pb2
 from placet_server.model import (
+    budget_errors,
     child_errors,
     connector_errors,
     decision_errors,
@@ -19,6 +20,7 @@ from placet_server.model import (
     gate_errors,
     identity_errors,
     policy_errors,
+    run_errors,
 )
 from placet_server.model.errors import Code, FieldViolation, PlacetError
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind, RetryAdvice
@@ -37,6 +39,8 @@ MODULES = (
     gate_errors,
     identity_errors,
     policy_errors,
+    budget_errors,
+    run_errors,
 )
 MEMBERS = [each for module in MODULES for each in vars(module).values() if isinstance(each, type)]
 CLASSES = sorted(

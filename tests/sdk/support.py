@@ -174,6 +174,12 @@ class Script(RuntimeServiceServicer, OperationsServiceServicer, RecoveryServiceS
     async def Execute(self, request: Any, context: Context) -> Any:
         return await self._answer("Execute", request, context)
 
+    async def Ask(self, request: Any, context: Context) -> Any:
+        return await self._answer("Ask", request, context)
+
+    async def ListTurns(self, request: Any, context: Context) -> Any:
+        return await self._answer("ListTurns", request, context)
+
     async def Submit(self, request: Any, context: Context) -> Any:
         return await self._answer("Submit", request, context)
 

@@ -8,15 +8,18 @@ import pytest
 
 from placet_server.core.admission.catalog import Catalog
 from placet_server.core.execution.handlers import HandlerTable
+from placet_server.model.agent import AgentSpec, ToolChoice
+from placet_server.model.ask import INPUT_SCHEMA_TEXT
 from placet_server.model.caller import Caller
-from placet_server.model.capability import Capability, Presentation
+from placet_server.model.capability import Capability, CapabilityKind, Presentation
 from placet_server.model.contract import Contract, EffectClass, contract_for
 from placet_server.model.errors import ManifestRefused, NotFound, StaleDigest, StoreUnavailable
 from placet_server.model.gate_errors import CapabilityNotFound, HandlerNotFound
 from placet_server.model.manifest import HandlerClaims, Manifest
+from placet_server.model.run_errors import AgentUnavailable
 from placet_server.store import catalog as rows
 from placet_server.store.pool import Pool
-from placet_server.store.session import SessionOptions
+from placet_server.store.session import Connection, SessionOptions
 from tests.postgres import Database
 
 READ = contract_for(EffectClass.READ)
@@ -110,6 +113,97 @@ async def test_what_the_server_offers_is_seen_by_all_and_never_shadowed(pool: Po
     assert "-" == (await catalog.resolve("acme", "orders.find")).tenant
     with pytest.raises(CapabilityNotFound):
         await catalog.resolve("acme", "orders.find", "9")
+
+
+def agent(name: str, *tools: str) -> Capability:
+    return Capability(
+        name=name,
+        version="1",
+        kind=CapabilityKind.AGENT,
+        input_schema=INPUT_SCHEMA_TEXT,
+        contract=contract_for(EffectClass.COMPOSED),
+        agent=AgentSpec(model="fast", tools=tuple(ToolChoice(name=tool) for tool in tools)),
+    )
+
+
+async def test_an_agent_finds_what_its_tenant_and_the_server_have_and_no_more(pool: Pool) -> None:
+    catalog = catalog_of(pool)
+    await catalog.admit_local(manifest("core", tool("core.find"), agent("core.helper", "mail.send")))
+    await catalog.admit(ANN, manifest("shop", tool("orders.find"), tool("orders.find", "2")))
+    await catalog.admit(BOB, manifest("mail", tool("mail.send"), tool("mail.drop")))
+    helper = agent("help.helper", "core.find", "orders.find", "orders.*", "mail.send", "mail.*", "no.such")
+    for caller, codes in (
+        (ANN, {3: "tool_unknown", 4: "tool_pattern_empty", 5: "tool_unknown"}),
+        (BOB, {1: "tool_unknown", 2: "tool_pattern_empty", 5: "tool_unknown"}),
+    ):
+        looked = await catalog.admit(caller, manifest("help", helper), validate_only=True)
+        places = {f"capabilities[0].agent.tools[{index}].name": code for index, code in codes.items()}
+        assert places == {each.path: each.code for each in looked.problems}
+    # What was withdrawn is not there.
+    named = agent("help.helper", "mail.drop")
+    assert () == (await catalog.admit(BOB, manifest("help", named), validate_only=True)).problems
+
+    async def note(_: Connection) -> None:
+        pass
+
+    await catalog.withdraw(BOB, "mail.drop", "", ["1"], "moved", note)
+    (problem,) = (await catalog.admit(BOB, manifest("help", named), validate_only=True)).problems
+    assert "tool_unknown" == problem.code
+
+
+async def test_an_agent_does_not_find_what_its_own_manifest_drops(pool: Pool) -> None:
+    catalog = catalog_of(pool)
+    helper = agent("help.helper", "orders.find")
+    await catalog.admit(ANN, manifest("shop", tool("orders.find"), helper))
+    with pytest.raises(ManifestRefused) as refused:
+        await catalog.admit(ANN, manifest("shop", helper))
+    assert ["tool_unknown"] == [each.rule for each in refused.value.violations]
+    assert helper.agent is not None
+    # The version stays in service for whoever names it.
+    pinned = replace(helper.agent, tools=(ToolChoice(name="orders.find", version="1"),))
+    await catalog.admit(ANN, manifest("shop", replace(helper, version="2", agent=pinned)))
+
+
+async def test_an_agent_is_kept_listed_and_not_run(pool: Pool) -> None:
+    catalog = catalog_of(pool)
+    helper = agent("help.helper", "orders.find")
+    await catalog.admit(ANN, manifest("shop", tool("orders.find"), helper))
+    entry = await catalog.get_capability("acme", "help.helper")
+    assert (helper, helper.contract_digest, False) == (
+        entry.stored.capability,
+        entry.stored.contract_digest,
+        entry.served,
+    )
+    for kind, names in (
+        (None, ["help.helper", "orders.find"]),
+        (CapabilityKind.AGENT, ["help.helper"]),
+        (CapabilityKind.TOOL, ["orders.find"]),
+        (CapabilityKind.HUMAN, []),
+    ):
+        listed = await catalog.list_capabilities("acme", page_size=10, kind=kind)
+        assert names == [each.stored.capability.name for each in listed]
+    for anywhere in (False, True):
+        with pytest.raises(AgentUnavailable) as refused:
+            await catalog.resolve("acme", "help.helper", anywhere=anywhere)
+        assert {"agent": "help.helper", "problem": "extra_missing"} == refused.value.metadata()
+    with pytest.raises(CapabilityNotFound):
+        await catalog.resolve("other", "help.helper")
+
+
+async def test_an_agent_that_may_do_more_is_admitted_with_a_warning(pool: Pool) -> None:
+    catalog = catalog_of(pool)
+    shop = (tool("orders.find"), tool("orders.pay"))
+    await catalog.admit(ANN, manifest("shop", *shop, agent("help.helper", "orders.find")))
+    more = replace(agent("help.helper", "orders.find", "orders.pay"), version="2")
+    result = await catalog.admit(ANN, manifest("shop", *shop, more))
+    assert [("capabilities[2].agent.tools[1].name", "tools_added", True)] == [
+        (each.path, each.code, each.warning) for each in result.problems
+    ]
+    assert result.problems == result.weakened
+    # Under its old version it is another contract.
+    with pytest.raises(ManifestRefused) as refused:
+        await catalog.admit(ANN, manifest("shop", *shop, replace(more, version="1")))
+    assert ["version_changed"] == [each.rule for each in refused.value.violations]
 
 
 async def test_a_name_that_the_server_takes_later_hides_the_tenants(pool: Pool) -> None:

@@ -39,6 +39,7 @@ HOT: dict[str, tuple[str, ...]] = {
     "lineage": ("admit_child", "find_step", "depth", "list_open_below"),
     "reconcile": ("note_finding",),
     "wake": ("wake",),
+    "run": ("append", "read_entries", "find_written", "list_entries", "list_by_ids"),
     "slot": ("take", "holds", "release", "release_lease", "charge", "refund"),
     "callback": ("list_due", "claim", "settle", "get", "redeliver", "give_back"),
 }
@@ -67,6 +68,8 @@ TABLES = {
     "deliveries",
     "approvals",
     "wakes",
+    "run_entries",
+    "runs",
 }
 KEYS = {
     "actions_pkey",
@@ -88,6 +91,8 @@ KEYS = {
     "approvals_pkey",
     "reconciles_pkey",
     "wakes_pkey",
+    "run_entries_pkey",
+    "runs_pkey",
 }
 LOOP_INDEXES = KEYS | {
     "actions_ambiguous",
@@ -155,7 +160,7 @@ def faults(name: str, nodes: list[dict[str, Any]], indexes: set[str]) -> list[st
         if (
             index is not None
             and index not in indexes
-            and re.match("actions|events|lane|queue|dead|deliveries|wakes", index)
+            and re.match("actions|events|lane|queue|dead|deliveries|wakes|run", index)
         ):
             found.append(f"{name}: {index}")
         condition = node.get("Index Cond", "")

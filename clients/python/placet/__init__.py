@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 __path__ = extend_path(__path__, __name__)
 
 if TYPE_CHECKING:
+    from placet.agent import Agent, Budget, DelegateChoice, Memory, ModelSettings, ProviderRetry, ToolChoice
     from placet.aio import AsyncClient
     from placet.app import App, Tool, load_app
     from placet.approval_requests import Decision
+    from placet.ask_requests import BinaryPart, JsonPart, Reply
     from placet.batch import Submission
     from placet.catalog_requests import Connector
     from placet.client import Client
@@ -28,8 +30,11 @@ if TYPE_CHECKING:
 
 # Imported on first use: whoever only calls needs no pydantic, whoever only declares needs no gRPC.
 _HOMES = {
+    "Agent": "agent",
     "App": "app",
     "AsyncClient": "aio",
+    "BinaryPart": "ask_requests",
+    "Budget": "agent",
     "CallFailed": "failure",
     "CallOutcome": "failure",
     "CallerInfo": "context",
@@ -42,27 +47,37 @@ _HOMES = {
     "Credentials": "contract",
     "Decision": "approval_requests",
     "DeclarationError": "failure",
+    "DelegateChoice": "agent",
     "DelegateInfo": "context",
     "Failure": "failure",
     "Json": "context",
+    "JsonPart": "ask_requests",
     "LookupContext": "lookup",
+    "Memory": "agent",
+    "ModelSettings": "agent",
     "NotCommitted": "lookup",
     "NotKnown": "lookup",
     "Overlay": "policy",
     "PlacetError": "errors",
     "PolicySet": "policy",
+    "ProviderRetry": "agent",
+    "Reply": "ask_requests",
     "Result": "result",
     "Submission": "batch",
     "Submitted": "result",
     "SyncContext": "context",
     "Tls": "connection",
     "Tool": "app",
+    "ToolChoice": "agent",
     "load_app": "app",
 }
 
 __all__ = [
+    "Agent",
     "App",
     "AsyncClient",
+    "BinaryPart",
+    "Budget",
     "CallFailed",
     "CallOutcome",
     "CallerInfo",
@@ -75,21 +90,28 @@ __all__ = [
     "Credentials",
     "Decision",
     "DeclarationError",
+    "DelegateChoice",
     "DelegateInfo",
     "Failure",
     "Json",
+    "JsonPart",
     "LookupContext",
+    "Memory",
+    "ModelSettings",
     "NotCommitted",
     "NotKnown",
     "Overlay",
     "PlacetError",
     "PolicySet",
+    "ProviderRetry",
+    "Reply",
     "Result",
     "Submission",
     "Submitted",
     "SyncContext",
     "Tls",
     "Tool",
+    "ToolChoice",
     "load_app",
 ]
 

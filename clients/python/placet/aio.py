@@ -12,6 +12,7 @@ import grpc.aio
 
 from placet import batch, requests
 from placet.aio_approvals import AsyncApprovalCalls
+from placet.aio_ask import AsyncAskCalls
 from placet.aio_catalog import AsyncCatalogCalls
 from placet.aio_operations import AsyncOperationsCalls
 from placet.aio_policy_calls import AsyncPolicyCalls
@@ -38,7 +39,12 @@ from placet.v1 import action_pb2, event_pb2, runtime_service_pb2
 
 
 class AsyncClient(
-    AsyncApprovalCalls, AsyncCatalogCalls, AsyncOperationsCalls, AsyncPolicyCalls, AsyncRecoveryCalls
+    AsyncApprovalCalls,
+    AsyncAskCalls,
+    AsyncCatalogCalls,
+    AsyncOperationsCalls,
+    AsyncPolicyCalls,
+    AsyncRecoveryCalls,
 ):
     """Calls one server, on the event loop that it was made on. Close it, or use it as an async context manager.
 

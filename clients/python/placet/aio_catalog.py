@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from placet.aio_sender import AsyncSender
-from placet.catalog_requests import Connector, admit_request
+from placet.catalog_requests import Connector, KindWord, admit_request, list_request
 from placet.stream import READ_SECONDS
 from placet.v1 import capability_pb2
 from placet.v1 import catalog_service_pb2 as pb
@@ -19,10 +19,15 @@ class AsyncCatalogCalls(AsyncSender):
     """What it sends, beside all that the client does."""
 
     def capabilities(
-        self, prefix: str = "", *, page_size: int = 0, timeout: float = READ_SECONDS
+        self,
+        prefix: str = "",
+        *,
+        kind: KindWord | None = None,
+        page_size: int = 0,
+        timeout: float = READ_SECONDS,
     ) -> AsyncIterator[capability_pb2.Capability]:
-        """All versions, by name, without schemas."""
-        request = pb.ListCapabilitiesRequest(name_prefix=prefix, page_size=page_size)
+        """All versions, by name, without schemas and instructions; `kind`: only such."""
+        request = list_request(prefix, kind, page_size)
         return self._pages("ListCapabilities", request, "capabilities", timeout)
 
     async def capability(

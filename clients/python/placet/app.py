@@ -1,4 +1,4 @@
-"""An app: tools under one name, and how to find it."""
+"""An app: tools and agents under one name, and how to find it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from placet.agent import Agent, Budget, DelegateChoice, Memory, ModelSettings, ProviderRetry, ToolChoice
+from placet.agent_requests import output_text, spec_message
 from placet.contract import EffectWord, Options, Terms, contract_of
 from placet.failure import DeclarationError
 from placet.handler import Handler, read_handler, read_lookup
@@ -52,7 +54,7 @@ class Tool:
 
 
 class App:
-    """Tools that are admitted together. `name` is the manifest's: lower-case letters, digits, `_` and `-`."""
+    """Tools and agents, admitted together. `name` is the manifest's: lower-case letters, digits, `_` and `-`."""
 
     def __init__(self, name: str, version: str = "1") -> None:
         if not _APP_NAME.fullmatch(name):
@@ -63,6 +65,8 @@ class App:
         self.version = version
         self.reference = ""
         self._tools: dict[tuple[str, str], Tool] = {}
+        self._agents: dict[tuple[str, str], Agent] = {}
+        self._declared: list[pb.Capability] = []
         # Whose handlers get the input as one value, as their schema was given.
         self._takes_whole: set[tuple[str, str]] = set()
 
@@ -70,12 +74,16 @@ class App:
     def tools(self) -> tuple[Tool, ...]:
         return tuple(self._tools.values())
 
+    @property
+    def agents(self) -> tuple[Agent, ...]:
+        return tuple(self._agents.values())
+
     def manifest(self) -> pb.Manifest:
         """What is admitted, in the order of declaration."""
         return pb.Manifest(
             name=self.name,
             version=self.version,
-            capabilities=[tool.capability for tool in self.tools],
+            capabilities=self._declared,
             local=pb.LocalHandlers(app=self.reference),
         )
 
@@ -106,7 +114,7 @@ class App:
         names = sys._getframe(1).f_locals
 
         def declare(function: FunctionT) -> FunctionT:
-            self._check_name(name, version)
+            self._check_name("tool", name, version)
             handler = read_handler(
                 function, names=names, input_schema=input_schema, output_schema=output_schema
             )
@@ -127,6 +135,66 @@ class App:
             return function
 
         return declare
+
+    def agent(
+        self,
+        name: str,
+        *,
+        model: str,
+        instructions: str = "",
+        tools: Sequence[ToolChoice | str] = (),
+        delegates: Sequence[DelegateChoice | Agent | str] = (),
+        output: Any = None,
+        budget: Budget | None = None,
+        memory: Memory | None = None,
+        settings: ModelSettings | None = None,
+        provider_retry: ProviderRetry | None = None,
+        output_repairs_max: int | None = None,
+        credential: str = "",
+        version: str = "1",
+        title: str = "",
+        description: str = "",
+        documentation_url: str = "",
+        **options: Unpack[Options],
+    ) -> Agent:
+        """Declare an agent: a model in a loop over tools, which the server runs.
+
+        `model` is a name that the server's operator knows. In `instructions`, `{{name}}` stands for an argument that
+        whoever asks gives. `tools` are names of capabilities, or patterns such as "orders.*", whatever app they are
+        of; `delegates` are other agents. `output`: a type, or a JSON Schema, of what a run has to end with; None: its
+        last message. Options are those of a tool. Raises DeclarationError.
+        """
+        what = f"agent {name!r}"
+        self._check_name("agent", name, version)
+        capability = pb.Capability(
+            name=name,
+            version=version,
+            kind=pb.CAPABILITY_KIND_AGENT,
+            output_schema_json=output_text(output, f"the output of {name!r}"),
+            contract=contract_of(Terms.of("composed", options, is_async=True), what),
+            presentation=pb.Presentation(
+                title=title,
+                description=description[:DESCRIPTION_LENGTH_MAX],
+                documentation_url=documentation_url,
+            ),
+            agent=spec_message(
+                what,
+                model=model,
+                instructions=instructions,
+                tools=tools,
+                delegates=delegates,
+                budget=budget,
+                memory=memory,
+                settings=settings,
+                provider_retry=provider_retry,
+                output_repairs_max=output_repairs_max,
+                credential=credential,
+            ),
+        )
+        agent = Agent(name=name, version=version, capability=capability)
+        self._agents[name, version] = agent
+        self._declared.append(capability)
+        return agent
 
     def lookup(self, name: str, *, version: str = "1") -> Callable[[FunctionT], FunctionT]:
         """Make a function the lookup of a tool that is declared above it: asked what became of the effect, when an
@@ -171,18 +239,18 @@ class App:
             raise DeclarationError(f"{what} is 'composed', which does nothing itself; remove the lookup")
         return tool
 
-    def _check_name(self, name: str, version: str) -> None:
+    def _check_name(self, kind: str, name: str, version: str) -> None:
         if len(name) > 128 or not _TOOL_NAME.fullmatch(name):
             raise DeclarationError(
-                f"tool name {name!r}: use dotted lower-case words, for example 'orders.refund'"
+                f"{kind} name {name!r}: use dotted lower-case words, for example 'orders.refund'"
             )
         if not _TOOL_VERSION.fullmatch(version):
             raise DeclarationError(
-                f"tool {name!r}: version {version!r} has letters, digits, '.', '_', '-', at most 32"
+                f"{kind} {name!r}: version {version!r} has letters, digits, '.', '_', '-', at most 32"
             )
-        if (name, version) in self._tools:
+        if (name, version) in self._tools or (name, version) in self._agents:
             raise DeclarationError(
-                f"tool {name!r} version {version!r} is declared twice; give the second another name or version="
+                f"{kind} {name!r} version {version!r} is declared twice; give the second another name or version="
             )
 
     def _add(
@@ -200,6 +268,7 @@ class App:
             contract=contract,
             presentation=presentation,
         )
+        self._declared.append(capability)
         self._tools[name, version] = Tool(
             name=name,
             version=version,

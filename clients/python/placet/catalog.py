@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from placet.catalog_requests import Connector, admit_request
+from placet.catalog_requests import Connector, KindWord, admit_request, list_request
 from placet.sender import Sender
 from placet.stream import READ_SECONDS
 from placet.v1 import capability_pb2
@@ -19,10 +19,15 @@ class CatalogCalls(Sender):
     """What it sends, beside all that the client does."""
 
     def capabilities(
-        self, prefix: str = "", *, page_size: int = 0, timeout: float = READ_SECONDS
+        self,
+        prefix: str = "",
+        *,
+        kind: KindWord | None = None,
+        page_size: int = 0,
+        timeout: float = READ_SECONDS,
     ) -> Iterator[capability_pb2.Capability]:
-        """All versions, by name, without schemas."""
-        request = pb.ListCapabilitiesRequest(name_prefix=prefix, page_size=page_size)
+        """All versions, by name, without schemas and instructions; `kind`: only such."""
+        request = list_request(prefix, kind, page_size)
         return self._pages("ListCapabilities", request, "capabilities", timeout)
 
     def capability(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from placet.connection import is_local
 from placet.v1 import capability_pb2, catalog_service_pb2
@@ -19,6 +19,21 @@ class Connector:
     _: KW_ONLY
     tls_server_name: str = ""
     plaintext: bool | None = None
+
+
+KindWord = Literal["tool", "human", "agent"]
+
+
+def list_request(
+    prefix: str, kind: KindWord | None, page_size: int
+) -> catalog_service_pb2.ListCapabilitiesRequest:
+    """`kind` None: all. Raises ValueError for one that does not exist."""
+    number = (
+        capability_pb2.CAPABILITY_KIND_UNSPECIFIED
+        if kind is None
+        else capability_pb2.CapabilityKind.Value(f"CAPABILITY_KIND_{kind.upper()}")
+    )
+    return catalog_service_pb2.ListCapabilitiesRequest(name_prefix=prefix, kind=number, page_size=page_size)
 
 
 def admit_request(

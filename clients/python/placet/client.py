@@ -11,6 +11,7 @@ import grpc
 
 from placet import batch, requests
 from placet.approvals import ApprovalCalls
+from placet.ask import AskCalls
 from placet.batch import Answer, Submission
 from placet.catalog import CatalogCalls
 from placet.connection import Address, Tls, Token, find_address
@@ -36,7 +37,7 @@ from placet.stream import CALL_SECONDS, READ_SECONDS, EventStream
 from placet.v1 import action_pb2, event_pb2, runtime_service_pb2
 
 
-class Client(ApprovalCalls, CatalogCalls, OperationsCalls, PolicyCalls, RecoveryCalls):
+class Client(ApprovalCalls, AskCalls, CatalogCalls, OperationsCalls, PolicyCalls, RecoveryCalls):
     """Calls one server; may be used by many threads. Close it, or use it as a context manager.
 
     Every method has a deadline and sends its request again when that is safe and useful: see `placet.retry`.

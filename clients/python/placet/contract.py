@@ -168,13 +168,13 @@ def contract_of(terms: Terms, what: str) -> pb.Contract:
         effect=_effect(terms.effect, what),
         effect_key_ttl=_effect_key_ttl(terms, what),
         hazards=[
-            _word(_HAZARDS, hazard, "hazards", what) for hazard in _each(terms.hazards, "hazards", what)
+            _word(_HAZARDS, hazard, "hazards", what) for hazard in words_of(terms.hazards, "hazards", what)
         ],
         risk=_word(_RISKS, terms.risk, "risk", what),
         cancellable=terms.cancellable,
         streaming=terms.streaming,
         effect_marked=terms.effect_marked,
-        data=pb.DataRule(sensitive_paths=_each(terms.sensitive, "sensitive", what)),
+        data=pb.DataRule(sensitive_paths=words_of(terms.sensitive, "sensitive", what)),
         retry=_retry(terms, what),
         limits=_limits(terms, what),
         idempotency=_idempotency(terms, what),
@@ -202,7 +202,7 @@ def _effect(word: str, what: str) -> pb.EffectClass.ValueType:
 
 def _effect_key_ttl(terms: Terms, what: str) -> duration_pb2.Duration | None:
     if terms.effect == "idempotent":
-        return _span(
+        return duration_of(
             EFFECT_KEY_TTL if terms.effect_key_ttl is None else terms.effect_key_ttl, "effect_key_ttl", what
         )
     if terms.effect_key_ttl is not None:
@@ -211,7 +211,7 @@ def _effect_key_ttl(terms: Terms, what: str) -> duration_pb2.Duration | None:
 
 
 def _idempotency(terms: Terms, what: str) -> pb.IdempotencyRule:
-    rule = pb.IdempotencyRule(ttl=_span(terms.key_ttl, "key_ttl", what))
+    rule = pb.IdempotencyRule(ttl=duration_of(terms.key_ttl, "key_ttl", what))
     if terms.key is not None:
         rule.requirement = _word(_KEYS, terms.key, "key", what)
     if terms.key_scope is not None:
@@ -225,10 +225,10 @@ def _retry(terms: Terms, what: str) -> pb.RetryRule:
         raise DeclarationError(f"{what}: retry_multiplier is {multiplier!r}; say a number from 1 to 10")
     return pb.RetryRule(
         attempts_max=terms.attempts_max or 0,
-        initial_delay=_span(terms.retry_delay, "retry_delay", what),
-        delay_max=_span(terms.retry_delay_max, "retry_delay_max", what),
+        initial_delay=duration_of(terms.retry_delay, "retry_delay", what),
+        delay_max=duration_of(terms.retry_delay_max, "retry_delay_max", what),
         multiplier=multiplier or 0.0,
-        elapsed_max=_span(terms.retry_elapsed_max, "retry_elapsed_max", what),
+        elapsed_max=duration_of(terms.retry_elapsed_max, "retry_elapsed_max", what),
     )
 
 
@@ -236,18 +236,18 @@ def _reconcile(terms: Terms, what: str) -> pb.ReconcileRule | None:
     """None if nothing is said."""
     rule = pb.ReconcileRule(
         automatic=terms.reconcile_automatic,
-        initial_delay=_span(terms.reconcile_delay, "reconcile_delay", what),
-        delay_max=_span(terms.reconcile_delay_max, "reconcile_delay_max", what),
-        elapsed_max=_span(terms.reconcile_elapsed_max, "reconcile_elapsed_max", what),
+        initial_delay=duration_of(terms.reconcile_delay, "reconcile_delay", what),
+        delay_max=duration_of(terms.reconcile_delay_max, "reconcile_delay_max", what),
+        elapsed_max=duration_of(terms.reconcile_elapsed_max, "reconcile_elapsed_max", what),
     )
     return rule if rule.ListFields() else None
 
 
 def _limits(terms: Terms, what: str) -> pb.Limits:
     return pb.Limits(
-        timeout_default=_span(terms.timeout, "timeout", what),
-        timeout_max=_span(terms.timeout_max, "timeout_max", what),
-        queue_delay_max=_span(terms.queue_delay_max, "queue_delay_max", what),
+        timeout_default=duration_of(terms.timeout, "timeout", what),
+        timeout_max=duration_of(terms.timeout_max, "timeout_max", what),
+        queue_delay_max=duration_of(terms.queue_delay_max, "queue_delay_max", what),
         concurrency_max=_positive(terms.concurrency_max, "concurrency_max", 1000, what),
         rate_max=_positive(terms.rate_max, "rate_max", 100_000.0, what),
         input_bytes_max=terms.input_bytes_max or 0,
@@ -270,13 +270,15 @@ def _word(words: dict[str, Value], word: str, option: str, what: str) -> Value:
     return words[word]
 
 
-def _each(values: Iterable[str], option: str, what: str) -> list[str]:
+def words_of(values: Iterable[str], option: str, what: str) -> list[str]:
+    """Raises DeclarationError for a single word instead of a list."""
     if isinstance(values, str):
         raise DeclarationError(f"{what}: {option} is a list of words; write {option}=[{values!r}]")
     return list(values)
 
 
-def _span(span: Span | None, option: str, what: str) -> duration_pb2.Duration | None:
+def duration_of(span: Span | None, option: str, what: str) -> duration_pb2.Duration | None:
+    """None if it is not said. Raises DeclarationError, naming `option` of `what`."""
     if span is None:
         return None
     whole = span if isinstance(span, timedelta) else timedelta(seconds=span)

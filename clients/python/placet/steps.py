@@ -67,11 +67,11 @@ def call(prepared: PreparedCall, keyless: set[str], deadline: Deadline, policy: 
     """Execute until there is an answer, or no time for another try. `keyless` remembers capabilities that take no
     key."""
     try:
-        response = yield from _invoke(
+        response = yield from invoke(
             "Execute", PreparedCall.execute_request, prepared, keyless, deadline, policy
         )
     except TransportError as lost:
-        if _is_keyless(prepared, keyless):
+        if is_keyless(prepared, keyless):
             raise
         return (yield from look_up(prepared, lost, deadline))
     return Result.of(response.action, attached=response.attached)
@@ -86,16 +86,16 @@ def submit(
         return sent.submit_request(place)
 
     try:
-        response = yield from _invoke("Submit", request, prepared, keyless, deadline, policy)
+        response = yield from invoke("Submit", request, prepared, keyless, deadline, policy)
     except TransportError as lost:
-        if _is_keyless(prepared, keyless):
+        if is_keyless(prepared, keyless):
             raise
         action = yield from _holder(prepared, lost, deadline)
         return Submitted.of(action, attached=True)
     return Submitted.of(response.action, attached=response.attached)
 
 
-def _invoke(
+def invoke(
     method: str,
     request: Callable[[PreparedCall], Message],
     prepared: PreparedCall,
@@ -103,6 +103,7 @@ def _invoke(
     deadline: Deadline,
     policy: RetryPolicy,
 ) -> Steps[Any]:
+    """The method's response, whatever is lost on the way, or no time is left for another try."""
     sent = 0
     while True:
         if prepared.key_is_automatic and prepared.capability in keyless:
@@ -123,7 +124,8 @@ def _invoke(
         yield Pause(pause)
 
 
-def _is_keyless(prepared: PreparedCall, keyless: set[str]) -> bool:
+def is_keyless(prepared: PreparedCall, keyless: set[str]) -> bool:
+    """Nobody can ask by its key what became of it."""
     return not prepared.key or (prepared.key_is_automatic and prepared.capability in keyless)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from placet_server.cli.ask import spent_line, turn_line
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.escape import escape
 from placet_server.cli.option import PAGE_SIZE_MAX, Capabilities, Json, Labels, Target, labels_of, moment_of
@@ -15,9 +17,11 @@ from placet_server.cli.output import moment, pretty_json, print_document, print_
 if TYPE_CHECKING:
     from placet import Client
     from placet.v1.event_pb2 import ActionEvent
+    from placet.v1.runtime_service_pb2 import Turn
 
 HISTORY_SECONDS = 5.0
 CHILDREN_MAX = 100
+TURNS_MAX = 100
 
 
 def ls(
@@ -95,14 +99,17 @@ def show(
             return
         found = document_of(client.get(which.action_id))
         children = _children(client, found["action_id"])
+        turns = [document_of(turn) for turn in _turns(client, found)]
         history = _history(client, found["action_id"]) if events else []
     if is_json:
-        told = {**found, "children": children}
+        told = {**found, "children": children, "turns": turns}
         print_document({**told, "events": [document_of(event) for event in history]} if events else told)
         return
     print_action(found)
     for line in wait_lines((found["outcome"] or {}).get("waits", ())):
         say(line)
+    for turn in turns:
+        say(escape(turn_line(turn)))
     for child in children:
         said = f"called  {child['step_path']}  {child['action_id']}  {child['capability']}  {child['state']}"
         say(escape(said))
@@ -162,6 +169,7 @@ def print_action(found: dict[str, Any]) -> None:
         ("provider operation", found["provider_operation"]),
         ("keeps", found["durability"]),
         ("approval", found["approval_id"]),
+        ("spent", spent_line(found["usage"])),
         ("predecessor", found["predecessor_id"]),
         ("called by", found["parent_id"] and f"{found['parent_id']}, step {found['step_path']}"),
         ("receipt", found["receipt_digest"]),
@@ -204,6 +212,11 @@ def _children(client: Client, action_id: str) -> list[dict[str, Any]]:
     called = client.list(parent_id=action_id, page_size=CHILDREN_MAX)
     found = [document_of(child) for child in islice(called, CHILDREN_MAX)]
     return sorted(found, key=lambda child: (child["create_time"], child["step_path"]))
+
+
+def _turns(client: Client, found: dict[str, Any]) -> Iterable[Turn]:
+    """Of a run, as many as are looked at; of everything else none."""
+    return () if found["usage"] is None else islice(client.turns(found["action_id"]), TURNS_MAX)
 
 
 def _history(client: Client, action_id: str) -> list[ActionEvent]:

@@ -51,7 +51,8 @@ def check(app: AppReference, is_json: Json = False) -> int:
     ]
     _report(loaded.name, documents, is_json=is_json, more={"ok": not refused})
     if not is_json and not refused:
-        say(f"app {loaded.name}: {counted(len(loaded.tools), 'tool')}, nothing that would refuse it")
+        agents = f" and {counted(len(loaded.agents), 'agent')}" if loaded.agents else ""
+        say(f"app {loaded.name}: {counted(len(loaded.tools), 'tool')}{agents}, nothing that would refuse it")
     return ExitCode.REFUSED if refused else ExitCode.SUCCEEDED
 
 
@@ -138,7 +139,8 @@ def load(reference: str) -> App:
 
 def _check(app: App) -> list[Problem]:
     with server_extras():
-        from placet_server.core.admission.manifest import check_manifest
+        from placet_server.core.admission.manifest import Known, check_manifest
+        from placet_server.core.admission.manifest_agent import Around
         from placet_server.core.execution.handlers import HandlerTable
         from placet_server.model.errors import MalformedRequest
         from placet_server.model.manifest import Problem
@@ -150,7 +152,8 @@ def _check(app: App) -> list[Problem]:
         return [
             Problem(path=each.field, code=each.rule, message=each.description) for each in error.violations
         ]
-    return check_manifest(manifest, handlers=HandlerTable(app.tools).claims())
+    known = Known(digests={}, owners={}, around=Around(may_be_elsewhere=True))
+    return check_manifest(manifest, known=known, handlers=HandlerTable(app.tools).claims())
 
 
 def _report(name: str, problems: list[dict[str, Any]], *, is_json: bool, more: dict[str, Any]) -> None:

@@ -19,6 +19,9 @@ def capabilities(
     ] = None,
     version: Annotated[str, typer.Option(help="With NAME: this version instead of the current one.")] = "",
     prefix: Annotated[str, typer.Option(help="Only names that begin so.")] = "",
+    agents: Annotated[
+        bool, typer.Option("--agents", help="Only agents, with what they ask and may call.")
+    ] = False,
     target: Target = None,
     is_json: Json = False,
 ) -> None:
@@ -29,22 +32,26 @@ def capabilities(
       placet capabilities
       placet capabilities payments.refund
       placet capabilities --prefix payments. --json
+      placet capabilities --agents
     """
     from placet_server.cli.session import connect
 
     with connect(target) as client:
         if name is None:
-            _list(client, prefix, is_json)
+            _list(client, prefix, agents, is_json)
         else:
             _show(client, name, version, is_json)
 
 
-def _list(client: Client, prefix: str, is_json: bool) -> None:
+def _list(client: Client, prefix: str, agents: bool, is_json: bool) -> None:
     from placet_server.cli.document import document_of
 
-    found = [document_of(each) for each in client.capabilities(prefix)]
+    found = [document_of(each) for each in client.capabilities(prefix, kind="agent" if agents else None)]
     if is_json:
         print_document({"capabilities": found})
+        return
+    if agents:
+        _list_agents(found)
         return
     rows = [
         (
@@ -53,13 +60,39 @@ def _list(client: Client, prefix: str, is_json: bool) -> None:
             each["contract"]["effect"],
             each["contract"]["risk"],
             _key_rule(each["contract"]),
-            "WITHDRAWN" if each["withdrawn"] else "" if each["served"] else "NO HANDLER HERE",
+            _standing(each),
             each["presentation"]["title"] if each["presentation"] else "",
         )
         for each in found
     ]
     columns = ("NAME", "VERSION", "EFFECT", "RISK", "KEY", "", "TITLE")
     print_table(columns, rows, empty="nothing can be called here")
+
+
+def _list_agents(found: list[dict[str, Any]]) -> None:
+    rows = [
+        (
+            each["name"],
+            each["version"] + ("" if each["current"] else " (not current)"),
+            each["agent"]["model"],
+            ", ".join(tool["name"] for tool in each["agent"]["tools"]),
+            ", ".join(delegate["agent"] for delegate in each["agent"]["delegates"]),
+            _budget(each["agent"]["budget"]),
+            _standing(each),
+        )
+        for each in found
+    ]
+    print_table(
+        ("NAME", "VERSION", "MODEL", "TOOLS", "DELEGATES", "BUDGET", ""), rows, empty="no agents here"
+    )
+
+
+def _standing(found: dict[str, Any]) -> str:
+    if found["withdrawn"]:
+        return "WITHDRAWN"
+    if found["served"]:
+        return ""
+    return "NOT RUN HERE" if found["kind"] == "AGENT" else "NO HANDLER HERE"
 
 
 def _show(client: Client, name: str, version: str, is_json: bool) -> None:
@@ -74,17 +107,77 @@ def _show(client: Client, name: str, version: str, is_json: bool) -> None:
         [
             ("name", found["name"]),
             ("version", found["version"] + ("" if found["current"] else " (not current)")),
+            ("kind", "AGENT" if found["agent"] is not None else ""),
             ("title", shown.get("title", "")),
             ("description", shown.get("description", "")),
+            *_agent(found["agent"]),
             *_promises(contract),
             ("served here", "yes" if found["served"] else "no"),
             ("manifest", found["manifest"]),
             ("contract", found["contract_digest"]),
         ]
     )
+    if found["agent"] is not None and found["agent"]["instructions"]:
+        say(f"\ninstructions\n{found['agent']['instructions']}")
     for what in ("input_schema", "output_schema"):
         if found[what] is not None:
             say(f"\n{what.replace('_', ' ')}\n{pretty_json(found[what])}")
+
+
+def _agent(spec: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """What makes it one; its instructions come below."""
+    if spec is None:
+        return []
+    settings, memory, retry = spec["settings"] or {}, spec["memory"] or {}, spec["provider_retry"] or {}
+    return [
+        ("model", spec["model"]),
+        ("credential", spec["credential"]),
+        *(("tool", _choice(tool["name"], tool)) for tool in spec["tools"]),
+        *(("delegate", _choice(each["agent"], each)) for each in spec["delegates"]),
+        ("budget", _budget(spec["budget"])),
+        ("answer at most", f"{settings['max_tokens']} tokens" if settings.get("max_tokens") else ""),
+        ("answer within", _seconds(settings.get("request_timeout"))),
+        ("temperature", _number(settings.get("temperature"))),
+        ("top p", _number(settings.get("top_p"))),
+        ("reasoning", settings.get("reasoning_effort", "")),
+        ("turn asked for", f"{retry['tries_max']} times" if retry.get("tries_max") else ""),
+        ("turns kept", str(memory.get("keep_turns") or "")),
+        ("output repairs", _number(spec.get("output_repairs_max"))),
+    ]
+
+
+def _choice(name: str, choice: dict[str, Any]) -> str:
+    """A tool or a delegate, with what it is held to."""
+    held = [f"version {choice['version']}"] if choice["version"] else []
+    if choice["no_scopes"]:
+        held.append("without scopes")
+    elif choice["scopes"]:
+        held.append(f"scopes {', '.join(choice['scopes'])}")
+    if (budget := choice.get("budget")) and _budget(budget):
+        held.append(_budget(budget))
+    return f"{name} ({'; '.join(held)})" if held else name
+
+
+def _budget(budget: dict[str, Any] | None) -> str:
+    """Its bounds in words; empty if it has none of its own."""
+    if budget is None:
+        return ""
+    told = [
+        f"{budget[member]} {words}"
+        for member, words in (
+            ("turns", "turns"),
+            ("calls", "calls"),
+            ("equal_calls", "equal calls"),
+            ("tokens", "tokens"),
+            ("cost_micros", "micros"),
+        )
+        if budget[member]
+    ]
+    return ", ".join([*told, *([_seconds(budget["active_time"])] if budget["active_time"] else [])])
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
 
 
 def _promises(contract: dict[str, Any]) -> list[tuple[str, str]]:

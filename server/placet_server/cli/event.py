@@ -63,6 +63,8 @@ def _place(admitted: dict[str, Any], create_time: str | None) -> str:
 def _requeued(requeued: dict[str, Any]) -> str:
     if requeued["cause"] == "WOKEN":
         return f"a step has ended, so attempt {requeued['attempt']} goes on"
+    if requeued["cause"] == "POSTPONED":
+        return f"attempt {requeued['attempt']} has put itself off, and goes on later"
     text = f"attempt {requeued['attempt']} stopped ({requeued['cause']}) and may safely be repeated"
     if requeued.get("resolution"):
         text += f"; {_resolution(requeued['resolution'])}"
@@ -97,11 +99,25 @@ def _started(started: dict[str, Any]) -> str:
     return f"attempt {started['attempt']}{earlier}"
 
 
+def _try(turn: dict[str, Any]) -> str:
+    return f", try {turn['number']}" if turn["number"] > 1 else ""
+
+
+def _answered(turn: dict[str, Any]) -> str:
+    called = ", ".join(call["tool"] for call in turn["calls"])
+    return f"turn {turn['turn']} has an answer" + (f", which calls {called}" if called else "")
+
+
 _SAY = {
     "admitted": lambda it: f"{it['capability']} {it['version']}, kept {it['durability']}",
     "attempt_started": _started,
     "parked": lambda it: f"for {counted(it['steps'], 'step')}; nobody runs it meanwhile",
     "resumed": lambda it: f"attempt {it['attempt']} goes on, from the start of its handler",
+    "run_opened": lambda it: f"{it['model']}, with {counted(it['tools'], 'tool')}",
+    "turn_requested": lambda it: f"turn {it['turn']}{_try(it)}: {it['model']} is asked",
+    "turn_answered": _answered,
+    "turn_failed": lambda it: f"turn {it['turn']}{_try(it)}: {it['category']}",
+    "compacted": lambda it: f"{counted(it['turns'], 'turn')} in fewer words",
     "requeued": _requeued,
     "redriven": _redriven,
     "reconcile_given_up": lambda it: f"asked {it['asked']} times; an operator's to find out: {it['finding']}",

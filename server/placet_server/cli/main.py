@@ -16,6 +16,7 @@ from placet_server.cli import (
     ambiguous,
     answer,
     app,
+    ask,
     call,
     callback,
     cancel,
@@ -67,6 +68,7 @@ cli = typer.Typer(
       placet demo                                      see what it is about
       placet dev                                       a server in this folder
       placet call orders.lookup '{"order": "A-1001"}'  run a capability
+      placet ask shop.helper "Refund A-1001"           ask an agent
       placet inbox                                     what waits for you
       placet ambiguous                                 what is not known yet
     """,
@@ -84,6 +86,7 @@ for command in (
     migrate.migrate,
     connect.connect,
     call.call,
+    ask.ask,
     submit.submit,
     capability.capabilities,
     withdraw.withdraw,
@@ -146,7 +149,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.BROKEN_PIPE
     except Exception as error:
-        return _unexpected(error, is_json, is_call=arguments[0] in ("call", "submit"))
+        return _unexpected(error, is_json, is_call=arguments[0] in ("call", "submit", "ask"))
     if ended == ExitCode.INTERRUPTED and not isinstance(ended, ExitCode):
         # Typer's own answer to Ctrl-C, which says nothing.
         warn("interrupted")

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from placet_server.app import PlacetServer
     from placet_server.parent.parent import ReadyParent
 
-SAMPLE_APP = "placet.sample.shop:app"
+SAMPLE_APPS = ("placet.sample.shop:app", "placet.sample.agent:app")
+SAMPLE_MODEL_VARIABLE = "PLACET_SAMPLE_MODEL"
+LOCAL_MODEL = "local:placet-local"
 DEV_PORT = 7433
 DEV_HEALTH_PORT = 7434
 SAMPLE_COMMAND = """placet call orders.lookup '{"order": "A-1001"}'"""
@@ -48,7 +50,8 @@ def dev(
     app: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MODULE:OBJECT", help="Apps to load; may be given again. Default: a sample shop."
+            metavar="MODULE:OBJECT",
+            help="Apps to load; may be given again. Default: a sample shop, and an agent over it.",
         ),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = DEV_PORT,
@@ -69,6 +72,14 @@ def dev(
             help="Somebody else to act as, with a token file of its own; may be given again.",
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND:MODEL",
+            help="Model of the sample agent instead of the local one, such as openai:gpt-5-mini; its key is in the "
+            "usual variable of its kind. Or a name of PLACET_MODEL_FILE.",
+        ),
+    ] = None,
     is_json: Json = False,
 ) -> int:
     """A server on this machine, durable in ./.placet.
@@ -84,8 +95,26 @@ def dev(
       placet dev --port 0 --data /tmp/shop
       placet dev --processes 2
       placet dev --person anna:finance --person ben:finance+approver
+      placet dev --model openai:gpt-5-mini
     """
-    apps = tuple(app or (SAMPLE_APP,))
+    apps = tuple(app or SAMPLE_APPS)
+    fixed = _of_dev(apps, port, health_port, data) | {
+        "processes": processes or 1,
+        "models_allowed": _models_of_dev(model),
+    }
+    if person:
+        fixed["dev_people"] = tuple(person)
+    hint = SAMPLE_COMMAND if apps == SAMPLE_APPS else "placet capabilities"
+    try:
+        return _run(fixed, hint, is_json=is_json)
+    except Complaint as error:
+        if error.message.startswith("cannot listen on"):
+            error.message += "; `--port 0` takes free ports"
+        raise
+
+
+def _of_dev(apps: tuple[str, ...], port: int, health_port: int | None, data: Path) -> dict[str, Any]:
+    """Settings of a server on this machine, whatever the environment says."""
     free_if_port_is = 0 if port == 0 else DEV_HEALTH_PORT
     fixed: dict[str, Any] = {
         "dsn": "",
@@ -99,19 +128,19 @@ def dev(
         "health_host": "127.0.0.1",
         "health_port": free_if_port_is if health_port is None else health_port,
         "reflection": True,
-        "processes": processes or 1,
     }
-    if person:
-        fixed["dev_people"] = tuple(person)
     if "PLACET_LOG_LEVEL" not in os.environ:
         fixed["log_level"] = "warning"
-    hint = SAMPLE_COMMAND if apps == (SAMPLE_APP,) else "placet capabilities"
-    try:
-        return _run(fixed, hint, is_json=is_json)
-    except Complaint as error:
-        if error.message.startswith("cannot listen on"):
-            error.message += "; `--port 0` takes free ports"
-        raise
+    return fixed
+
+
+def _models_of_dev(model: str | None) -> tuple[str, ...]:
+    """What agents may name, beside what a file says; the sample agent's is told it by the environment."""
+    allowed = [word.strip() for word in os.environ.get("PLACET_MODELS_ALLOWED", "").split(",")]
+    if model:
+        os.environ[SAMPLE_MODEL_VARIABLE] = model
+        allowed += [model] if ":" in model else []
+    return tuple(dict.fromkeys(word for word in (*allowed, LOCAL_MODEL) if word))
 
 
 def serve(

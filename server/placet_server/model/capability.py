@@ -6,6 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from placet_server.model.agent import AgentSpec
 from placet_server.model.contract import Contract, EffectClass
 from placet_server.model.document import read, written
 from placet_server.model.errors import JsonNotInteroperable, MalformedJson, PayloadTooLarge
@@ -20,10 +21,12 @@ DOCUMENT_BYTES_MAX = 4 * 2**20
 
 
 class CapabilityKind(StrEnum):
-    """TOOL: one handler call. HUMAN: a question to people, which the server alone offers."""
+    """TOOL: one handler call. HUMAN: a question to people, which the server alone offers. AGENT: a model in a loop over
+    tools, which has no handler."""
 
     TOOL = "TOOL"
     HUMAN = "HUMAN"
+    AGENT = "AGENT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,8 @@ class Presentation:
 
 @dataclass(frozen=True, kw_only=True)
 class Capability:
-    """Schemas are JSON Schema 2020-12 texts; the empty one allows any JSON.
+    """Schemas are JSON Schema 2020-12 texts; the empty one allows any JSON. `agent`: of an AGENT alone, whose input
+    schema is the server's.
 
     A version never changes its digest.
     """
@@ -50,19 +54,22 @@ class Capability:
     output_schema: str = ""
     contract: Contract
     presentation: Presentation = field(default_factory=Presentation)
+    agent: AgentSpec | None = None
 
     @cached_property
     def contract_digest(self) -> str:
-        """Hex SHA-256 over the RFC 8785 form of kind, schemas and contract.
+        """Hex SHA-256 over the RFC 8785 form of kind, schemas and contract, and of what makes it an agent.
 
         Raises MalformedJson or JsonNotInteroperable for a schema that is no JSON.
         """
-        bound = {
+        bound: dict[str, Any] = {
             "kind": self.kind.value,
             "input_schema": self.input_schema_value,
             "output_schema": self.output_schema_value,
             "contract": written(self.contract),
         }
+        if self.agent is not None:
+            bound["agent"] = written(self.agent)
         return canonicalize_value(bound, bytes_max=DOCUMENT_BYTES_MAX, depth_max=80).digest.hex()
 
     @property

@@ -51,9 +51,13 @@ _S = ActionState
 TERMINAL = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.EXHAUSTED, _S.DENIED, _S.REFUSED})
 CREATION = frozenset({_S.RUNNING, _S.QUEUED, _S.WAITING})
 
-# Why an action waits, or is ready, that its steps hold up: `actions.cause`, which the statements that claim know too.
+# Why what is COMPOSED waits, or is ready: `actions.cause`, which the statements that claim know too. For its steps:
 CHILD = "CHILD"
 WOKEN = "WOKEN"
+# Its run has put itself off.
+POSTPONED = "POSTPONED"
+# Who claims it then goes on with the same attempt.
+GOES_ON = frozenset({WOKEN, POSTPONED})
 
 # What the late answer of the attempt that was given up may make of AMBIGUOUS.
 LATE = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED})

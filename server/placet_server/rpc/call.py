@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import Message
 
 from placet_server.model.caller import Caller
+from placet_server.model.ending_errors import DeadlineExceeded
 from placet_server.model.errors import READER_STALLED, Overloaded
 from placet_server.telemetry.tracing import incoming_trace
 
@@ -156,3 +157,11 @@ async def stream(rpc: Rpc[Any], stall_seconds: float) -> None:
                 raise Overloaded(limit=READER_STALLED, limit_max=math.ceil(stall_seconds)) from None
             except grpc.aio.InternalError as error:
                 raise CallerGone from error
+
+
+def time_left(rpc: Rpc[Any]) -> float | None:
+    """Seconds until the call's deadline; None without one. Raises DeadlineExceeded when it has passed."""
+    left: float | None = rpc.context.time_remaining()
+    if left is not None and left <= 0:
+        raise DeadlineExceeded()
+    return left

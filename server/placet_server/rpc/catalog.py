@@ -13,7 +13,12 @@ from placet_server.core.publication.read import check_text
 from placet_server.model.manifest import LOCAL_TENANT, Problem
 from placet_server.model.query import PAGE_SIZE_DEFAULT
 from placet_server.rpc.call import Rpc
-from placet_server.rpc.convert.capability import capability_message, manifest_message, manifest_of
+from placet_server.rpc.convert.capability import (
+    KIND_MEMBER,
+    capability_message,
+    manifest_message,
+    manifest_of,
+)
 from placet_server.rpc.governed import governed
 from placet_server.rpc.page import fitting, page_position, page_token
 from placet_server.rpc.text import cut
@@ -111,7 +116,11 @@ class CatalogServicer:
         size = request.page_size or PAGE_SIZE_DEFAULT
         name, _, version = page_position(request, tenant).partition(_SEPARATOR)
         entries = await self._catalog.list_capabilities(
-            tenant, page_size=size, name_prefix=request.name_prefix, after=(name, version)
+            tenant,
+            page_size=size,
+            name_prefix=request.name_prefix,
+            after=(name, version),
+            kind=KIND_MEMBER.get(request.kind),
         )
         messages = fitting(_entry_message(entry, with_schemas=False) for entry in entries)
         position = ""

@@ -8,9 +8,8 @@ from placet_server.core.admission.pipeline import Call
 from placet_server.core.governance.govern import govern, invocation_of
 from placet_server.core.governance.use import Members
 from placet_server.core.kernel import Kernel
-from placet_server.model.ending_errors import DeadlineExceeded
 from placet_server.model.outcome import OutcomeKind
-from placet_server.rpc.call import Rpc
+from placet_server.rpc.call import Rpc, time_left
 from placet_server.rpc.status import outcome_trailers
 
 
@@ -24,13 +23,10 @@ async def governed(
     again_if_stale: bool = False,
 ) -> Any:
     """The output of its action, whose id the trailers name. Raises as `govern` does."""
-    left: float | None = rpc.context.time_remaining()
-    if left is not None and left <= 0:
-        raise DeadlineExceeded()
     call = Call(
         caller=rpc.caller,
         invocation=invocation_of(capability, idempotency_key),
-        time_left_seconds=left,
+        time_left_seconds=time_left(rpc),
         trace=rpc.trace,
     )
     done = await govern(kernel, call, members, again_if_stale=again_if_stale)

@@ -37,6 +37,7 @@ ListRequest = (
     | policy_service_pb2.DryRunPolicySetRequest
     | approval_service_pb2.ListApprovalsRequest
     | operations_service_pb2.ListDeliveriesRequest
+    | runtime_service_pb2.ListTurnsRequest
 )
 # Their pages continue after an id.
 _OF_IDS = (
@@ -50,11 +51,13 @@ _OF_IDS = (
     operations_service_pb2.ListDeliveriesRequest,
 )
 # Theirs after a number.
-_OF_NUMBERS = (policy_service_pb2.ListPolicySetsRequest,)
+_OF_NUMBERS = (policy_service_pb2.ListPolicySetsRequest, runtime_service_pb2.ListTurnsRequest)
 
 # Default clients take no more than 4 MiB.
 PAGE_BYTES_MAX = 3 * 2**20
 _HASH_BYTES = 12
+# What the store can hold of an entry's ordinal.
+_ORDINAL_MAX = 2**31 - 1
 # The end of the year 9999.
 _LATEST_US = 253_402_300_799_999_999
 
@@ -135,6 +138,8 @@ def _is_place(request: ListRequest, position: str) -> bool:
         UUID(position)
     if isinstance(request, _OF_NUMBERS):
         int(position)
+    if isinstance(request, runtime_service_pb2.ListTurnsRequest):
+        return 0 <= int(position) <= _ORDINAL_MAX
     if isinstance(request, approval_service_pb2.ListApprovalsRequest):
         expire_time_us, _, approval_id = position.partition(":")
         UUID(approval_id)

@@ -28,14 +28,13 @@ from placet_server.core.publication.outcome import outcome_of
 from placet_server.core.publication.waits import with_family_waits
 from placet_server.model.action import Action, OnWait, Submission
 from placet_server.model.caller import Caller
-from placet_server.model.ending_errors import DeadlineExceeded
 from placet_server.model.errors import FieldViolation, MalformedRequest, PlacetError
-from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import OutcomeKind
 from placet_server.model.query import PAGE_SIZE_MAX
 from placet_server.rpc.announcement import Announcer, announce_stream
-from placet_server.rpc.call import Rpc, closing
-from placet_server.rpc.convert.action import action_message, fill_succeeded, query_of
+from placet_server.rpc.ask import AskCalls, fill_answer
+from placet_server.rpc.call import Rpc, closing, time_left
+from placet_server.rpc.convert.action import action_message, query_of
 from placet_server.rpc.convert.caller import caller_message
 from placet_server.rpc.convert.enumeration import ACTION_STATE, DURABILITY, ON_WAIT
 from placet_server.rpc.convert.event import event_message, feed_filter_of
@@ -49,7 +48,6 @@ from placet_server.rpc.validation import Validation
 
 WAIT_SECONDS_DEFAULT = 30.0
 _SUCCEEDED = OutcomeKind.SUCCEEDED.value
-_WAITING = OutcomeKind.WAITING.value
 # What a long poll leaves of the caller's deadline for its answer.
 REPLY_SECONDS = 0.1
 
@@ -65,7 +63,7 @@ class ServerFacts:
     signing_keys: str
 
 
-class RuntimeServicer:
+class RuntimeServicer(AskCalls):
     """Answers every RPC of the service; the layers have done everything else."""
 
     def __init__(self, kernel: Kernel, announcer: Announcer, facts: ServerFacts) -> None:
@@ -78,7 +76,7 @@ class RuntimeServicer:
         call = Call(
             caller=rpc.caller,
             invocation=invocation_of(rpc.request.invocation),
-            time_left_seconds=_time_left(rpc),
+            time_left_seconds=time_left(rpc),
             trace=rpc.trace,
             on_admitted=partial(self._announcer.admitted, rpc),
             message=message_of(rpc),
@@ -86,7 +84,7 @@ class RuntimeServicer:
         done = await execute(self._kernel, call)
         rpc.action_id = done.action.action_id
         response = pb.ExecuteResponse(attached=done.attached)
-        _fill_answer(rpc, response.action, done.action)
+        fill_answer(rpc, response.action, done.action)
         return response
 
     async def execute_stream(
@@ -95,7 +93,7 @@ class RuntimeServicer:
         call = Call(
             caller=rpc.caller,
             invocation=invocation_of(rpc.request.invocation),
-            time_left_seconds=_time_left(rpc),
+            time_left_seconds=time_left(rpc),
             trace=rpc.trace,
             message=message_of(rpc),
         )
@@ -109,9 +107,9 @@ class RuntimeServicer:
     async def resume_action(self, rpc: Rpc[pb.ResumeActionRequest]) -> pb.ResumeActionResponse:
         rpc.action_id = rpc.request.action_id
         on_wait = ON_WAIT.get(rpc.request.on_wait, OnWait.FAIL)
-        action = await resume(self._kernel, rpc.caller, rpc.action_id, _time_left(rpc), rpc.trace, on_wait)
+        action = await resume(self._kernel, rpc.caller, rpc.action_id, time_left(rpc), rpc.trace, on_wait)
         response = pb.ResumeActionResponse()
-        _fill_answer(rpc, response.action, action)
+        fill_answer(rpc, response.action, action)
         return response
 
     async def resume_action_stream(
@@ -125,7 +123,7 @@ class RuntimeServicer:
             rpc.caller,
             request.action_id,
             request.after_cursor,
-            _time_left(rpc),
+            time_left(rpc),
             rpc.trace,
             on_wait,
         )
@@ -139,7 +137,7 @@ class RuntimeServicer:
         call = Call(
             caller=rpc.caller,
             invocation=invocation_of(request.invocation),
-            time_left_seconds=_time_left(rpc),
+            time_left_seconds=time_left(rpc),
             message=message_of(rpc),
         )
         done = await submit(self._kernel, call, submission_of(request))
@@ -151,7 +149,7 @@ class RuntimeServicer:
 
     async def submit_batch(self, rpc: Rpc[pb.SubmitBatchRequest]) -> pb.SubmitBatchResponse:
         check_no_message(rpc)
-        time_left = _time_left(rpc)
+        left = time_left(rpc)
         results: dict[int, Submitted | PlacetError] = {}
         calls: dict[int, tuple[Call, Submission]] = {}
         for index, item in enumerate(rpc.request.items):
@@ -160,7 +158,7 @@ class RuntimeServicer:
             try:
                 self._check_item(item)
                 invocation = invocation_of(item.invocation)
-                calls[index] = (Call(rpc.caller, invocation, time_left), submission_of(item))
+                calls[index] = (Call(rpc.caller, invocation, left), submission_of(item))
             except PlacetError as error:
                 results[index] = error
         answers = await submit_batch(self._kernel, list(calls.values()))
@@ -176,13 +174,17 @@ class RuntimeServicer:
             action = await read.get_action(self._kernel.journal, rpc.caller, request.action_id, full=full)
         rpc.action_id = action.action_id
         action = await with_family_waits(self._kernel.journal, action)
-        return pb.GetActionResponse(action=action_message(action, with_payloads=full))
+        message = action_message(action, with_payloads=full)
+        await self._fill_runs(rpc, [(message, action)])
+        return pb.GetActionResponse(action=message)
 
     async def list_actions(self, rpc: Rpc[pb.ListActionsRequest]) -> pb.ListActionsResponse:
         request, tenant = rpc.request, rpc.caller.tenant
         query = query_of(request, page_position(request, tenant))
         page = await read.list_actions(self._kernel.journal, rpc.caller, query)
-        messages = fitting(map(action_message, page.actions))
+        told = [action_message(action) for action in page.actions]
+        await self._fill_runs(rpc, list(zip(told, page.actions, strict=True)))
+        messages = fitting(told)
         is_whole = len(messages) == len(page.actions)
         position = page.next_after_action_id if is_whole else messages[-1].action_id
         return pb.ListActionsResponse(actions=messages, next_page_token=page_token(request, tenant, position))
@@ -191,10 +193,12 @@ class RuntimeServicer:
         request = rpc.request
         rpc.action_id = request.action_id
         wanted = seconds(request.timeout) if request.HasField("timeout") else WAIT_SECONDS_DEFAULT
-        left = _time_left(rpc)
+        left = time_left(rpc)
         timeout_seconds = wanted if left is None else min(wanted, max(left - REPLY_SECONDS, 0.0))
         action = await read.wait_action(self._kernel.journal, rpc.caller, request.action_id, timeout_seconds)
-        return pb.WaitActionResponse(action=action_message(action))
+        message = action_message(action)
+        await self._fill_runs(rpc, [(message, action)])
+        return pb.WaitActionResponse(action=message)
 
     async def watch_action(self, rpc: Rpc[pb.WatchActionRequest]) -> AsyncIterator[pb.WatchActionResponse]:
         request, engine = rpc.request, self._kernel.engine
@@ -280,24 +284,6 @@ class RuntimeServicer:
             for subject in (caller.subject, "")
         ]
         return await read.get_action_by_digests(self._kernel.journal, caller, digests, key.idempotency_key)
-
-
-def _time_left(rpc: Rpc[Any]) -> float | None:
-    """Seconds until the call's deadline; None without one. Raises DeadlineExceeded when it has passed."""
-    left: float | None = rpc.context.time_remaining()
-    if left is not None and left <= 0:
-        raise DeadlineExceeded()
-    return left
-
-
-def _fill_answer(rpc: Rpc[Any], message: action_pb2.Action, action: Action) -> None:
-    """Of a call that runs it, and its trailers."""
-    if action.state is ActionState.SUCCEEDED:
-        rpc.context.set_trailing_metadata(outcome_trailers(_SUCCEEDED, action.action_id))
-        fill_succeeded(message, action)
-    else:
-        rpc.context.set_trailing_metadata(outcome_trailers(_WAITING, action.action_id))
-        message.CopyFrom(action_message(action, with_payloads=False))
 
 
 def _batch_result(result: Submitted | PlacetError) -> pb.SubmitBatchResult:

@@ -45,6 +45,7 @@ from placet_server.store.batch_item import (
     Admission,
     Advance,
     ChildRow,
+    EntryItem,
     SubmissionRow,
     WaitingRow,
     Written,
@@ -56,6 +57,7 @@ from placet_server.store.session import Failure, RawConnection, classify
 
 SQL = queries.load("action")
 ADMIT_CHILD = queries.load("lineage")["admit_child"]
+APPEND = queries.load("run")["append"]
 
 LINGER_SECONDS_MAX = 0.008
 # A pass of the event loop so short that nobody had anything to do in it.
@@ -82,11 +84,12 @@ class _Kind(IntEnum):
     SUBMIT_WAITING = 6
     PARK = 7
     ADVANCE_STEP = 8
+    ENTRY = 9
 
 
 class _Item(NamedTuple):
     action_id: str
-    document: Admission | SubmissionRow | Advance
+    document: Admission | SubmissionRow | Advance | EntryItem
     is_admission: bool
     size_bytes: int
     future: asyncio.Future[Written | None]
@@ -157,6 +160,11 @@ class BatchWriter:
         if "awaited" in advance:
             kind = _Kind.PARK
         return self._put(_Item(advance["action_id"], advance, False, size, self._future(), kind))
+
+    def append(self, entry: EntryItem) -> asyncio.Future[Written | None]:
+        """As `advance`. None: it is no entry that comes next, or the lease is another's."""
+        size = 600 + len(entry["body"]) + len(entry["event_body"])
+        return self._put(_Item(entry["action_id"], entry, False, size, self._future(), _Kind.ENTRY))
 
     async def run(self) -> None:
         """The writer's task: ends after `close`, once everything queued is written or the store is gone."""
@@ -356,6 +364,8 @@ def _statement(
         values["boot_id"] = boot_id
     elif kind is _Kind.PARK:
         query = SQL["park"]
+    elif kind is _Kind.ENTRY:
+        query = APPEND
     elif any(admission["predecessor_id"] is not None for admission in admissions):
         query = SQL["take_over_and_advance"]
         values.setdefault("advances", "[]")

@@ -136,6 +136,36 @@ class Advance(TypedDict, total=False):
     parent_id: str
 
 
+class EntryItem(TypedDict):
+    """One entry to append to what a run remembers, under its lease, with its event. `model` and `budget`: of the first
+    one. What is counted is absolute. `seen`: steps whose ends the run knows by this.
+    """
+
+    tenant: str
+    action_id: str
+    lease_id: str
+    ordinal: int
+    type: str
+    turn: int
+    body: str
+    model: str
+    budget: str
+    turns: int
+    requests: int
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost_micros: int
+    unpriced: int
+    active_ms: int
+    reserved_tokens: int
+    reserved_micros: int
+    seen: list[str]
+    event_type: str
+    event_body: str
+
+
 class Written(NamedTuple):
     """What the store made of an item. `ready_time_us` is a submission's. `wakes`: a composed parent may wait for it.
     `woken`: it was to be parked, and is ready.

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from placet_server.model.action import Action
-from placet_server.model.capability import Capability
+from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.json_text import canonicalize, canonicalize_value
 from placet_server.model.manifest import (
     MANIFEST_BYTES_MAX,
@@ -39,7 +39,11 @@ LIST_NAMED, CLEAR_CURRENT, PUT_CAPABILITIES = (
     _SQL["put_capabilities"],
 )
 GET_CAPABILITY, GET_CURRENT_CAPABILITY = _SQL["get_capability"], _SQL["get_current_capability"]
-LIST_CAPABILITIES = _SQL["list_capabilities"]
+LIST_CAPABILITIES, LIST_CHOSEN, LIST_STEMS = (
+    _SQL["list_capabilities"],
+    _SQL["list_chosen"],
+    _SQL["list_stems"],
+)
 LIST_CONNECTORS, LIST_VERSIONS = _SQL["list_connectors"], _SQL["list_versions"]
 
 
@@ -86,6 +90,17 @@ class NamedVersion:
     contract_digest: str
     is_withdrawn: bool
     withdrawals: int
+
+
+class ChosenVersion(NamedTuple):
+    """A version in service, as one that calls by name finds it. `tenant` is the owner."""
+
+    tenant: str
+    manifest: str
+    name: str
+    version: str
+    current: bool
+    kind: CapabilityKind
 
 
 class OpenCounts(NamedTuple):
@@ -189,6 +204,18 @@ async def list_named(connection: Connection, tenant: str, names: Sequence[str]) 
     return [NamedVersion(**{**dict(row), "contract_digest": row["contract_digest"].hex()}) for row in rows]
 
 
+async def list_chosen(connection: Connection, tenant: str, names: Sequence[str]) -> list[ChosenVersion]:
+    """In no order."""
+    rows = await connection.fetch(LIST_CHOSEN.sql, *LIST_CHOSEN.arguments(tenant=tenant, names=list(names)))
+    return [ChosenVersion(**{**dict(row), "kind": CapabilityKind(row["kind"])}) for row in rows]
+
+
+async def list_stems(connection: Connection, tenant: str, stems: Sequence[str]) -> list[str]:
+    """Those of the beginnings of names that there is something for."""
+    rows = await connection.fetch(LIST_STEMS.sql, *LIST_STEMS.arguments(tenant=tenant, stems=list(stems)))
+    return [row["stem"] for row in rows]
+
+
 async def put_capabilities(
     connection: Connection, tenant: str, manifest: Manifest, admitted_by: str, now: datetime | None
 ) -> None:
@@ -230,12 +257,18 @@ async def get_capability(
 
 
 async def list_capabilities(
-    connection: Connection, tenant: str, name_prefix: str, after: tuple[str, str], count_max: int
+    connection: Connection,
+    tenant: str,
+    name_prefix: str,
+    after: tuple[str, str],
+    count_max: int,
+    kind: CapabilityKind | None = None,
 ) -> list[StoredCapability]:
-    """By name and version, after the given pair."""
+    """By name and version, after the given pair. `kind` None: of all kinds."""
     arguments = LIST_CAPABILITIES.arguments(
         tenant=tenant,
         name_prefix=name_prefix,
+        kind=None if kind is None else kind.value,
         after_name=after[0],
         after_version=after[1],
         count_max=count_max,

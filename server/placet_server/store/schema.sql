@@ -377,6 +377,7 @@ CREATE TABLE public.capabilities (
     withdrawn_by text,
     withdraw_reason text,
     withdrawals integer DEFAULT 0 NOT NULL,
+    kind text GENERATED ALWAYS AS (COALESCE(((document)::jsonb ->> 'kind'::text), 'TOOL'::text)) STORED NOT NULL COLLATE pg_catalog."C",
     CONSTRAINT capabilities_contract_digest_check CHECK ((length(contract_digest) = 32)),
     CONSTRAINT capabilities_name_check CHECK (((length(name) >= 1) AND (length(name) <= 128))),
     CONSTRAINT capabilities_version_check CHECK (((length(version) >= 1) AND (length(version) <= 32))),
@@ -666,6 +667,42 @@ CREATE TABLE public.retention_walk (
     CONSTRAINT retention_walk_single_check CHECK (single)
 );
 
+CREATE TABLE public.run_entries (
+    tenant text NOT NULL,
+    action_id uuid NOT NULL,
+    ordinal integer NOT NULL,
+    type text NOT NULL,
+    turn integer NOT NULL,
+    attempt integer NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    body text NOT NULL,
+    digest bytea NOT NULL,
+    CONSTRAINT run_entries_digest CHECK ((length(digest) = 32)),
+    CONSTRAINT run_entries_ordinal CHECK (((ordinal >= 1) AND ((ordinal = 1) = (type = 'opened'::text)))),
+    CONSTRAINT run_entries_type CHECK ((type = ANY (ARRAY['opened'::text, 'requested'::text, 'answered'::text, 'failed'::text, 'compacted'::text])))
+);
+
+CREATE TABLE public.runs (
+    tenant text NOT NULL,
+    action_id uuid NOT NULL,
+    ordinal integer NOT NULL,
+    compacted_ordinal integer DEFAULT 1 NOT NULL,
+    model text NOT NULL,
+    budget text NOT NULL,
+    turns integer NOT NULL,
+    requests integer NOT NULL,
+    calls integer NOT NULL,
+    input_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    cached_tokens bigint NOT NULL,
+    cost_micros bigint NOT NULL,
+    unpriced integer NOT NULL,
+    active_ms bigint NOT NULL,
+    reserved_tokens bigint NOT NULL,
+    reserved_micros bigint NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE public.schema_migrations (
     version integer NOT NULL,
     name text NOT NULL,
@@ -799,6 +836,12 @@ ALTER TABLE ONLY public.reports
 
 ALTER TABLE ONLY public.retention_walk
     ADD CONSTRAINT retention_walk_pkey PRIMARY KEY (single);
+
+ALTER TABLE ONLY public.run_entries
+    ADD CONSTRAINT run_entries_pkey PRIMARY KEY (tenant, action_id, ordinal);
+
+ALTER TABLE ONLY public.runs
+    ADD CONSTRAINT runs_pkey PRIMARY KEY (tenant, action_id);
 
 ALTER TABLE ONLY public.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);

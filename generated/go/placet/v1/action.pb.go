@@ -683,7 +683,11 @@ type Action struct {
 	// The step of its parent that it is: "charge"; "charge#2" for the second action that a redriven parent tried the step with.
 	StepPath string `protobuf:"bytes,37,opt,name=step_path,json=stepPath,proto3" json:"step_path,omitempty"`
 	// The newest approval that it needed: GetApproval has it. Empty: it needed none.
-	ApprovalId    string `protobuf:"bytes,38,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	ApprovalId string `protobuf:"bytes,38,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// What the run of an agent has spent so far, however it ended; unset before it opens, and of everything else.
+	Usage *Usage `protobuf:"bytes,39,opt,name=usage,proto3" json:"usage,omitempty"`
+	// What the run may spend.
+	Budget        *Budget `protobuf:"bytes,40,opt,name=budget,proto3" json:"budget,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -942,6 +946,20 @@ func (x *Action) GetApprovalId() string {
 	return ""
 }
 
+func (x *Action) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *Action) GetBudget() *Budget {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
 // Output only: as the server established it, from transport and token, never from the payload.
 type Caller struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1175,7 +1193,7 @@ var File_placet_v1_action_proto protoreflect.FileDescriptor
 
 const file_placet_v1_action_proto_rawDesc = "" +
 	"\n" +
-	"\x16placet/v1/action.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17placet/v1/outcome.proto\"\x9d\x01\n" +
+	"\x16placet/v1/action.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15placet/v1/agent.proto\x1a\x17placet/v1/outcome.proto\x1a\x15placet/v1/usage.proto\"\x9d\x01\n" +
 	"\n" +
 	"Invocation\x12\x1e\n" +
 	"\n" +
@@ -1196,8 +1214,7 @@ const file_placet_v1_action_proto_rawDesc = "" +
 	" \x03(\v2(.placet.v1.InvocationOptions.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdf\n" +
-	"\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb2\v\n" +
 	"\x06Action\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x1e\n" +
 	"\n" +
@@ -1244,7 +1261,9 @@ const file_placet_v1_action_proto_rawDesc = "" +
 	"\aroot_id\x18$ \x01(\tR\x06rootId\x12\x1b\n" +
 	"\tstep_path\x18% \x01(\tR\bstepPath\x12\x1f\n" +
 	"\vapproval_id\x18& \x01(\tR\n" +
-	"approvalId\x1a9\n" +
+	"approvalId\x12&\n" +
+	"\x05usage\x18' \x01(\v2\x10.placet.v1.UsageR\x05usage\x12)\n" +
+	"\x06budget\x18( \x01(\v2\x11.placet.v1.BudgetR\x06budget\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x02\n" +
@@ -1343,6 +1362,8 @@ var file_placet_v1_action_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
 	(*Outcome)(nil),               // 16: placet.v1.Outcome
 	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*Usage)(nil),                 // 18: placet.v1.Usage
+	(*Budget)(nil),                // 19: placet.v1.Budget
 }
 var file_placet_v1_action_proto_depIdxs = []int32{
 	8,  // 0: placet.v1.Invocation.options:type_name -> placet.v1.InvocationOptions
@@ -1363,16 +1384,18 @@ var file_placet_v1_action_proto_depIdxs = []int32{
 	17, // 15: placet.v1.Action.cancel_requested_time:type_name -> google.protobuf.Timestamp
 	14, // 16: placet.v1.Action.labels:type_name -> placet.v1.Action.LabelsEntry
 	3,  // 17: placet.v1.Action.durability:type_name -> placet.v1.DurabilityClass
-	6,  // 18: placet.v1.Caller.kind:type_name -> placet.v1.CallerKind
-	11, // 19: placet.v1.Caller.delegation:type_name -> placet.v1.Delegate
-	12, // 20: placet.v1.Caller.login:type_name -> placet.v1.Login
-	6,  // 21: placet.v1.Delegate.kind:type_name -> placet.v1.CallerKind
-	17, // 22: placet.v1.Login.time:type_name -> google.protobuf.Timestamp
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	18, // 18: placet.v1.Action.usage:type_name -> placet.v1.Usage
+	19, // 19: placet.v1.Action.budget:type_name -> placet.v1.Budget
+	6,  // 20: placet.v1.Caller.kind:type_name -> placet.v1.CallerKind
+	11, // 21: placet.v1.Caller.delegation:type_name -> placet.v1.Delegate
+	12, // 22: placet.v1.Caller.login:type_name -> placet.v1.Login
+	6,  // 23: placet.v1.Delegate.kind:type_name -> placet.v1.CallerKind
+	17, // 24: placet.v1.Login.time:type_name -> google.protobuf.Timestamp
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_action_proto_init() }
@@ -1380,7 +1403,9 @@ func file_placet_v1_action_proto_init() {
 	if File_placet_v1_action_proto != nil {
 		return
 	}
+	file_placet_v1_agent_proto_init()
 	file_placet_v1_outcome_proto_init()
+	file_placet_v1_usage_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -34,6 +34,8 @@ const (
 	CapabilityKind_CAPABILITY_KIND_TOOL CapabilityKind = 1
 	// A question to people. Only the server itself offers one: human.input.
 	CapabilityKind_CAPABILITY_KIND_HUMAN CapabilityKind = 2
+	// A model in a loop over tools. It has no handler, takes what the server's own schema says, and is COMPOSED.
+	CapabilityKind_CAPABILITY_KIND_AGENT CapabilityKind = 3
 )
 
 // Enum value maps for CapabilityKind.
@@ -42,11 +44,13 @@ var (
 		0: "CAPABILITY_KIND_UNSPECIFIED",
 		1: "CAPABILITY_KIND_TOOL",
 		2: "CAPABILITY_KIND_HUMAN",
+		3: "CAPABILITY_KIND_AGENT",
 	}
 	CapabilityKind_value = map[string]int32{
 		"CAPABILITY_KIND_UNSPECIFIED": 0,
 		"CAPABILITY_KIND_TOOL":        1,
 		"CAPABILITY_KIND_HUMAN":       2,
+		"CAPABILITY_KIND_AGENT":       3,
 	}
 )
 
@@ -404,7 +408,7 @@ type Capability struct {
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// What kind.
 	Kind CapabilityKind `protobuf:"varint,3,opt,name=kind,proto3,enum=placet.v1.CapabilityKind" json:"kind,omitempty"`
-	// JSON Schema 2020-12 of the input; `$ref` only within itself.
+	// JSON Schema 2020-12 of the input; `$ref` only within itself. Of an AGENT it is the server's own, and may be left out.
 	InputSchemaJson string `protobuf:"bytes,4,opt,name=input_schema_json,json=inputSchemaJson,proto3" json:"input_schema_json,omitempty"`
 	// JSON Schema 2020-12 of the output; empty: any JSON.
 	OutputSchemaJson string `protobuf:"bytes,5,opt,name=output_schema_json,json=outputSchemaJson,proto3" json:"output_schema_json,omitempty"`
@@ -412,7 +416,7 @@ type Capability struct {
 	Contract *Contract `protobuf:"bytes,6,opt,name=contract,proto3" json:"contract,omitempty"`
 	// What people see. Not part of contract_digest.
 	Presentation *Presentation `protobuf:"bytes,7,opt,name=presentation,proto3" json:"presentation,omitempty"`
-	// Output only. Hex SHA-256 over kind, schemas and contract.
+	// Output only. Hex SHA-256 over kind, schemas and contract; of an AGENT over `agent`, too.
 	ContractDigest string `protobuf:"bytes,8,opt,name=contract_digest,json=contractDigest,proto3" json:"contract_digest,omitempty"`
 	// Output only. The manifest that owns it.
 	Manifest string `protobuf:"bytes,9,opt,name=manifest,proto3" json:"manifest,omitempty"`
@@ -421,7 +425,9 @@ type Capability struct {
 	// Output only. Invocations without a version get this one.
 	Current bool `protobuf:"varint,12,opt,name=current,proto3" json:"current,omitempty"`
 	// Output only. It is out of service: invocations end with CAPABILITY_NOT_FOUND.
-	Withdrawn     bool `protobuf:"varint,13,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
+	Withdrawn bool `protobuf:"varint,13,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
+	// AGENT only, and required there. In lists without instructions.
+	Agent         *AgentSpec `protobuf:"bytes,14,opt,name=agent,proto3" json:"agent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -538,6 +544,13 @@ func (x *Capability) GetWithdrawn() bool {
 		return x.Withdrawn
 	}
 	return false
+}
+
+func (x *Capability) GetAgent() *AgentSpec {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
 }
 
 // What people see of a capability.
@@ -1458,7 +1471,7 @@ var File_placet_v1_capability_proto protoreflect.FileDescriptor
 
 const file_placet_v1_capability_proto_rawDesc = "" +
 	"\n" +
-	"\x1aplacet/v1/capability.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x18placet/v1/approval.proto\"\xc6\x03\n" +
+	"\x1aplacet/v1/capability.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15placet/v1/agent.proto\x1a\x18placet/v1/approval.proto\"\xf2\x03\n" +
 	"\n" +
 	"Capability\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -1472,7 +1485,8 @@ const file_placet_v1_capability_proto_rawDesc = "" +
 	"\bmanifest\x18\t \x01(\tR\bmanifest\x12\x16\n" +
 	"\x06served\x18\v \x01(\bR\x06served\x12\x18\n" +
 	"\acurrent\x18\f \x01(\bR\acurrent\x12\x1c\n" +
-	"\twithdrawn\x18\r \x01(\bR\twithdrawn\"\x92\x01\n" +
+	"\twithdrawn\x18\r \x01(\bR\twithdrawn\x12*\n" +
+	"\x05agent\x18\x0e \x01(\v2\x14.placet.v1.AgentSpecR\x05agent\"\x92\x01\n" +
 	"\fPresentation\x12\x14\n" +
 	"\x05title\x18\x01 \x01(\tR\x05title\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x1d\n" +
@@ -1547,11 +1561,12 @@ const file_placet_v1_capability_proto_rawDesc = "" +
 	"\x0ftls_server_name\x18\x02 \x01(\tR\rtlsServerName\x12\x1c\n" +
 	"\tplaintext\x18\x03 \x01(\bR\tplaintext\"!\n" +
 	"\rLocalHandlers\x12\x10\n" +
-	"\x03app\x18\x01 \x01(\tR\x03app*f\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app*\x81\x01\n" +
 	"\x0eCapabilityKind\x12\x1f\n" +
 	"\x1bCAPABILITY_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14CAPABILITY_KIND_TOOL\x10\x01\x12\x19\n" +
-	"\x15CAPABILITY_KIND_HUMAN\x10\x02*\xb2\x01\n" +
+	"\x15CAPABILITY_KIND_HUMAN\x10\x02\x12\x19\n" +
+	"\x15CAPABILITY_KIND_AGENT\x10\x03*\xb2\x01\n" +
 	"\vEffectClass\x12\x1c\n" +
 	"\x18EFFECT_CLASS_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11EFFECT_CLASS_READ\x10\x01\x12\x1b\n" +
@@ -1621,45 +1636,47 @@ var file_placet_v1_capability_proto_goTypes = []any{
 	(*Manifest)(nil),            // 16: placet.v1.Manifest
 	(*ConnectorAddress)(nil),    // 17: placet.v1.ConnectorAddress
 	(*LocalHandlers)(nil),       // 18: placet.v1.LocalHandlers
-	(*durationpb.Duration)(nil), // 19: google.protobuf.Duration
-	(*ApprovalTerms)(nil),       // 20: placet.v1.ApprovalTerms
+	(*AgentSpec)(nil),           // 19: placet.v1.AgentSpec
+	(*durationpb.Duration)(nil), // 20: google.protobuf.Duration
+	(*ApprovalTerms)(nil),       // 21: placet.v1.ApprovalTerms
 }
 var file_placet_v1_capability_proto_depIdxs = []int32{
 	0,  // 0: placet.v1.Capability.kind:type_name -> placet.v1.CapabilityKind
 	8,  // 1: placet.v1.Capability.contract:type_name -> placet.v1.Contract
 	7,  // 2: placet.v1.Capability.presentation:type_name -> placet.v1.Presentation
-	1,  // 3: placet.v1.Contract.effect:type_name -> placet.v1.EffectClass
-	19, // 4: placet.v1.Contract.effect_key_ttl:type_name -> google.protobuf.Duration
-	2,  // 5: placet.v1.Contract.hazards:type_name -> placet.v1.Hazard
-	3,  // 6: placet.v1.Contract.risk:type_name -> placet.v1.Risk
-	10, // 7: placet.v1.Contract.idempotency:type_name -> placet.v1.IdempotencyRule
-	11, // 8: placet.v1.Contract.retry:type_name -> placet.v1.RetryRule
-	13, // 9: placet.v1.Contract.limits:type_name -> placet.v1.Limits
-	20, // 10: placet.v1.Contract.approval:type_name -> placet.v1.ApprovalTerms
-	9,  // 11: placet.v1.Contract.no_approval:type_name -> placet.v1.NoApproval
-	14, // 12: placet.v1.Contract.credentials:type_name -> placet.v1.CredentialRule
-	15, // 13: placet.v1.Contract.data:type_name -> placet.v1.DataRule
-	12, // 14: placet.v1.Contract.reconcile:type_name -> placet.v1.ReconcileRule
-	4,  // 15: placet.v1.IdempotencyRule.requirement:type_name -> placet.v1.KeyRequirement
-	5,  // 16: placet.v1.IdempotencyRule.scope:type_name -> placet.v1.KeyScope
-	19, // 17: placet.v1.IdempotencyRule.ttl:type_name -> google.protobuf.Duration
-	19, // 18: placet.v1.RetryRule.initial_delay:type_name -> google.protobuf.Duration
-	19, // 19: placet.v1.RetryRule.delay_max:type_name -> google.protobuf.Duration
-	19, // 20: placet.v1.RetryRule.elapsed_max:type_name -> google.protobuf.Duration
-	19, // 21: placet.v1.ReconcileRule.elapsed_max:type_name -> google.protobuf.Duration
-	19, // 22: placet.v1.ReconcileRule.initial_delay:type_name -> google.protobuf.Duration
-	19, // 23: placet.v1.ReconcileRule.delay_max:type_name -> google.protobuf.Duration
-	19, // 24: placet.v1.Limits.timeout_default:type_name -> google.protobuf.Duration
-	19, // 25: placet.v1.Limits.timeout_max:type_name -> google.protobuf.Duration
-	19, // 26: placet.v1.Limits.queue_delay_max:type_name -> google.protobuf.Duration
-	6,  // 27: placet.v1.Manifest.capabilities:type_name -> placet.v1.Capability
-	18, // 28: placet.v1.Manifest.local:type_name -> placet.v1.LocalHandlers
-	17, // 29: placet.v1.Manifest.connector:type_name -> placet.v1.ConnectorAddress
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	19, // 3: placet.v1.Capability.agent:type_name -> placet.v1.AgentSpec
+	1,  // 4: placet.v1.Contract.effect:type_name -> placet.v1.EffectClass
+	20, // 5: placet.v1.Contract.effect_key_ttl:type_name -> google.protobuf.Duration
+	2,  // 6: placet.v1.Contract.hazards:type_name -> placet.v1.Hazard
+	3,  // 7: placet.v1.Contract.risk:type_name -> placet.v1.Risk
+	10, // 8: placet.v1.Contract.idempotency:type_name -> placet.v1.IdempotencyRule
+	11, // 9: placet.v1.Contract.retry:type_name -> placet.v1.RetryRule
+	13, // 10: placet.v1.Contract.limits:type_name -> placet.v1.Limits
+	21, // 11: placet.v1.Contract.approval:type_name -> placet.v1.ApprovalTerms
+	9,  // 12: placet.v1.Contract.no_approval:type_name -> placet.v1.NoApproval
+	14, // 13: placet.v1.Contract.credentials:type_name -> placet.v1.CredentialRule
+	15, // 14: placet.v1.Contract.data:type_name -> placet.v1.DataRule
+	12, // 15: placet.v1.Contract.reconcile:type_name -> placet.v1.ReconcileRule
+	4,  // 16: placet.v1.IdempotencyRule.requirement:type_name -> placet.v1.KeyRequirement
+	5,  // 17: placet.v1.IdempotencyRule.scope:type_name -> placet.v1.KeyScope
+	20, // 18: placet.v1.IdempotencyRule.ttl:type_name -> google.protobuf.Duration
+	20, // 19: placet.v1.RetryRule.initial_delay:type_name -> google.protobuf.Duration
+	20, // 20: placet.v1.RetryRule.delay_max:type_name -> google.protobuf.Duration
+	20, // 21: placet.v1.RetryRule.elapsed_max:type_name -> google.protobuf.Duration
+	20, // 22: placet.v1.ReconcileRule.elapsed_max:type_name -> google.protobuf.Duration
+	20, // 23: placet.v1.ReconcileRule.initial_delay:type_name -> google.protobuf.Duration
+	20, // 24: placet.v1.ReconcileRule.delay_max:type_name -> google.protobuf.Duration
+	20, // 25: placet.v1.Limits.timeout_default:type_name -> google.protobuf.Duration
+	20, // 26: placet.v1.Limits.timeout_max:type_name -> google.protobuf.Duration
+	20, // 27: placet.v1.Limits.queue_delay_max:type_name -> google.protobuf.Duration
+	6,  // 28: placet.v1.Manifest.capabilities:type_name -> placet.v1.Capability
+	18, // 29: placet.v1.Manifest.local:type_name -> placet.v1.LocalHandlers
+	17, // 30: placet.v1.Manifest.connector:type_name -> placet.v1.ConnectorAddress
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_capability_proto_init() }
@@ -1667,6 +1684,7 @@ func file_placet_v1_capability_proto_init() {
 	if File_placet_v1_capability_proto != nil {
 		return
 	}
+	file_placet_v1_agent_proto_init()
 	file_placet_v1_approval_proto_init()
 	file_placet_v1_capability_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}

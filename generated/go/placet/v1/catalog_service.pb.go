@@ -787,10 +787,12 @@ type ListCapabilitiesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1000; 0: 50.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// From the page before; bound to the same prefix.
+	// From the page before; bound to the same prefix and kind.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Names that begin so.
-	NamePrefix    string `protobuf:"bytes,3,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
+	NamePrefix string `protobuf:"bytes,3,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
+	// Only this kind; unspecified: all.
+	Kind          CapabilityKind `protobuf:"varint,4,opt,name=kind,proto3,enum=placet.v1.CapabilityKind" json:"kind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -846,10 +848,17 @@ func (x *ListCapabilitiesRequest) GetNamePrefix() string {
 	return ""
 }
 
+func (x *ListCapabilitiesRequest) GetKind() CapabilityKind {
+	if x != nil {
+		return x.Kind
+	}
+	return CapabilityKind_CAPABILITY_KIND_UNSPECIFIED
+}
+
 // Response of ListCapabilities.
 type ListCapabilitiesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Without schemas: GetCapability has them.
+	// Without schemas and instructions: GetCapability has them.
 	Capabilities []*Capability `protobuf:"bytes,1,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -955,13 +964,14 @@ const file_placet_v1_catalog_service_proto_rawDesc = "" +
 	"\x15GetCapabilityResponse\x125\n" +
 	"\n" +
 	"capability\x18\x01 \x01(\v2\x15.placet.v1.CapabilityR\n" +
-	"capability\"v\n" +
+	"capability\"\xa5\x01\n" +
 	"\x17ListCapabilitiesRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x1f\n" +
 	"\vname_prefix\x18\x03 \x01(\tR\n" +
-	"namePrefix\"}\n" +
+	"namePrefix\x12-\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x19.placet.v1.CapabilityKindR\x04kind\"}\n" +
 	"\x18ListCapabilitiesResponse\x129\n" +
 	"\fcapabilities\x18\x01 \x03(\v2\x15.placet.v1.CapabilityR\fcapabilities\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\x9a\x04\n" +
@@ -1004,6 +1014,7 @@ var file_placet_v1_catalog_service_proto_goTypes = []any{
 	(*ListCapabilitiesResponse)(nil),   // 13: placet.v1.ListCapabilitiesResponse
 	(*Manifest)(nil),                   // 14: placet.v1.Manifest
 	(*Capability)(nil),                 // 15: placet.v1.Capability
+	(CapabilityKind)(0),                // 16: placet.v1.CapabilityKind
 }
 var file_placet_v1_catalog_service_proto_depIdxs = []int32{
 	14, // 0: placet.v1.AdmitManifestRequest.manifest:type_name -> placet.v1.Manifest
@@ -1011,24 +1022,25 @@ var file_placet_v1_catalog_service_proto_depIdxs = []int32{
 	14, // 2: placet.v1.GetManifestResponse.manifest:type_name -> placet.v1.Manifest
 	9,  // 3: placet.v1.ListManifestsResponse.manifests:type_name -> placet.v1.ManifestSummary
 	15, // 4: placet.v1.GetCapabilityResponse.capability:type_name -> placet.v1.Capability
-	15, // 5: placet.v1.ListCapabilitiesResponse.capabilities:type_name -> placet.v1.Capability
-	0,  // 6: placet.v1.CatalogService.AdmitManifest:input_type -> placet.v1.AdmitManifestRequest
-	3,  // 7: placet.v1.CatalogService.WithdrawCapability:input_type -> placet.v1.WithdrawCapabilityRequest
-	5,  // 8: placet.v1.CatalogService.GetManifest:input_type -> placet.v1.GetManifestRequest
-	7,  // 9: placet.v1.CatalogService.ListManifests:input_type -> placet.v1.ListManifestsRequest
-	10, // 10: placet.v1.CatalogService.GetCapability:input_type -> placet.v1.GetCapabilityRequest
-	12, // 11: placet.v1.CatalogService.ListCapabilities:input_type -> placet.v1.ListCapabilitiesRequest
-	1,  // 12: placet.v1.CatalogService.AdmitManifest:output_type -> placet.v1.AdmitManifestResponse
-	4,  // 13: placet.v1.CatalogService.WithdrawCapability:output_type -> placet.v1.WithdrawCapabilityResponse
-	6,  // 14: placet.v1.CatalogService.GetManifest:output_type -> placet.v1.GetManifestResponse
-	8,  // 15: placet.v1.CatalogService.ListManifests:output_type -> placet.v1.ListManifestsResponse
-	11, // 16: placet.v1.CatalogService.GetCapability:output_type -> placet.v1.GetCapabilityResponse
-	13, // 17: placet.v1.CatalogService.ListCapabilities:output_type -> placet.v1.ListCapabilitiesResponse
-	12, // [12:18] is the sub-list for method output_type
-	6,  // [6:12] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	16, // 5: placet.v1.ListCapabilitiesRequest.kind:type_name -> placet.v1.CapabilityKind
+	15, // 6: placet.v1.ListCapabilitiesResponse.capabilities:type_name -> placet.v1.Capability
+	0,  // 7: placet.v1.CatalogService.AdmitManifest:input_type -> placet.v1.AdmitManifestRequest
+	3,  // 8: placet.v1.CatalogService.WithdrawCapability:input_type -> placet.v1.WithdrawCapabilityRequest
+	5,  // 9: placet.v1.CatalogService.GetManifest:input_type -> placet.v1.GetManifestRequest
+	7,  // 10: placet.v1.CatalogService.ListManifests:input_type -> placet.v1.ListManifestsRequest
+	10, // 11: placet.v1.CatalogService.GetCapability:input_type -> placet.v1.GetCapabilityRequest
+	12, // 12: placet.v1.CatalogService.ListCapabilities:input_type -> placet.v1.ListCapabilitiesRequest
+	1,  // 13: placet.v1.CatalogService.AdmitManifest:output_type -> placet.v1.AdmitManifestResponse
+	4,  // 14: placet.v1.CatalogService.WithdrawCapability:output_type -> placet.v1.WithdrawCapabilityResponse
+	6,  // 15: placet.v1.CatalogService.GetManifest:output_type -> placet.v1.GetManifestResponse
+	8,  // 16: placet.v1.CatalogService.ListManifests:output_type -> placet.v1.ListManifestsResponse
+	11, // 17: placet.v1.CatalogService.GetCapability:output_type -> placet.v1.GetCapabilityResponse
+	13, // 18: placet.v1.CatalogService.ListCapabilities:output_type -> placet.v1.ListCapabilitiesResponse
+	13, // [13:19] is the sub-list for method output_type
+	7,  // [7:13] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_catalog_service_proto_init() }

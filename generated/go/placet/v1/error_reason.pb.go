@@ -80,6 +80,8 @@ const (
 	// ALREADY_EXISTS. The message's id (placet-message-id) has made another action, or the message is not of now (too_old, in_the_future).
 	// {"message_id": "m-17", "problem": "claimed"}
 	ErrorReason_ERROR_REASON_MESSAGE_REPLAYED ErrorReason = 29
+	// FAILED_PRECONDITION. The agent is known, but no run of it can begin here; problem says why. {"agent": "support.helper", "problem": "extra_missing"}
+	ErrorReason_ERROR_REASON_AGENT_UNAVAILABLE ErrorReason = 30
 	// FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}
 	ErrorReason_ERROR_REASON_APPROVAL_REQUIRED ErrorReason = 40
 	// FAILED_PRECONDITION. Somebody has to answer first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}
@@ -110,6 +112,12 @@ const (
 	ErrorReason_ERROR_REASON_SHUTDOWN ErrorReason = 72
 	// ABORTED. Every attempt that the contract allows was made. {"attempts": "3"}
 	ErrorReason_ERROR_REASON_RETRY_BUDGET ErrorReason = 80
+	// ABORTED. The run of an agent may not ask its model for so many turns. {"turns": "50"}
+	ErrorReason_ERROR_REASON_TURN_BUDGET ErrorReason = 81
+	// ABORTED. The run of an agent may not call so often; budget is calls or equal_calls. {"budget": "calls", "budget_max": "100"}
+	ErrorReason_ERROR_REASON_LOOP_BUDGET ErrorReason = 82
+	// ABORTED. The run of an agent may not spend so much; budget is tokens, cost_micros or active_ms. {"budget": "tokens", "budget_max": "1000000"}
+	ErrorReason_ERROR_REASON_SPEND_BUDGET ErrorReason = 83
 	// ABORTED. It was not begun within the queue delay that the contract allows, and nothing was done. {"queue": "default"}
 	ErrorReason_ERROR_REASON_QUEUE_DELAY ErrorReason = 84
 	// UNKNOWN. The effect may have happened. {"cause": "DEADLINE_EXCEEDED"}
@@ -167,6 +175,7 @@ var (
 		27:  "ERROR_REASON_DURABILITY_UNAVAILABLE",
 		28:  "ERROR_REASON_IDEMPOTENCY_CONFLICT",
 		29:  "ERROR_REASON_MESSAGE_REPLAYED",
+		30:  "ERROR_REASON_AGENT_UNAVAILABLE",
 		40:  "ERROR_REASON_APPROVAL_REQUIRED",
 		41:  "ERROR_REASON_INPUT_REQUIRED",
 		50:  "ERROR_REASON_APPROVAL_DENIED",
@@ -181,6 +190,9 @@ var (
 		71:  "ERROR_REASON_DEADLINE_EXCEEDED",
 		72:  "ERROR_REASON_SHUTDOWN",
 		80:  "ERROR_REASON_RETRY_BUDGET",
+		81:  "ERROR_REASON_TURN_BUDGET",
+		82:  "ERROR_REASON_LOOP_BUDGET",
+		83:  "ERROR_REASON_SPEND_BUDGET",
 		84:  "ERROR_REASON_QUEUE_DELAY",
 		90:  "ERROR_REASON_EFFECT_AMBIGUOUS",
 		100: "ERROR_REASON_DUPLICATE_REFUSED",
@@ -219,6 +231,7 @@ var (
 		"ERROR_REASON_DURABILITY_UNAVAILABLE":   27,
 		"ERROR_REASON_IDEMPOTENCY_CONFLICT":     28,
 		"ERROR_REASON_MESSAGE_REPLAYED":         29,
+		"ERROR_REASON_AGENT_UNAVAILABLE":        30,
 		"ERROR_REASON_APPROVAL_REQUIRED":        40,
 		"ERROR_REASON_INPUT_REQUIRED":           41,
 		"ERROR_REASON_APPROVAL_DENIED":          50,
@@ -233,6 +246,9 @@ var (
 		"ERROR_REASON_DEADLINE_EXCEEDED":        71,
 		"ERROR_REASON_SHUTDOWN":                 72,
 		"ERROR_REASON_RETRY_BUDGET":             80,
+		"ERROR_REASON_TURN_BUDGET":              81,
+		"ERROR_REASON_LOOP_BUDGET":              82,
+		"ERROR_REASON_SPEND_BUDGET":             83,
 		"ERROR_REASON_QUEUE_DELAY":              84,
 		"ERROR_REASON_EFFECT_AMBIGUOUS":         90,
 		"ERROR_REASON_DUPLICATE_REFUSED":        100,
@@ -280,7 +296,7 @@ var File_placet_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xcf\r\n" +
+	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xce\x0e\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1f\n" +
@@ -306,6 +322,7 @@ const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"#ERROR_REASON_DURABILITY_UNAVAILABLE\x10\x1b\x12%\n" +
 	"!ERROR_REASON_IDEMPOTENCY_CONFLICT\x10\x1c\x12!\n" +
 	"\x1dERROR_REASON_MESSAGE_REPLAYED\x10\x1d\x12\"\n" +
+	"\x1eERROR_REASON_AGENT_UNAVAILABLE\x10\x1e\x12\"\n" +
 	"\x1eERROR_REASON_APPROVAL_REQUIRED\x10(\x12\x1f\n" +
 	"\x1bERROR_REASON_INPUT_REQUIRED\x10)\x12 \n" +
 	"\x1cERROR_REASON_APPROVAL_DENIED\x102\x12!\n" +
@@ -320,6 +337,9 @@ const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\x1eERROR_REASON_DEADLINE_EXCEEDED\x10G\x12\x19\n" +
 	"\x15ERROR_REASON_SHUTDOWN\x10H\x12\x1d\n" +
 	"\x19ERROR_REASON_RETRY_BUDGET\x10P\x12\x1c\n" +
+	"\x18ERROR_REASON_TURN_BUDGET\x10Q\x12\x1c\n" +
+	"\x18ERROR_REASON_LOOP_BUDGET\x10R\x12\x1d\n" +
+	"\x19ERROR_REASON_SPEND_BUDGET\x10S\x12\x1c\n" +
 	"\x18ERROR_REASON_QUEUE_DELAY\x10T\x12!\n" +
 	"\x1dERROR_REASON_EFFECT_AMBIGUOUS\x10Z\x12\"\n" +
 	"\x1eERROR_REASON_DUPLICATE_REFUSED\x10d\x12\x1f\n" +

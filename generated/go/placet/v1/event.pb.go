@@ -11,6 +11,7 @@ package placetv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -60,6 +61,11 @@ type ActionEvent struct {
 	//	*ActionEvent_ApprovalEnded
 	//	*ActionEvent_Parked
 	//	*ActionEvent_Resumed
+	//	*ActionEvent_RunOpened
+	//	*ActionEvent_TurnRequested
+	//	*ActionEvent_TurnAnswered
+	//	*ActionEvent_TurnFailed
+	//	*ActionEvent_Compacted
 	Event         isActionEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -297,6 +303,51 @@ func (x *ActionEvent) GetResumed() *ActionResumed {
 	return nil
 }
 
+func (x *ActionEvent) GetRunOpened() *RunOpened {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_RunOpened); ok {
+			return x.RunOpened
+		}
+	}
+	return nil
+}
+
+func (x *ActionEvent) GetTurnRequested() *TurnRequested {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_TurnRequested); ok {
+			return x.TurnRequested
+		}
+	}
+	return nil
+}
+
+func (x *ActionEvent) GetTurnAnswered() *TurnAnswered {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_TurnAnswered); ok {
+			return x.TurnAnswered
+		}
+	}
+	return nil
+}
+
+func (x *ActionEvent) GetTurnFailed() *TurnFailed {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_TurnFailed); ok {
+			return x.TurnFailed
+		}
+	}
+	return nil
+}
+
+func (x *ActionEvent) GetCompacted() *RunCompacted {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_Compacted); ok {
+			return x.Compacted
+		}
+	}
+	return nil
+}
+
 type isActionEvent_Event interface {
 	isActionEvent_Event()
 }
@@ -386,6 +437,31 @@ type ActionEvent_Resumed struct {
 	Resumed *ActionResumed `protobuf:"bytes,38,opt,name=resumed,proto3,oneof"`
 }
 
+type ActionEvent_RunOpened struct {
+	// The run of an agent has begun: what it may call and spend is fixed.
+	RunOpened *RunOpened `protobuf:"bytes,39,opt,name=run_opened,json=runOpened,proto3,oneof"`
+}
+
+type ActionEvent_TurnRequested struct {
+	// The model is asked.
+	TurnRequested *TurnRequested `protobuf:"bytes,40,opt,name=turn_requested,json=turnRequested,proto3,oneof"`
+}
+
+type ActionEvent_TurnAnswered struct {
+	// The model has answered. What it has said before that is its answer.
+	TurnAnswered *TurnAnswered `protobuf:"bytes,41,opt,name=turn_answered,json=turnAnswered,proto3,oneof"`
+}
+
+type ActionEvent_TurnFailed struct {
+	// The model has not answered. What it has said before that is void.
+	TurnFailed *TurnFailed `protobuf:"bytes,42,opt,name=turn_failed,json=turnFailed,proto3,oneof"`
+}
+
+type ActionEvent_Compacted struct {
+	// Earlier messages are told in fewer words from here on.
+	Compacted *RunCompacted `protobuf:"bytes,43,opt,name=compacted,proto3,oneof"`
+}
+
 func (*ActionEvent_Admitted) isActionEvent_Event() {}
 
 func (*ActionEvent_AttemptStarted) isActionEvent_Event() {}
@@ -419,6 +495,16 @@ func (*ActionEvent_ApprovalEnded) isActionEvent_Event() {}
 func (*ActionEvent_Parked) isActionEvent_Event() {}
 
 func (*ActionEvent_Resumed) isActionEvent_Event() {}
+
+func (*ActionEvent_RunOpened) isActionEvent_Event() {}
+
+func (*ActionEvent_TurnRequested) isActionEvent_Event() {}
+
+func (*ActionEvent_TurnAnswered) isActionEvent_Event() {}
+
+func (*ActionEvent_TurnFailed) isActionEvent_Event() {}
+
+func (*ActionEvent_Compacted) isActionEvent_Event() {}
 
 // Stored, before any handler was called.
 type ActionAdmitted struct {
@@ -556,7 +642,8 @@ type ActionRequeued struct {
 	// Not run before.
 	ReadyTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=ready_time,json=readyTime,proto3" json:"ready_time,omitempty"`
 	// Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR"; "RECONCILED": it is proved that
-	// nothing was done; "WOKEN": a step of one that was parked has ended, and the same attempt goes on.
+	// nothing was done; "WOKEN": a step of one that was parked has ended, and the same attempt goes on; "POSTPONED": a run has put itself off, and
+	// the same attempt goes on.
 	Cause string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
 	// RECONCILED: how that is known.
 	Resolution    *Resolution `protobuf:"bytes,4,opt,name=resolution,proto3" json:"resolution,omitempty"`
@@ -1577,11 +1664,486 @@ func (x *ApprovalEnded) GetState() ApprovalState {
 	return ApprovalState_APPROVAL_STATE_UNSPECIFIED
 }
 
+// What holds for the whole run, whatever the catalogue says later.
+type RunOpened struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The attempt that opened it.
+	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// The model, by the name that its agent has for it.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// How many tools it may call.
+	Tools int32 `protobuf:"varint,3,opt,name=tools,proto3" json:"tools,omitempty"`
+	// SHA-256 of what is remembered of it, in hex.
+	Digest        string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunOpened) Reset() {
+	*x = RunOpened{}
+	mi := &file_placet_v1_event_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunOpened) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunOpened) ProtoMessage() {}
+
+func (x *RunOpened) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunOpened.ProtoReflect.Descriptor instead.
+func (*RunOpened) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *RunOpened) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *RunOpened) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *RunOpened) GetTools() int32 {
+	if x != nil {
+		return x.Tools
+	}
+	return 0
+}
+
+func (x *RunOpened) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+// One request for one turn.
+type TurnRequested struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number, from 1.
+	Turn int32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	// Which try of the turn it is, from 1.
+	Number int32 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// The model that is asked.
+	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
+	// What for: "answer"; "repair", as the run may not end with what it answered before; or "compact".
+	Purpose string `protobuf:"bytes,4,opt,name=purpose,proto3" json:"purpose,omitempty"`
+	// The attempt that asks.
+	Attempt int32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// SHA-256 of what is remembered of it, in hex.
+	Digest        string `protobuf:"bytes,6,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnRequested) Reset() {
+	*x = TurnRequested{}
+	mi := &file_placet_v1_event_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnRequested) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnRequested) ProtoMessage() {}
+
+func (x *TurnRequested) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnRequested.ProtoReflect.Descriptor instead.
+func (*TurnRequested) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *TurnRequested) GetTurn() int32 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
+func (x *TurnRequested) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *TurnRequested) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *TurnRequested) GetPurpose() string {
+	if x != nil {
+		return x.Purpose
+	}
+	return ""
+}
+
+func (x *TurnRequested) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *TurnRequested) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+// The answer of a turn, which is never asked for again.
+type TurnAnswered struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the turn.
+	Turn int32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	// What it took; unset if the provider did not say.
+	Usage *Usage `protobuf:"bytes,2,opt,name=usage,proto3" json:"usage,omitempty"`
+	// Why the model stopped, in its provider's word.
+	FinishReason string `protobuf:"bytes,3,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
+	// What it calls, in its order.
+	Calls []*TurnCall `protobuf:"bytes,4,rep,name=calls,proto3" json:"calls,omitempty"`
+	// The attempt that asked.
+	Attempt int32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// SHA-256 of what is remembered of it, in hex.
+	Digest        string `protobuf:"bytes,6,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnAnswered) Reset() {
+	*x = TurnAnswered{}
+	mi := &file_placet_v1_event_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnAnswered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnAnswered) ProtoMessage() {}
+
+func (x *TurnAnswered) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnAnswered.ProtoReflect.Descriptor instead.
+func (*TurnAnswered) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *TurnAnswered) GetTurn() int32 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
+func (x *TurnAnswered) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *TurnAnswered) GetFinishReason() string {
+	if x != nil {
+		return x.FinishReason
+	}
+	return ""
+}
+
+func (x *TurnAnswered) GetCalls() []*TurnCall {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *TurnAnswered) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *TurnAnswered) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+// One call of an answer.
+type TurnCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number in the answer, from 1.
+	Call int32 `protobuf:"varint,1,opt,name=call,proto3" json:"call,omitempty"`
+	// What the model called, by the name that it knows.
+	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
+	// The action that it becomes, once it is admitted, as the step's first try; empty for one that is not made.
+	ActionId      string `protobuf:"bytes,3,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnCall) Reset() {
+	*x = TurnCall{}
+	mi := &file_placet_v1_event_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnCall) ProtoMessage() {}
+
+func (x *TurnCall) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnCall.ProtoReflect.Descriptor instead.
+func (*TurnCall) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *TurnCall) GetCall() int32 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
+func (x *TurnCall) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *TurnCall) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+// One request that has no answer.
+type TurnFailed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the turn.
+	Turn int32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	// Which try of the turn it was.
+	Number int32 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// "timeout", "rate_limited", "unavailable" or "truncated", which may be asked for again; "refused", "unauthorized", "context_too_long" or
+	// "invalid".
+	Category string `protobuf:"bytes,3,opt,name=category,proto3" json:"category,omitempty"`
+	// For how long the provider wants not to be asked.
+	RetryDelay *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_delay,json=retryDelay,proto3" json:"retry_delay,omitempty"`
+	// The attempt that asked.
+	Attempt int32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// SHA-256 of what is remembered of it, in hex.
+	Digest        string `protobuf:"bytes,6,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnFailed) Reset() {
+	*x = TurnFailed{}
+	mi := &file_placet_v1_event_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnFailed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnFailed) ProtoMessage() {}
+
+func (x *TurnFailed) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnFailed.ProtoReflect.Descriptor instead.
+func (*TurnFailed) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *TurnFailed) GetTurn() int32 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
+func (x *TurnFailed) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *TurnFailed) GetCategory() string {
+	if x != nil {
+		return x.Category
+	}
+	return ""
+}
+
+func (x *TurnFailed) GetRetryDelay() *durationpb.Duration {
+	if x != nil {
+		return x.RetryDelay
+	}
+	return nil
+}
+
+func (x *TurnFailed) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *TurnFailed) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+// A summary stands for what was before it.
+type RunCompacted struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For how many turns.
+	Turns int32 `protobuf:"varint,1,opt,name=turns,proto3" json:"turns,omitempty"`
+	// The attempt that wrote it.
+	Attempt int32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// SHA-256 of what is remembered of it, in hex.
+	Digest        string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunCompacted) Reset() {
+	*x = RunCompacted{}
+	mi := &file_placet_v1_event_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunCompacted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunCompacted) ProtoMessage() {}
+
+func (x *RunCompacted) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunCompacted.ProtoReflect.Descriptor instead.
+func (*RunCompacted) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *RunCompacted) GetTurns() int32 {
+	if x != nil {
+		return x.Turns
+	}
+	return 0
+}
+
+func (x *RunCompacted) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *RunCompacted) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
 var File_placet_v1_event_proto protoreflect.FileDescriptor
 
 const file_placet_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x18placet/v1/decision.proto\x1a\x17placet/v1/outcome.proto\"\xf6\t\n" +
+	"\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x18placet/v1/decision.proto\x1a\x17placet/v1/outcome.proto\x1a\x15placet/v1/usage.proto\"\xa3\f\n" +
 	"\vActionEvent\x12\x16\n" +
 	"\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x1b\n" +
 	"\taction_id\x18\x02 \x01(\tR\bactionId\x12\x1a\n" +
@@ -1606,7 +2168,14 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\x10approval_decided\x18# \x01(\v2\x1a.placet.v1.ApprovalDecidedH\x00R\x0fapprovalDecided\x12A\n" +
 	"\x0eapproval_ended\x18$ \x01(\v2\x18.placet.v1.ApprovalEndedH\x00R\rapprovalEnded\x121\n" +
 	"\x06parked\x18% \x01(\v2\x17.placet.v1.ActionParkedH\x00R\x06parked\x124\n" +
-	"\aresumed\x18& \x01(\v2\x18.placet.v1.ActionResumedH\x00R\aresumedB\a\n" +
+	"\aresumed\x18& \x01(\v2\x18.placet.v1.ActionResumedH\x00R\aresumed\x125\n" +
+	"\n" +
+	"run_opened\x18' \x01(\v2\x14.placet.v1.RunOpenedH\x00R\trunOpened\x12A\n" +
+	"\x0eturn_requested\x18( \x01(\v2\x18.placet.v1.TurnRequestedH\x00R\rturnRequested\x12>\n" +
+	"\rturn_answered\x18) \x01(\v2\x17.placet.v1.TurnAnsweredH\x00R\fturnAnswered\x128\n" +
+	"\vturn_failed\x18* \x01(\v2\x15.placet.v1.TurnFailedH\x00R\n" +
+	"turnFailed\x127\n" +
+	"\tcompacted\x18+ \x01(\v2\x17.placet.v1.RunCompactedH\x00R\tcompactedB\a\n" +
 	"\x05event\"\xd7\x01\n" +
 	"\x0eActionAdmitted\x12\x1e\n" +
 	"\n" +
@@ -1695,7 +2264,43 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\rApprovalEnded\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12.\n" +
-	"\x05state\x18\x02 \x01(\x0e2\x18.placet.v1.ApprovalStateR\x05stateB4\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x18.placet.v1.ApprovalStateR\x05state\"i\n" +
+	"\tRunOpened\x12\x18\n" +
+	"\aattempt\x18\x01 \x01(\x05R\aattempt\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12\x14\n" +
+	"\x05tools\x18\x03 \x01(\x05R\x05tools\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\tR\x06digest\"\x9d\x01\n" +
+	"\rTurnRequested\x12\x12\n" +
+	"\x04turn\x18\x01 \x01(\x05R\x04turn\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x14\n" +
+	"\x05model\x18\x03 \x01(\tR\x05model\x12\x18\n" +
+	"\apurpose\x18\x04 \x01(\tR\apurpose\x12\x18\n" +
+	"\aattempt\x18\x05 \x01(\x05R\aattempt\x12\x16\n" +
+	"\x06digest\x18\x06 \x01(\tR\x06digest\"\xcc\x01\n" +
+	"\fTurnAnswered\x12\x12\n" +
+	"\x04turn\x18\x01 \x01(\x05R\x04turn\x12&\n" +
+	"\x05usage\x18\x02 \x01(\v2\x10.placet.v1.UsageR\x05usage\x12#\n" +
+	"\rfinish_reason\x18\x03 \x01(\tR\ffinishReason\x12)\n" +
+	"\x05calls\x18\x04 \x03(\v2\x13.placet.v1.TurnCallR\x05calls\x12\x18\n" +
+	"\aattempt\x18\x05 \x01(\x05R\aattempt\x12\x16\n" +
+	"\x06digest\x18\x06 \x01(\tR\x06digest\"O\n" +
+	"\bTurnCall\x12\x12\n" +
+	"\x04call\x18\x01 \x01(\x05R\x04call\x12\x12\n" +
+	"\x04tool\x18\x02 \x01(\tR\x04tool\x12\x1b\n" +
+	"\taction_id\x18\x03 \x01(\tR\bactionId\"\xc2\x01\n" +
+	"\n" +
+	"TurnFailed\x12\x12\n" +
+	"\x04turn\x18\x01 \x01(\x05R\x04turn\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x1a\n" +
+	"\bcategory\x18\x03 \x01(\tR\bcategory\x12:\n" +
+	"\vretry_delay\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryDelay\x12\x18\n" +
+	"\aattempt\x18\x05 \x01(\x05R\aattempt\x12\x16\n" +
+	"\x06digest\x18\x06 \x01(\tR\x06digest\"V\n" +
+	"\fRunCompacted\x12\x14\n" +
+	"\x05turns\x18\x01 \x01(\x05R\x05turns\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\tR\x06digestB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -1710,7 +2315,7 @@ func file_placet_v1_event_proto_rawDescGZIP() []byte {
 	return file_placet_v1_event_proto_rawDescData
 }
 
-var file_placet_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_placet_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_placet_v1_event_proto_goTypes = []any{
 	(*ActionEvent)(nil),           // 0: placet.v1.ActionEvent
 	(*ActionAdmitted)(nil),        // 1: placet.v1.ActionAdmitted
@@ -1731,16 +2336,24 @@ var file_placet_v1_event_proto_goTypes = []any{
 	(*ActionWaiting)(nil),         // 16: placet.v1.ActionWaiting
 	(*ApprovalDecided)(nil),       // 17: placet.v1.ApprovalDecided
 	(*ApprovalEnded)(nil),         // 18: placet.v1.ApprovalEnded
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
-	(DurabilityClass)(0),          // 20: placet.v1.DurabilityClass
-	(*Outcome)(nil),               // 21: placet.v1.Outcome
-	(EffectState)(0),              // 22: placet.v1.EffectState
-	(*Wait)(nil),                  // 23: placet.v1.Wait
-	(VoteVerdict)(0),              // 24: placet.v1.VoteVerdict
-	(ApprovalState)(0),            // 25: placet.v1.ApprovalState
+	(*RunOpened)(nil),             // 19: placet.v1.RunOpened
+	(*TurnRequested)(nil),         // 20: placet.v1.TurnRequested
+	(*TurnAnswered)(nil),          // 21: placet.v1.TurnAnswered
+	(*TurnCall)(nil),              // 22: placet.v1.TurnCall
+	(*TurnFailed)(nil),            // 23: placet.v1.TurnFailed
+	(*RunCompacted)(nil),          // 24: placet.v1.RunCompacted
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(DurabilityClass)(0),          // 26: placet.v1.DurabilityClass
+	(*Outcome)(nil),               // 27: placet.v1.Outcome
+	(EffectState)(0),              // 28: placet.v1.EffectState
+	(*Wait)(nil),                  // 29: placet.v1.Wait
+	(VoteVerdict)(0),              // 30: placet.v1.VoteVerdict
+	(ApprovalState)(0),            // 31: placet.v1.ApprovalState
+	(*Usage)(nil),                 // 32: placet.v1.Usage
+	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
 }
 var file_placet_v1_event_proto_depIdxs = []int32{
-	19, // 0: placet.v1.ActionEvent.create_time:type_name -> google.protobuf.Timestamp
+	25, // 0: placet.v1.ActionEvent.create_time:type_name -> google.protobuf.Timestamp
 	1,  // 1: placet.v1.ActionEvent.admitted:type_name -> placet.v1.ActionAdmitted
 	2,  // 2: placet.v1.ActionEvent.attempt_started:type_name -> placet.v1.AttemptStarted
 	3,  // 3: placet.v1.ActionEvent.requeued:type_name -> placet.v1.ActionRequeued
@@ -1758,22 +2371,30 @@ var file_placet_v1_event_proto_depIdxs = []int32{
 	18, // 15: placet.v1.ActionEvent.approval_ended:type_name -> placet.v1.ApprovalEnded
 	4,  // 16: placet.v1.ActionEvent.parked:type_name -> placet.v1.ActionParked
 	5,  // 17: placet.v1.ActionEvent.resumed:type_name -> placet.v1.ActionResumed
-	20, // 18: placet.v1.ActionAdmitted.durability:type_name -> placet.v1.DurabilityClass
-	19, // 19: placet.v1.ActionAdmitted.ready_time:type_name -> google.protobuf.Timestamp
-	19, // 20: placet.v1.ActionRequeued.ready_time:type_name -> google.protobuf.Timestamp
-	14, // 21: placet.v1.ActionRequeued.resolution:type_name -> placet.v1.Resolution
-	21, // 22: placet.v1.ActionAmbiguous.outcome:type_name -> placet.v1.Outcome
-	21, // 23: placet.v1.ActionSettled.outcome:type_name -> placet.v1.Outcome
-	14, // 24: placet.v1.ActionSettled.resolution:type_name -> placet.v1.Resolution
-	22, // 25: placet.v1.Resolution.verdict:type_name -> placet.v1.EffectState
-	23, // 26: placet.v1.ActionWaiting.wait:type_name -> placet.v1.Wait
-	24, // 27: placet.v1.ApprovalDecided.verdict:type_name -> placet.v1.VoteVerdict
-	25, // 28: placet.v1.ApprovalEnded.state:type_name -> placet.v1.ApprovalState
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	19, // 18: placet.v1.ActionEvent.run_opened:type_name -> placet.v1.RunOpened
+	20, // 19: placet.v1.ActionEvent.turn_requested:type_name -> placet.v1.TurnRequested
+	21, // 20: placet.v1.ActionEvent.turn_answered:type_name -> placet.v1.TurnAnswered
+	23, // 21: placet.v1.ActionEvent.turn_failed:type_name -> placet.v1.TurnFailed
+	24, // 22: placet.v1.ActionEvent.compacted:type_name -> placet.v1.RunCompacted
+	26, // 23: placet.v1.ActionAdmitted.durability:type_name -> placet.v1.DurabilityClass
+	25, // 24: placet.v1.ActionAdmitted.ready_time:type_name -> google.protobuf.Timestamp
+	25, // 25: placet.v1.ActionRequeued.ready_time:type_name -> google.protobuf.Timestamp
+	14, // 26: placet.v1.ActionRequeued.resolution:type_name -> placet.v1.Resolution
+	27, // 27: placet.v1.ActionAmbiguous.outcome:type_name -> placet.v1.Outcome
+	27, // 28: placet.v1.ActionSettled.outcome:type_name -> placet.v1.Outcome
+	14, // 29: placet.v1.ActionSettled.resolution:type_name -> placet.v1.Resolution
+	28, // 30: placet.v1.Resolution.verdict:type_name -> placet.v1.EffectState
+	29, // 31: placet.v1.ActionWaiting.wait:type_name -> placet.v1.Wait
+	30, // 32: placet.v1.ApprovalDecided.verdict:type_name -> placet.v1.VoteVerdict
+	31, // 33: placet.v1.ApprovalEnded.state:type_name -> placet.v1.ApprovalState
+	32, // 34: placet.v1.TurnAnswered.usage:type_name -> placet.v1.Usage
+	22, // 35: placet.v1.TurnAnswered.calls:type_name -> placet.v1.TurnCall
+	33, // 36: placet.v1.TurnFailed.retry_delay:type_name -> google.protobuf.Duration
+	37, // [37:37] is the sub-list for method output_type
+	37, // [37:37] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_event_proto_init() }
@@ -1784,6 +2405,7 @@ func file_placet_v1_event_proto_init() {
 	file_placet_v1_action_proto_init()
 	file_placet_v1_decision_proto_init()
 	file_placet_v1_outcome_proto_init()
+	file_placet_v1_usage_proto_init()
 	file_placet_v1_event_proto_msgTypes[0].OneofWrappers = []any{
 		(*ActionEvent_Admitted)(nil),
 		(*ActionEvent_AttemptStarted)(nil),
@@ -1802,6 +2424,11 @@ func file_placet_v1_event_proto_init() {
 		(*ActionEvent_ApprovalEnded)(nil),
 		(*ActionEvent_Parked)(nil),
 		(*ActionEvent_Resumed)(nil),
+		(*ActionEvent_RunOpened)(nil),
+		(*ActionEvent_TurnRequested)(nil),
+		(*ActionEvent_TurnAnswered)(nil),
+		(*ActionEvent_TurnFailed)(nil),
+		(*ActionEvent_Compacted)(nil),
 	}
 	file_placet_v1_event_proto_msgTypes[6].OneofWrappers = []any{}
 	file_placet_v1_event_proto_msgTypes[7].OneofWrappers = []any{
@@ -1815,7 +2442,7 @@ func file_placet_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_event_proto_rawDesc), len(file_placet_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

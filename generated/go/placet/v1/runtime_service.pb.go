@@ -219,6 +219,408 @@ func (x *ExecuteStreamResponse) GetEvent() *ActionEvent {
 	return nil
 }
 
+// Request of Ask. It becomes the invocation that Execute would have of the agent, with the parts and arguments as its input: the same key with the
+// same message is the same run, whichever of them is called.
+type AskRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent's name.
+	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Empty: the current version. The version that runs is pinned in the action.
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// The message. Together at most what the contract takes, as JSON.
+	Parts []*MessagePart `protobuf:"bytes,3,rep,name=parts,proto3" json:"parts,omitempty"`
+	// For the places in the agent's instructions, by their names.
+	Arguments map[string]string `protobuf:"bytes,4,rep,name=arguments,proto3" json:"arguments,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// How to run it. on_caller_gone UNSPECIFIED is DETACH.
+	Options       *InvocationOptions `protobuf:"bytes,5,opt,name=options,proto3" json:"options,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskRequest) Reset() {
+	*x = AskRequest{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskRequest) ProtoMessage() {}
+
+func (x *AskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
+func (*AskRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AskRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *AskRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *AskRequest) GetParts() []*MessagePart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+func (x *AskRequest) GetArguments() map[string]string {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
+func (x *AskRequest) GetOptions() *InvocationOptions {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+// Response of Ask.
+type AskResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// SUCCEEDED, with its output, or WAITING for who wants that returned; without its input, which the caller has.
+	Action *Action `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
+	// What the agent has answered: its last message, or one part of JSON if it has a schema for what it answers.
+	Parts []*MessagePart `protobuf:"bytes,2,rep,name=parts,proto3" json:"parts,omitempty"`
+	// The key was known; nothing ran for this call alone.
+	Attached      bool `protobuf:"varint,3,opt,name=attached,proto3" json:"attached,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskResponse) Reset() {
+	*x = AskResponse{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskResponse) ProtoMessage() {}
+
+func (x *AskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
+func (*AskResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AskResponse) GetAction() *Action {
+	if x != nil {
+		return x.Action
+	}
+	return nil
+}
+
+func (x *AskResponse) GetParts() []*MessagePart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+func (x *AskResponse) GetAttached() bool {
+	if x != nil {
+		return x.Attached
+	}
+	return false
+}
+
+// Request of ListTurns.
+type ListTurnsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The run.
+	ActionId string `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	// At most so many; 0: 50.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// From the page before; empty: the first.
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// With what was said, too.
+	WithMessages  bool `protobuf:"varint,4,opt,name=with_messages,json=withMessages,proto3" json:"with_messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTurnsRequest) Reset() {
+	*x = ListTurnsRequest{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTurnsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTurnsRequest) ProtoMessage() {}
+
+func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTurnsRequest.ProtoReflect.Descriptor instead.
+func (*ListTurnsRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ListTurnsRequest) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+func (x *ListTurnsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListTurnsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListTurnsRequest) GetWithMessages() bool {
+	if x != nil {
+		return x.WithMessages
+	}
+	return false
+}
+
+// Response of ListTurns.
+type ListTurnsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order; none of what is no run, or has not opened.
+	Turns []*Turn `protobuf:"bytes,1,rep,name=turns,proto3" json:"turns,omitempty"`
+	// Continues; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTurnsResponse) Reset() {
+	*x = ListTurnsResponse{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTurnsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTurnsResponse) ProtoMessage() {}
+
+func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTurnsResponse.ProtoReflect.Descriptor instead.
+func (*ListTurnsResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ListTurnsResponse) GetTurns() []*Turn {
+	if x != nil {
+		return x.Turns
+	}
+	return nil
+}
+
+func (x *ListTurnsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// One turn of a run: a request to its model, perhaps several times, and one answer. A turn of very many tries may go on on the next page.
+type Turn struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number, from 1.
+	Turn int32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	// How often it was asked for.
+	Requests int32 `protobuf:"varint,2,opt,name=requests,proto3" json:"requests,omitempty"`
+	// What for: "answer"; "repair", as the run may not end with what was answered before; or "compact".
+	Purpose string `protobuf:"bytes,3,opt,name=purpose,proto3" json:"purpose,omitempty"`
+	// When it was first asked for.
+	RequestTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=request_time,json=requestTime,proto3" json:"request_time,omitempty"`
+	// When its answer was stored; unset: there is none.
+	AnswerTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=answer_time,json=answerTime,proto3" json:"answer_time,omitempty"`
+	// What it took; unset if the provider did not say.
+	Usage *Usage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
+	// Why the model stopped, in its provider's word.
+	FinishReason string `protobuf:"bytes,7,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
+	// What it called, in its order.
+	Calls []*TurnCall `protobuf:"bytes,8,rep,name=calls,proto3" json:"calls,omitempty"`
+	// Of the newest request, if it has no answer: a category of TurnFailed.
+	Failure string `protobuf:"bytes,9,opt,name=failure,proto3" json:"failure,omitempty"`
+	// What was said, in order, in the form in which it is kept: a JSON array. Empty if it was not wanted, or is more than 3 MiB.
+	MessagesJson  string `protobuf:"bytes,10,opt,name=messages_json,json=messagesJson,proto3" json:"messages_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Turn) Reset() {
+	*x = Turn{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Turn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Turn) ProtoMessage() {}
+
+func (x *Turn) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Turn.ProtoReflect.Descriptor instead.
+func (*Turn) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Turn) GetTurn() int32 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
+func (x *Turn) GetRequests() int32 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
+func (x *Turn) GetPurpose() string {
+	if x != nil {
+		return x.Purpose
+	}
+	return ""
+}
+
+func (x *Turn) GetRequestTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RequestTime
+	}
+	return nil
+}
+
+func (x *Turn) GetAnswerTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AnswerTime
+	}
+	return nil
+}
+
+func (x *Turn) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *Turn) GetFinishReason() string {
+	if x != nil {
+		return x.FinishReason
+	}
+	return ""
+}
+
+func (x *Turn) GetCalls() []*TurnCall {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *Turn) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
+func (x *Turn) GetMessagesJson() string {
+	if x != nil {
+		return x.MessagesJson
+	}
+	return ""
+}
+
 // Request of Submit. on_caller_gone plays no part: nobody is waited for.
 type SubmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -241,7 +643,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[4]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -253,7 +655,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[4]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -266,7 +668,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{4}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SubmitRequest) GetInvocation() *Invocation {
@@ -346,7 +748,7 @@ type SubmitResponse struct {
 
 func (x *SubmitResponse) Reset() {
 	*x = SubmitResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[5]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +760,7 @@ func (x *SubmitResponse) String() string {
 func (*SubmitResponse) ProtoMessage() {}
 
 func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[5]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,7 +773,7 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
 func (*SubmitResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{5}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SubmitResponse) GetAction() *Action {
@@ -399,7 +801,7 @@ type SubmitBatchRequest struct {
 
 func (x *SubmitBatchRequest) Reset() {
 	*x = SubmitBatchRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -411,7 +813,7 @@ func (x *SubmitBatchRequest) String() string {
 func (*SubmitBatchRequest) ProtoMessage() {}
 
 func (x *SubmitBatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -424,7 +826,7 @@ func (x *SubmitBatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitBatchRequest.ProtoReflect.Descriptor instead.
 func (*SubmitBatchRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{6}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SubmitBatchRequest) GetItems() []*SubmitRequest {
@@ -445,7 +847,7 @@ type SubmitBatchResponse struct {
 
 func (x *SubmitBatchResponse) Reset() {
 	*x = SubmitBatchResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +859,7 @@ func (x *SubmitBatchResponse) String() string {
 func (*SubmitBatchResponse) ProtoMessage() {}
 
 func (x *SubmitBatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,7 +872,7 @@ func (x *SubmitBatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitBatchResponse.ProtoReflect.Descriptor instead.
 func (*SubmitBatchResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{7}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SubmitBatchResponse) GetResults() []*SubmitBatchResult {
@@ -496,7 +898,7 @@ type SubmitBatchResult struct {
 
 func (x *SubmitBatchResult) Reset() {
 	*x = SubmitBatchResult{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -508,7 +910,7 @@ func (x *SubmitBatchResult) String() string {
 func (*SubmitBatchResult) ProtoMessage() {}
 
 func (x *SubmitBatchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -521,7 +923,7 @@ func (x *SubmitBatchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitBatchResult.ProtoReflect.Descriptor instead.
 func (*SubmitBatchResult) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{8}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SubmitBatchResult) GetResult() isSubmitBatchResult_Result {
@@ -584,7 +986,7 @@ type SubmittedAction struct {
 
 func (x *SubmittedAction) Reset() {
 	*x = SubmittedAction{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -596,7 +998,7 @@ func (x *SubmittedAction) String() string {
 func (*SubmittedAction) ProtoMessage() {}
 
 func (x *SubmittedAction) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -609,7 +1011,7 @@ func (x *SubmittedAction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmittedAction.ProtoReflect.Descriptor instead.
 func (*SubmittedAction) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{9}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SubmittedAction) GetActionId() string {
@@ -658,7 +1060,7 @@ type GetActionRequest struct {
 
 func (x *GetActionRequest) Reset() {
 	*x = GetActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +1072,7 @@ func (x *GetActionRequest) String() string {
 func (*GetActionRequest) ProtoMessage() {}
 
 func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +1085,7 @@ func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionRequest.ProtoReflect.Descriptor instead.
 func (*GetActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{10}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetActionRequest) GetRef() isGetActionRequest_Ref {
@@ -749,7 +1151,7 @@ type KeyRef struct {
 
 func (x *KeyRef) Reset() {
 	*x = KeyRef{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -761,7 +1163,7 @@ func (x *KeyRef) String() string {
 func (*KeyRef) ProtoMessage() {}
 
 func (x *KeyRef) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -774,7 +1176,7 @@ func (x *KeyRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRef.ProtoReflect.Descriptor instead.
 func (*KeyRef) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{11}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *KeyRef) GetCapability() string {
@@ -802,7 +1204,7 @@ type GetActionResponse struct {
 
 func (x *GetActionResponse) Reset() {
 	*x = GetActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +1216,7 @@ func (x *GetActionResponse) String() string {
 func (*GetActionResponse) ProtoMessage() {}
 
 func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +1229,7 @@ func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionResponse.ProtoReflect.Descriptor instead.
 func (*GetActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{12}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetActionResponse) GetAction() *Action {
@@ -852,7 +1254,7 @@ type ListActionsRequest struct {
 
 func (x *ListActionsRequest) Reset() {
 	*x = ListActionsRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +1266,7 @@ func (x *ListActionsRequest) String() string {
 func (*ListActionsRequest) ProtoMessage() {}
 
 func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +1279,7 @@ func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsRequest.ProtoReflect.Descriptor instead.
 func (*ListActionsRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{13}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListActionsRequest) GetPageSize() int32 {
@@ -930,7 +1332,7 @@ type ActionFilter struct {
 
 func (x *ActionFilter) Reset() {
 	*x = ActionFilter{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1344,7 @@ func (x *ActionFilter) String() string {
 func (*ActionFilter) ProtoMessage() {}
 
 func (x *ActionFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1357,7 @@ func (x *ActionFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionFilter.ProtoReflect.Descriptor instead.
 func (*ActionFilter) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{14}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ActionFilter) GetCapabilities() []string {
@@ -1041,7 +1443,7 @@ type ListActionsResponse struct {
 
 func (x *ListActionsResponse) Reset() {
 	*x = ListActionsResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1455,7 @@ func (x *ListActionsResponse) String() string {
 func (*ListActionsResponse) ProtoMessage() {}
 
 func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1468,7 @@ func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsResponse.ProtoReflect.Descriptor instead.
 func (*ListActionsResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{15}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListActionsResponse) GetActions() []*Action {
@@ -1096,7 +1498,7 @@ type WaitActionRequest struct {
 
 func (x *WaitActionRequest) Reset() {
 	*x = WaitActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1510,7 @@ func (x *WaitActionRequest) String() string {
 func (*WaitActionRequest) ProtoMessage() {}
 
 func (x *WaitActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1523,7 @@ func (x *WaitActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitActionRequest.ProtoReflect.Descriptor instead.
 func (*WaitActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{16}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WaitActionRequest) GetActionId() string {
@@ -1149,7 +1551,7 @@ type WaitActionResponse struct {
 
 func (x *WaitActionResponse) Reset() {
 	*x = WaitActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1563,7 @@ func (x *WaitActionResponse) String() string {
 func (*WaitActionResponse) ProtoMessage() {}
 
 func (x *WaitActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1576,7 @@ func (x *WaitActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitActionResponse.ProtoReflect.Descriptor instead.
 func (*WaitActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{17}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WaitActionResponse) GetAction() *Action {
@@ -1200,7 +1602,7 @@ type WatchActionRequest struct {
 
 func (x *WatchActionRequest) Reset() {
 	*x = WatchActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1614,7 @@ func (x *WatchActionRequest) String() string {
 func (*WatchActionRequest) ProtoMessage() {}
 
 func (x *WatchActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1627,7 @@ func (x *WatchActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionRequest.ProtoReflect.Descriptor instead.
 func (*WatchActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{18}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchActionRequest) GetActionId() string {
@@ -1260,7 +1662,7 @@ type WatchActionResponse struct {
 
 func (x *WatchActionResponse) Reset() {
 	*x = WatchActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1674,7 @@ func (x *WatchActionResponse) String() string {
 func (*WatchActionResponse) ProtoMessage() {}
 
 func (x *WatchActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1687,7 @@ func (x *WatchActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionResponse.ProtoReflect.Descriptor instead.
 func (*WatchActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{19}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WatchActionResponse) GetEvent() *ActionEvent {
@@ -1308,7 +1710,7 @@ type ResumeActionRequest struct {
 
 func (x *ResumeActionRequest) Reset() {
 	*x = ResumeActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1722,7 @@ func (x *ResumeActionRequest) String() string {
 func (*ResumeActionRequest) ProtoMessage() {}
 
 func (x *ResumeActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1735,7 @@ func (x *ResumeActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeActionRequest.ProtoReflect.Descriptor instead.
 func (*ResumeActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{20}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResumeActionRequest) GetActionId() string {
@@ -1361,7 +1763,7 @@ type ResumeActionResponse struct {
 
 func (x *ResumeActionResponse) Reset() {
 	*x = ResumeActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1373,7 +1775,7 @@ func (x *ResumeActionResponse) String() string {
 func (*ResumeActionResponse) ProtoMessage() {}
 
 func (x *ResumeActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1788,7 @@ func (x *ResumeActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeActionResponse.ProtoReflect.Descriptor instead.
 func (*ResumeActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{21}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ResumeActionResponse) GetAction() *Action {
@@ -1411,7 +1813,7 @@ type ResumeActionStreamRequest struct {
 
 func (x *ResumeActionStreamRequest) Reset() {
 	*x = ResumeActionStreamRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1825,7 @@ func (x *ResumeActionStreamRequest) String() string {
 func (*ResumeActionStreamRequest) ProtoMessage() {}
 
 func (x *ResumeActionStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1838,7 @@ func (x *ResumeActionStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeActionStreamRequest.ProtoReflect.Descriptor instead.
 func (*ResumeActionStreamRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{22}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResumeActionStreamRequest) GetActionId() string {
@@ -1471,7 +1873,7 @@ type ResumeActionStreamResponse struct {
 
 func (x *ResumeActionStreamResponse) Reset() {
 	*x = ResumeActionStreamResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1885,7 @@ func (x *ResumeActionStreamResponse) String() string {
 func (*ResumeActionStreamResponse) ProtoMessage() {}
 
 func (x *ResumeActionStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1898,7 @@ func (x *ResumeActionStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeActionStreamResponse.ProtoReflect.Descriptor instead.
 func (*ResumeActionStreamResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{23}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ResumeActionStreamResponse) GetEvent() *ActionEvent {
@@ -1521,7 +1923,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1935,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1948,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{24}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchEventsRequest) GetAfterCursor() string {
@@ -1585,7 +1987,7 @@ type EventFilter struct {
 
 func (x *EventFilter) Reset() {
 	*x = EventFilter{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1999,7 @@ func (x *EventFilter) String() string {
 func (*EventFilter) ProtoMessage() {}
 
 func (x *EventFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +2012,7 @@ func (x *EventFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventFilter.ProtoReflect.Descriptor instead.
 func (*EventFilter) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{25}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EventFilter) GetCapabilities() []string {
@@ -1646,7 +2048,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[26]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +2060,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[26]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +2073,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{26}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchEventsResponse) GetEvent() *ActionEvent {
@@ -1694,7 +2096,7 @@ type CancelActionRequest struct {
 
 func (x *CancelActionRequest) Reset() {
 	*x = CancelActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[27]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +2108,7 @@ func (x *CancelActionRequest) String() string {
 func (*CancelActionRequest) ProtoMessage() {}
 
 func (x *CancelActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[27]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +2121,7 @@ func (x *CancelActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionRequest.ProtoReflect.Descriptor instead.
 func (*CancelActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{27}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CancelActionRequest) GetActionId() string {
@@ -1747,7 +2149,7 @@ type CancelActionResponse struct {
 
 func (x *CancelActionResponse) Reset() {
 	*x = CancelActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[28]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +2161,7 @@ func (x *CancelActionResponse) String() string {
 func (*CancelActionResponse) ProtoMessage() {}
 
 func (x *CancelActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[28]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +2174,7 @@ func (x *CancelActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionResponse.ProtoReflect.Descriptor instead.
 func (*CancelActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{28}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CancelActionResponse) GetAction() *Action {
@@ -1801,7 +2203,7 @@ type CancelActionsRequest struct {
 
 func (x *CancelActionsRequest) Reset() {
 	*x = CancelActionsRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[29]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +2215,7 @@ func (x *CancelActionsRequest) String() string {
 func (*CancelActionsRequest) ProtoMessage() {}
 
 func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[29]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +2228,7 @@ func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionsRequest.ProtoReflect.Descriptor instead.
 func (*CancelActionsRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{29}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CancelActionsRequest) GetFilter() *ActionFilter {
@@ -1881,7 +2283,7 @@ type CancelActionsResponse struct {
 
 func (x *CancelActionsResponse) Reset() {
 	*x = CancelActionsResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[30]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +2295,7 @@ func (x *CancelActionsResponse) String() string {
 func (*CancelActionsResponse) ProtoMessage() {}
 
 func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[30]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +2308,7 @@ func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionsResponse.ProtoReflect.Descriptor instead.
 func (*CancelActionsResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{30}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CancelActionsResponse) GetMatched() int32 {
@@ -1946,7 +2348,7 @@ type GetCallerRequest struct {
 
 func (x *GetCallerRequest) Reset() {
 	*x = GetCallerRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[31]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2360,7 @@ func (x *GetCallerRequest) String() string {
 func (*GetCallerRequest) ProtoMessage() {}
 
 func (x *GetCallerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[31]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2373,7 @@ func (x *GetCallerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallerRequest.ProtoReflect.Descriptor instead.
 func (*GetCallerRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{31}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{36}
 }
 
 // Response of GetCaller.
@@ -1989,7 +2391,7 @@ type GetCallerResponse struct {
 
 func (x *GetCallerResponse) Reset() {
 	*x = GetCallerResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[32]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2403,7 @@ func (x *GetCallerResponse) String() string {
 func (*GetCallerResponse) ProtoMessage() {}
 
 func (x *GetCallerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[32]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2416,7 @@ func (x *GetCallerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallerResponse.ProtoReflect.Descriptor instead.
 func (*GetCallerResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{32}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetCallerResponse) GetCaller() *Caller {
@@ -2047,7 +2449,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[33]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2461,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[33]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +2474,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{33}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{38}
 }
 
 // Response of GetServerInfo.
@@ -2108,7 +2510,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[34]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +2522,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[34]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +2535,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{34}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -2224,7 +2626,7 @@ var File_placet_v1_runtime_service_proto protoreflect.FileDescriptor
 
 const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1fplacet/v1/runtime_service.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x16placet/v1/action.proto\x1a\x15placet/v1/event.proto\"G\n" +
+	"\x1fplacet/v1/runtime_service.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x16placet/v1/action.proto\x1a\x13placet/v1/ask.proto\x1a\x15placet/v1/event.proto\x1a\x15placet/v1/usage.proto\"G\n" +
 	"\x0eExecuteRequest\x125\n" +
 	"\n" +
 	"invocation\x18\x01 \x01(\v2\x15.placet.v1.InvocationR\n" +
@@ -2237,7 +2639,43 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"invocation\x18\x01 \x01(\v2\x15.placet.v1.InvocationR\n" +
 	"invocation\"E\n" +
 	"\x15ExecuteStreamResponse\x12,\n" +
-	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"\x83\x02\n" +
+	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"\xa4\x02\n" +
+	"\n" +
+	"AskRequest\x12\x14\n" +
+	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12,\n" +
+	"\x05parts\x18\x03 \x03(\v2\x16.placet.v1.MessagePartR\x05parts\x12B\n" +
+	"\targuments\x18\x04 \x03(\v2$.placet.v1.AskRequest.ArgumentsEntryR\targuments\x126\n" +
+	"\aoptions\x18\x05 \x01(\v2\x1c.placet.v1.InvocationOptionsR\aoptions\x1a<\n" +
+	"\x0eArgumentsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x82\x01\n" +
+	"\vAskResponse\x12)\n" +
+	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action\x12,\n" +
+	"\x05parts\x18\x02 \x03(\v2\x16.placet.v1.MessagePartR\x05parts\x12\x1a\n" +
+	"\battached\x18\x03 \x01(\bR\battached\"\x90\x01\n" +
+	"\x10ListTurnsRequest\x12\x1b\n" +
+	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12#\n" +
+	"\rwith_messages\x18\x04 \x01(\bR\fwithMessages\"b\n" +
+	"\x11ListTurnsResponse\x12%\n" +
+	"\x05turns\x18\x01 \x03(\v2\x0f.placet.v1.TurnR\x05turns\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x83\x03\n" +
+	"\x04Turn\x12\x12\n" +
+	"\x04turn\x18\x01 \x01(\x05R\x04turn\x12\x1a\n" +
+	"\brequests\x18\x02 \x01(\x05R\brequests\x12\x18\n" +
+	"\apurpose\x18\x03 \x01(\tR\apurpose\x12=\n" +
+	"\frequest_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vrequestTime\x12;\n" +
+	"\vanswer_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"answerTime\x12&\n" +
+	"\x05usage\x18\x06 \x01(\v2\x10.placet.v1.UsageR\x05usage\x12#\n" +
+	"\rfinish_reason\x18\a \x01(\tR\ffinishReason\x12)\n" +
+	"\x05calls\x18\b \x03(\v2\x13.placet.v1.TurnCallR\x05calls\x12\x18\n" +
+	"\afailure\x18\t \x01(\tR\afailure\x12#\n" +
+	"\rmessages_json\x18\n" +
+	" \x01(\tR\fmessagesJson\"\x83\x02\n" +
 	"\rSubmitRequest\x125\n" +
 	"\n" +
 	"invocation\x18\x01 \x01(\v2\x15.placet.v1.InvocationR\n" +
@@ -2375,14 +2813,17 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\n" +
 	"feed_epoch\x18\v \x01(\x05R\tfeedEpoch\x12*\n" +
 	"\x11signing_keys_json\x18\f \x01(\tR\x0fsigningKeysJson\x12\x12\n" +
-	"\x04name\x18\r \x01(\tR\x04name2\xad\t\n" +
+	"\x04name\x18\r \x01(\tR\x04name2\xab\n" +
+	"\n" +
 	"\x0eRuntimeService\x12@\n" +
 	"\aExecute\x12\x19.placet.v1.ExecuteRequest\x1a\x1a.placet.v1.ExecuteResponse\x12T\n" +
-	"\rExecuteStream\x12\x1f.placet.v1.ExecuteStreamRequest\x1a .placet.v1.ExecuteStreamResponse0\x01\x12=\n" +
+	"\rExecuteStream\x12\x1f.placet.v1.ExecuteStreamRequest\x1a .placet.v1.ExecuteStreamResponse0\x01\x124\n" +
+	"\x03Ask\x12\x15.placet.v1.AskRequest\x1a\x16.placet.v1.AskResponse\x12=\n" +
 	"\x06Submit\x12\x18.placet.v1.SubmitRequest\x1a\x19.placet.v1.SubmitResponse\x12L\n" +
 	"\vSubmitBatch\x12\x1d.placet.v1.SubmitBatchRequest\x1a\x1e.placet.v1.SubmitBatchResponse\x12F\n" +
 	"\tGetAction\x12\x1b.placet.v1.GetActionRequest\x1a\x1c.placet.v1.GetActionResponse\x12L\n" +
-	"\vListActions\x12\x1d.placet.v1.ListActionsRequest\x1a\x1e.placet.v1.ListActionsResponse\x12I\n" +
+	"\vListActions\x12\x1d.placet.v1.ListActionsRequest\x1a\x1e.placet.v1.ListActionsResponse\x12F\n" +
+	"\tListTurns\x12\x1b.placet.v1.ListTurnsRequest\x1a\x1c.placet.v1.ListTurnsResponse\x12I\n" +
 	"\n" +
 	"WaitAction\x12\x1c.placet.v1.WaitActionRequest\x1a\x1d.placet.v1.WaitActionResponse\x12N\n" +
 	"\vWatchAction\x12\x1d.placet.v1.WatchActionRequest\x1a\x1e.placet.v1.WatchActionResponse0\x01\x12O\n" +
@@ -2407,132 +2848,156 @@ func file_placet_v1_runtime_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_runtime_service_proto_rawDescData
 }
 
-var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*ExecuteRequest)(nil),             // 0: placet.v1.ExecuteRequest
 	(*ExecuteResponse)(nil),            // 1: placet.v1.ExecuteResponse
 	(*ExecuteStreamRequest)(nil),       // 2: placet.v1.ExecuteStreamRequest
 	(*ExecuteStreamResponse)(nil),      // 3: placet.v1.ExecuteStreamResponse
-	(*SubmitRequest)(nil),              // 4: placet.v1.SubmitRequest
-	(*SubmitResponse)(nil),             // 5: placet.v1.SubmitResponse
-	(*SubmitBatchRequest)(nil),         // 6: placet.v1.SubmitBatchRequest
-	(*SubmitBatchResponse)(nil),        // 7: placet.v1.SubmitBatchResponse
-	(*SubmitBatchResult)(nil),          // 8: placet.v1.SubmitBatchResult
-	(*SubmittedAction)(nil),            // 9: placet.v1.SubmittedAction
-	(*GetActionRequest)(nil),           // 10: placet.v1.GetActionRequest
-	(*KeyRef)(nil),                     // 11: placet.v1.KeyRef
-	(*GetActionResponse)(nil),          // 12: placet.v1.GetActionResponse
-	(*ListActionsRequest)(nil),         // 13: placet.v1.ListActionsRequest
-	(*ActionFilter)(nil),               // 14: placet.v1.ActionFilter
-	(*ListActionsResponse)(nil),        // 15: placet.v1.ListActionsResponse
-	(*WaitActionRequest)(nil),          // 16: placet.v1.WaitActionRequest
-	(*WaitActionResponse)(nil),         // 17: placet.v1.WaitActionResponse
-	(*WatchActionRequest)(nil),         // 18: placet.v1.WatchActionRequest
-	(*WatchActionResponse)(nil),        // 19: placet.v1.WatchActionResponse
-	(*ResumeActionRequest)(nil),        // 20: placet.v1.ResumeActionRequest
-	(*ResumeActionResponse)(nil),       // 21: placet.v1.ResumeActionResponse
-	(*ResumeActionStreamRequest)(nil),  // 22: placet.v1.ResumeActionStreamRequest
-	(*ResumeActionStreamResponse)(nil), // 23: placet.v1.ResumeActionStreamResponse
-	(*WatchEventsRequest)(nil),         // 24: placet.v1.WatchEventsRequest
-	(*EventFilter)(nil),                // 25: placet.v1.EventFilter
-	(*WatchEventsResponse)(nil),        // 26: placet.v1.WatchEventsResponse
-	(*CancelActionRequest)(nil),        // 27: placet.v1.CancelActionRequest
-	(*CancelActionResponse)(nil),       // 28: placet.v1.CancelActionResponse
-	(*CancelActionsRequest)(nil),       // 29: placet.v1.CancelActionsRequest
-	(*CancelActionsResponse)(nil),      // 30: placet.v1.CancelActionsResponse
-	(*GetCallerRequest)(nil),           // 31: placet.v1.GetCallerRequest
-	(*GetCallerResponse)(nil),          // 32: placet.v1.GetCallerResponse
-	(*GetServerInfoRequest)(nil),       // 33: placet.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),      // 34: placet.v1.GetServerInfoResponse
-	nil,                                // 35: placet.v1.ActionFilter.LabelsEntry
-	nil,                                // 36: placet.v1.EventFilter.LabelsEntry
-	(*Invocation)(nil),                 // 37: placet.v1.Invocation
-	(*Action)(nil),                     // 38: placet.v1.Action
-	(*ActionEvent)(nil),                // 39: placet.v1.ActionEvent
-	(*timestamppb.Timestamp)(nil),      // 40: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 41: google.protobuf.Duration
-	(*status.Status)(nil),              // 42: google.rpc.Status
-	(ActionState)(0),                   // 43: placet.v1.ActionState
-	(ActionView)(0),                    // 44: placet.v1.ActionView
-	(OnWait)(0),                        // 45: placet.v1.OnWait
-	(*Caller)(nil),                     // 46: placet.v1.Caller
-	(DurabilityClass)(0),               // 47: placet.v1.DurabilityClass
+	(*AskRequest)(nil),                 // 4: placet.v1.AskRequest
+	(*AskResponse)(nil),                // 5: placet.v1.AskResponse
+	(*ListTurnsRequest)(nil),           // 6: placet.v1.ListTurnsRequest
+	(*ListTurnsResponse)(nil),          // 7: placet.v1.ListTurnsResponse
+	(*Turn)(nil),                       // 8: placet.v1.Turn
+	(*SubmitRequest)(nil),              // 9: placet.v1.SubmitRequest
+	(*SubmitResponse)(nil),             // 10: placet.v1.SubmitResponse
+	(*SubmitBatchRequest)(nil),         // 11: placet.v1.SubmitBatchRequest
+	(*SubmitBatchResponse)(nil),        // 12: placet.v1.SubmitBatchResponse
+	(*SubmitBatchResult)(nil),          // 13: placet.v1.SubmitBatchResult
+	(*SubmittedAction)(nil),            // 14: placet.v1.SubmittedAction
+	(*GetActionRequest)(nil),           // 15: placet.v1.GetActionRequest
+	(*KeyRef)(nil),                     // 16: placet.v1.KeyRef
+	(*GetActionResponse)(nil),          // 17: placet.v1.GetActionResponse
+	(*ListActionsRequest)(nil),         // 18: placet.v1.ListActionsRequest
+	(*ActionFilter)(nil),               // 19: placet.v1.ActionFilter
+	(*ListActionsResponse)(nil),        // 20: placet.v1.ListActionsResponse
+	(*WaitActionRequest)(nil),          // 21: placet.v1.WaitActionRequest
+	(*WaitActionResponse)(nil),         // 22: placet.v1.WaitActionResponse
+	(*WatchActionRequest)(nil),         // 23: placet.v1.WatchActionRequest
+	(*WatchActionResponse)(nil),        // 24: placet.v1.WatchActionResponse
+	(*ResumeActionRequest)(nil),        // 25: placet.v1.ResumeActionRequest
+	(*ResumeActionResponse)(nil),       // 26: placet.v1.ResumeActionResponse
+	(*ResumeActionStreamRequest)(nil),  // 27: placet.v1.ResumeActionStreamRequest
+	(*ResumeActionStreamResponse)(nil), // 28: placet.v1.ResumeActionStreamResponse
+	(*WatchEventsRequest)(nil),         // 29: placet.v1.WatchEventsRequest
+	(*EventFilter)(nil),                // 30: placet.v1.EventFilter
+	(*WatchEventsResponse)(nil),        // 31: placet.v1.WatchEventsResponse
+	(*CancelActionRequest)(nil),        // 32: placet.v1.CancelActionRequest
+	(*CancelActionResponse)(nil),       // 33: placet.v1.CancelActionResponse
+	(*CancelActionsRequest)(nil),       // 34: placet.v1.CancelActionsRequest
+	(*CancelActionsResponse)(nil),      // 35: placet.v1.CancelActionsResponse
+	(*GetCallerRequest)(nil),           // 36: placet.v1.GetCallerRequest
+	(*GetCallerResponse)(nil),          // 37: placet.v1.GetCallerResponse
+	(*GetServerInfoRequest)(nil),       // 38: placet.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),      // 39: placet.v1.GetServerInfoResponse
+	nil,                                // 40: placet.v1.AskRequest.ArgumentsEntry
+	nil,                                // 41: placet.v1.ActionFilter.LabelsEntry
+	nil,                                // 42: placet.v1.EventFilter.LabelsEntry
+	(*Invocation)(nil),                 // 43: placet.v1.Invocation
+	(*Action)(nil),                     // 44: placet.v1.Action
+	(*ActionEvent)(nil),                // 45: placet.v1.ActionEvent
+	(*MessagePart)(nil),                // 46: placet.v1.MessagePart
+	(*InvocationOptions)(nil),          // 47: placet.v1.InvocationOptions
+	(*timestamppb.Timestamp)(nil),      // 48: google.protobuf.Timestamp
+	(*Usage)(nil),                      // 49: placet.v1.Usage
+	(*TurnCall)(nil),                   // 50: placet.v1.TurnCall
+	(*durationpb.Duration)(nil),        // 51: google.protobuf.Duration
+	(*status.Status)(nil),              // 52: google.rpc.Status
+	(ActionState)(0),                   // 53: placet.v1.ActionState
+	(ActionView)(0),                    // 54: placet.v1.ActionView
+	(OnWait)(0),                        // 55: placet.v1.OnWait
+	(*Caller)(nil),                     // 56: placet.v1.Caller
+	(DurabilityClass)(0),               // 57: placet.v1.DurabilityClass
 }
 var file_placet_v1_runtime_service_proto_depIdxs = []int32{
-	37, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
-	38, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
-	37, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
-	39, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
-	37, // 4: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
-	40, // 5: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
-	41, // 6: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
-	38, // 7: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
-	4,  // 8: placet.v1.SubmitBatchRequest.items:type_name -> placet.v1.SubmitRequest
-	8,  // 9: placet.v1.SubmitBatchResponse.results:type_name -> placet.v1.SubmitBatchResult
-	9,  // 10: placet.v1.SubmitBatchResult.submitted:type_name -> placet.v1.SubmittedAction
-	42, // 11: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
-	43, // 12: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
-	11, // 13: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
-	44, // 14: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
-	38, // 15: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
-	14, // 16: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	43, // 17: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
-	35, // 18: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
-	40, // 19: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
-	40, // 20: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
-	38, // 21: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
-	41, // 22: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
-	38, // 23: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
-	39, // 24: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
-	45, // 25: placet.v1.ResumeActionRequest.on_wait:type_name -> placet.v1.OnWait
-	38, // 26: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
-	45, // 27: placet.v1.ResumeActionStreamRequest.on_wait:type_name -> placet.v1.OnWait
-	39, // 28: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
-	25, // 29: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
-	36, // 30: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
-	39, // 31: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
-	38, // 32: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
-	14, // 33: placet.v1.CancelActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	46, // 34: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
-	47, // 35: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
-	40, // 36: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
-	41, // 37: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
-	41, // 38: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
-	0,  // 39: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
-	2,  // 40: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
-	4,  // 41: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
-	6,  // 42: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
-	10, // 43: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
-	13, // 44: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
-	16, // 45: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
-	18, // 46: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
-	20, // 47: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
-	22, // 48: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
-	24, // 49: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
-	27, // 50: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
-	29, // 51: placet.v1.RuntimeService.CancelActions:input_type -> placet.v1.CancelActionsRequest
-	31, // 52: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
-	33, // 53: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
-	1,  // 54: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
-	3,  // 55: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
-	5,  // 56: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
-	7,  // 57: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
-	12, // 58: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
-	15, // 59: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
-	17, // 60: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
-	19, // 61: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
-	21, // 62: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
-	23, // 63: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
-	26, // 64: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
-	28, // 65: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
-	30, // 66: placet.v1.RuntimeService.CancelActions:output_type -> placet.v1.CancelActionsResponse
-	32, // 67: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
-	34, // 68: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
-	54, // [54:69] is the sub-list for method output_type
-	39, // [39:54] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	43, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
+	44, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
+	43, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
+	45, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
+	46, // 4: placet.v1.AskRequest.parts:type_name -> placet.v1.MessagePart
+	40, // 5: placet.v1.AskRequest.arguments:type_name -> placet.v1.AskRequest.ArgumentsEntry
+	47, // 6: placet.v1.AskRequest.options:type_name -> placet.v1.InvocationOptions
+	44, // 7: placet.v1.AskResponse.action:type_name -> placet.v1.Action
+	46, // 8: placet.v1.AskResponse.parts:type_name -> placet.v1.MessagePart
+	8,  // 9: placet.v1.ListTurnsResponse.turns:type_name -> placet.v1.Turn
+	48, // 10: placet.v1.Turn.request_time:type_name -> google.protobuf.Timestamp
+	48, // 11: placet.v1.Turn.answer_time:type_name -> google.protobuf.Timestamp
+	49, // 12: placet.v1.Turn.usage:type_name -> placet.v1.Usage
+	50, // 13: placet.v1.Turn.calls:type_name -> placet.v1.TurnCall
+	43, // 14: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
+	48, // 15: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
+	51, // 16: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
+	44, // 17: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
+	9,  // 18: placet.v1.SubmitBatchRequest.items:type_name -> placet.v1.SubmitRequest
+	13, // 19: placet.v1.SubmitBatchResponse.results:type_name -> placet.v1.SubmitBatchResult
+	14, // 20: placet.v1.SubmitBatchResult.submitted:type_name -> placet.v1.SubmittedAction
+	52, // 21: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
+	53, // 22: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
+	16, // 23: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
+	54, // 24: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
+	44, // 25: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
+	19, // 26: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
+	53, // 27: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
+	41, // 28: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
+	48, // 29: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
+	48, // 30: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
+	44, // 31: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
+	51, // 32: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
+	44, // 33: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
+	45, // 34: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
+	55, // 35: placet.v1.ResumeActionRequest.on_wait:type_name -> placet.v1.OnWait
+	44, // 36: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
+	55, // 37: placet.v1.ResumeActionStreamRequest.on_wait:type_name -> placet.v1.OnWait
+	45, // 38: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
+	30, // 39: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
+	42, // 40: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
+	45, // 41: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
+	44, // 42: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
+	19, // 43: placet.v1.CancelActionsRequest.filter:type_name -> placet.v1.ActionFilter
+	56, // 44: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
+	57, // 45: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
+	48, // 46: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
+	51, // 47: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
+	51, // 48: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
+	0,  // 49: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
+	2,  // 50: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
+	4,  // 51: placet.v1.RuntimeService.Ask:input_type -> placet.v1.AskRequest
+	9,  // 52: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
+	11, // 53: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
+	15, // 54: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
+	18, // 55: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
+	6,  // 56: placet.v1.RuntimeService.ListTurns:input_type -> placet.v1.ListTurnsRequest
+	21, // 57: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
+	23, // 58: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
+	25, // 59: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
+	27, // 60: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
+	29, // 61: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
+	32, // 62: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
+	34, // 63: placet.v1.RuntimeService.CancelActions:input_type -> placet.v1.CancelActionsRequest
+	36, // 64: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
+	38, // 65: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
+	1,  // 66: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
+	3,  // 67: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
+	5,  // 68: placet.v1.RuntimeService.Ask:output_type -> placet.v1.AskResponse
+	10, // 69: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
+	12, // 70: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
+	17, // 71: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
+	20, // 72: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
+	7,  // 73: placet.v1.RuntimeService.ListTurns:output_type -> placet.v1.ListTurnsResponse
+	22, // 74: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
+	24, // 75: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
+	26, // 76: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
+	28, // 77: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
+	31, // 78: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
+	33, // 79: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
+	35, // 80: placet.v1.RuntimeService.CancelActions:output_type -> placet.v1.CancelActionsResponse
+	37, // 81: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
+	39, // 82: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
+	66, // [66:83] is the sub-list for method output_type
+	49, // [49:66] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_runtime_service_proto_init() }
@@ -2541,16 +3006,18 @@ func file_placet_v1_runtime_service_proto_init() {
 		return
 	}
 	file_placet_v1_action_proto_init()
+	file_placet_v1_ask_proto_init()
 	file_placet_v1_event_proto_init()
-	file_placet_v1_runtime_service_proto_msgTypes[4].OneofWrappers = []any{
+	file_placet_v1_usage_proto_init()
+	file_placet_v1_runtime_service_proto_msgTypes[9].OneofWrappers = []any{
 		(*SubmitRequest_ReadyTime)(nil),
 		(*SubmitRequest_Delay)(nil),
 	}
-	file_placet_v1_runtime_service_proto_msgTypes[8].OneofWrappers = []any{
+	file_placet_v1_runtime_service_proto_msgTypes[13].OneofWrappers = []any{
 		(*SubmitBatchResult_Submitted)(nil),
 		(*SubmitBatchResult_Error)(nil),
 	}
-	file_placet_v1_runtime_service_proto_msgTypes[10].OneofWrappers = []any{
+	file_placet_v1_runtime_service_proto_msgTypes[15].OneofWrappers = []any{
 		(*GetActionRequest_ActionId)(nil),
 		(*GetActionRequest_Key)(nil),
 	}
@@ -2560,7 +3027,7 @@ func file_placet_v1_runtime_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_runtime_service_proto_rawDesc), len(file_placet_v1_runtime_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

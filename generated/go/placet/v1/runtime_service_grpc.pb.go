@@ -23,10 +23,12 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	RuntimeService_Execute_FullMethodName            = "/placet.v1.RuntimeService/Execute"
 	RuntimeService_ExecuteStream_FullMethodName      = "/placet.v1.RuntimeService/ExecuteStream"
+	RuntimeService_Ask_FullMethodName                = "/placet.v1.RuntimeService/Ask"
 	RuntimeService_Submit_FullMethodName             = "/placet.v1.RuntimeService/Submit"
 	RuntimeService_SubmitBatch_FullMethodName        = "/placet.v1.RuntimeService/SubmitBatch"
 	RuntimeService_GetAction_FullMethodName          = "/placet.v1.RuntimeService/GetAction"
 	RuntimeService_ListActions_FullMethodName        = "/placet.v1.RuntimeService/ListActions"
+	RuntimeService_ListTurns_FullMethodName          = "/placet.v1.RuntimeService/ListTurns"
 	RuntimeService_WaitAction_FullMethodName         = "/placet.v1.RuntimeService/WaitAction"
 	RuntimeService_WatchAction_FullMethodName        = "/placet.v1.RuntimeService/WatchAction"
 	RuntimeService_ResumeAction_FullMethodName       = "/placet.v1.RuntimeService/ResumeAction"
@@ -42,7 +44,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
+// The invoking RPCs (Execute, ExecuteStream, Ask, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
 // Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
 // Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
 type RuntimeServiceClient interface {
@@ -50,6 +52,8 @@ type RuntimeServiceClient interface {
 	Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (*ExecuteResponse, error)
 	// The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status.
 	ExecuteStream(ctx context.Context, in *ExecuteStreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteStreamResponse], error)
+	// Asks an agent, and waits for its answer: Execute of an agent with a typed message. OK if and only if SUCCEEDED.
+	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
 	// Stores it and returns: OK if and only if stored. A server runs it from its queue.
 	Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*SubmitResponse, error)
 	// Many at once, each with its own answer: what is wrong with one does not touch the others. OK if the batch as such was understood.
@@ -58,6 +62,8 @@ type RuntimeServiceClient interface {
 	GetAction(ctx context.Context, in *GetActionRequest, opts ...grpc.CallOption) (*GetActionResponse, error)
 	// Newest first.
 	ListActions(ctx context.Context, in *ListActionsRequest, opts ...grpc.CallOption) (*ListActionsResponse, error)
+	// What the run of an agent has asked its model, and what came of it, in order.
+	ListTurns(ctx context.Context, in *ListTurnsRequest, opts ...grpc.CallOption) (*ListTurnsResponse, error)
 	// Bounded long poll: the action once it is terminal or ambiguous, or as it is when the poll ends.
 	WaitAction(ctx context.Context, in *WaitActionRequest, opts ...grpc.CallOption) (*WaitActionResponse, error)
 	// History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing.
@@ -117,6 +123,16 @@ func (c *runtimeServiceClient) ExecuteStream(ctx context.Context, in *ExecuteStr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RuntimeService_ExecuteStreamClient = grpc.ServerStreamingClient[ExecuteStreamResponse]
 
+func (c *runtimeServiceClient) Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AskResponse)
+	err := c.cc.Invoke(ctx, RuntimeService_Ask_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *runtimeServiceClient) Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*SubmitResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SubmitResponse)
@@ -151,6 +167,16 @@ func (c *runtimeServiceClient) ListActions(ctx context.Context, in *ListActionsR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListActionsResponse)
 	err := c.cc.Invoke(ctx, RuntimeService_ListActions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *runtimeServiceClient) ListTurns(ctx context.Context, in *ListTurnsRequest, opts ...grpc.CallOption) (*ListTurnsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTurnsResponse)
+	err := c.cc.Invoke(ctx, RuntimeService_ListTurns_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -278,7 +304,7 @@ func (c *runtimeServiceClient) GetServerInfo(ctx context.Context, in *GetServerI
 // All implementations must embed UnimplementedRuntimeServiceServer
 // for forward compatibility.
 //
-// The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
+// The invoking RPCs (Execute, ExecuteStream, Ask, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
 // Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
 // Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
 type RuntimeServiceServer interface {
@@ -286,6 +312,8 @@ type RuntimeServiceServer interface {
 	Execute(context.Context, *ExecuteRequest) (*ExecuteResponse, error)
 	// The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status.
 	ExecuteStream(*ExecuteStreamRequest, grpc.ServerStreamingServer[ExecuteStreamResponse]) error
+	// Asks an agent, and waits for its answer: Execute of an agent with a typed message. OK if and only if SUCCEEDED.
+	Ask(context.Context, *AskRequest) (*AskResponse, error)
 	// Stores it and returns: OK if and only if stored. A server runs it from its queue.
 	Submit(context.Context, *SubmitRequest) (*SubmitResponse, error)
 	// Many at once, each with its own answer: what is wrong with one does not touch the others. OK if the batch as such was understood.
@@ -294,6 +322,8 @@ type RuntimeServiceServer interface {
 	GetAction(context.Context, *GetActionRequest) (*GetActionResponse, error)
 	// Newest first.
 	ListActions(context.Context, *ListActionsRequest) (*ListActionsResponse, error)
+	// What the run of an agent has asked its model, and what came of it, in order.
+	ListTurns(context.Context, *ListTurnsRequest) (*ListTurnsResponse, error)
 	// Bounded long poll: the action once it is terminal or ambiguous, or as it is when the poll ends.
 	WaitAction(context.Context, *WaitActionRequest) (*WaitActionResponse, error)
 	// History from a cursor, then live, then OK after `settled`, at once if the cursor is after it. Losing a watcher cancels nothing.
@@ -330,6 +360,9 @@ func (UnimplementedRuntimeServiceServer) Execute(context.Context, *ExecuteReques
 func (UnimplementedRuntimeServiceServer) ExecuteStream(*ExecuteStreamRequest, grpc.ServerStreamingServer[ExecuteStreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method ExecuteStream not implemented")
 }
+func (UnimplementedRuntimeServiceServer) Ask(context.Context, *AskRequest) (*AskResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Ask not implemented")
+}
 func (UnimplementedRuntimeServiceServer) Submit(context.Context, *SubmitRequest) (*SubmitResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Submit not implemented")
 }
@@ -341,6 +374,9 @@ func (UnimplementedRuntimeServiceServer) GetAction(context.Context, *GetActionRe
 }
 func (UnimplementedRuntimeServiceServer) ListActions(context.Context, *ListActionsRequest) (*ListActionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListActions not implemented")
+}
+func (UnimplementedRuntimeServiceServer) ListTurns(context.Context, *ListTurnsRequest) (*ListTurnsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTurns not implemented")
 }
 func (UnimplementedRuntimeServiceServer) WaitAction(context.Context, *WaitActionRequest) (*WaitActionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method WaitAction not implemented")
@@ -419,6 +455,24 @@ func _RuntimeService_ExecuteStream_Handler(srv interface{}, stream grpc.ServerSt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RuntimeService_ExecuteStreamServer = grpc.ServerStreamingServer[ExecuteStreamResponse]
 
+func _RuntimeService_Ask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AskRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RuntimeServiceServer).Ask(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RuntimeService_Ask_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RuntimeServiceServer).Ask(ctx, req.(*AskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RuntimeService_Submit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SubmitRequest)
 	if err := dec(in); err != nil {
@@ -487,6 +541,24 @@ func _RuntimeService_ListActions_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(RuntimeServiceServer).ListActions(ctx, req.(*ListActionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RuntimeService_ListTurns_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTurnsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RuntimeServiceServer).ListTurns(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RuntimeService_ListTurns_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RuntimeServiceServer).ListTurns(ctx, req.(*ListTurnsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -644,6 +716,10 @@ var RuntimeService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _RuntimeService_Execute_Handler,
 		},
 		{
+			MethodName: "Ask",
+			Handler:    _RuntimeService_Ask_Handler,
+		},
+		{
 			MethodName: "Submit",
 			Handler:    _RuntimeService_Submit_Handler,
 		},
@@ -658,6 +734,10 @@ var RuntimeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListActions",
 			Handler:    _RuntimeService_ListActions_Handler,
+		},
+		{
+			MethodName: "ListTurns",
+			Handler:    _RuntimeService_ListTurns_Handler,
 		},
 		{
 			MethodName: "WaitAction",

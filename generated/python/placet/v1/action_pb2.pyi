@@ -10,7 +10,9 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from placet.v1 import agent_pb2 as _agent_pb2
 from placet.v1 import outcome_pb2 as _outcome_pb2
+from placet.v1 import usage_pb2 as _usage_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -410,6 +412,8 @@ class Action(_message.Message):
     ROOT_ID_FIELD_NUMBER: _builtins.int
     STEP_PATH_FIELD_NUMBER: _builtins.int
     APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     action_id: _builtins.str
     """UUID, made by the server."""
     capability: _builtins.str
@@ -492,6 +496,14 @@ class Action(_message.Message):
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """As given at admission."""
 
+    @_builtins.property
+    def usage(self) -> _usage_pb2.Usage:
+        """What the run of an agent has spent so far, however it ended; unset before it opens, and of everything else."""
+
+    @_builtins.property
+    def budget(self) -> _agent_pb2.Budget:
+        """What the run may spend."""
+
     def __init__(
         self,
         *,
@@ -527,10 +539,12 @@ class Action(_message.Message):
         root_id: _builtins.str = ...,
         step_path: _builtins.str = ...,
         approval_id: _builtins.str = ...,
+        usage: _usage_pb2.Usage | None = ...,
+        budget: _agent_pb2.Budget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_requested_time", b"cancel_requested_time", "create_time", b"create_time", "deadline", b"deadline", "outcome", b"outcome", "ready_time", b"ready_time", "requester", b"requester", "settle_time", b"settle_time", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "cancel_requested_time", b"cancel_requested_time", "create_time", b"create_time", "deadline", b"deadline", "outcome", b"outcome", "ready_time", b"ready_time", "requester", b"requester", "settle_time", b"settle_time", "start_time", b"start_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "approval_id", b"approval_id", "attempt", b"attempt", "attempts_max", b"attempts_max", "cancel_requested_time", b"cancel_requested_time", "capability", b"capability", "contract_digest", b"contract_digest", "create_time", b"create_time", "cursor", b"cursor", "deadline", b"deadline", "durability", b"durability", "generation", b"generation", "idempotency_key", b"idempotency_key", "input_digest", b"input_digest", "input_json", b"input_json", "labels", b"labels", "outcome", b"outcome", "output_json", b"output_json", "parent_id", b"parent_id", "predecessor_id", b"predecessor_id", "priority", b"priority", "provider_operation", b"provider_operation", "queue", b"queue", "ready_time", b"ready_time", "receipt_digest", b"receipt_digest", "requester", b"requester", "root_id", b"root_id", "settle_time", b"settle_time", "start_time", b"start_time", "state", b"state", "step_path", b"step_path", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "approval_id", b"approval_id", "attempt", b"attempt", "attempts_max", b"attempts_max", "budget", b"budget", "cancel_requested_time", b"cancel_requested_time", "capability", b"capability", "contract_digest", b"contract_digest", "create_time", b"create_time", "cursor", b"cursor", "deadline", b"deadline", "durability", b"durability", "generation", b"generation", "idempotency_key", b"idempotency_key", "input_digest", b"input_digest", "input_json", b"input_json", "labels", b"labels", "outcome", b"outcome", "output_json", b"output_json", "parent_id", b"parent_id", "predecessor_id", b"predecessor_id", "priority", b"priority", "provider_operation", b"provider_operation", "queue", b"queue", "ready_time", b"ready_time", "receipt_digest", b"receipt_digest", "requester", b"requester", "root_id", b"root_id", "settle_time", b"settle_time", "start_time", b"start_time", "state", b"state", "step_path", b"step_path", "usage", b"usage", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

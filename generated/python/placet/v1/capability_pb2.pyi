@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from placet.v1 import agent_pb2 as _agent_pb2
 from placet.v1 import approval_pb2 as _approval_pb2
 import builtins as _builtins
 import sys
@@ -33,6 +34,8 @@ class _CapabilityKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Capabi
     """One handler call."""
     CAPABILITY_KIND_HUMAN: _CapabilityKind.ValueType  # 2
     """A question to people. Only the server itself offers one: human.input."""
+    CAPABILITY_KIND_AGENT: _CapabilityKind.ValueType  # 3
+    """A model in a loop over tools. It has no handler, takes what the server's own schema says, and is COMPOSED."""
 
 class CapabilityKind(_CapabilityKind, metaclass=_CapabilityKindEnumTypeWrapper):
     """What kind of thing a capability is."""
@@ -43,6 +46,8 @@ CAPABILITY_KIND_TOOL: CapabilityKind.ValueType  # 1
 """One handler call."""
 CAPABILITY_KIND_HUMAN: CapabilityKind.ValueType  # 2
 """A question to people. Only the server itself offers one: human.input."""
+CAPABILITY_KIND_AGENT: CapabilityKind.ValueType  # 3
+"""A model in a loop over tools. It has no handler, takes what the server's own schema says, and is COMPOSED."""
 Global___CapabilityKind: _TypeAlias = CapabilityKind  # noqa: Y015
 
 class _EffectClass:
@@ -239,6 +244,7 @@ class Capability(_message.Message):
     SERVED_FIELD_NUMBER: _builtins.int
     CURRENT_FIELD_NUMBER: _builtins.int
     WITHDRAWN_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Dotted lower-case name, for example "payments.refund"."""
     version: _builtins.str
@@ -246,11 +252,11 @@ class Capability(_message.Message):
     kind: Global___CapabilityKind.ValueType
     """What kind."""
     input_schema_json: _builtins.str
-    """JSON Schema 2020-12 of the input; `$ref` only within itself."""
+    """JSON Schema 2020-12 of the input; `$ref` only within itself. Of an AGENT it is the server's own, and may be left out."""
     output_schema_json: _builtins.str
     """JSON Schema 2020-12 of the output; empty: any JSON."""
     contract_digest: _builtins.str
-    """Output only. Hex SHA-256 over kind, schemas and contract."""
+    """Output only. Hex SHA-256 over kind, schemas and contract; of an AGENT over `agent`, too."""
     manifest: _builtins.str
     """Output only. The manifest that owns it."""
     served: _builtins.bool
@@ -267,6 +273,10 @@ class Capability(_message.Message):
     def presentation(self) -> Global___Presentation:
         """What people see. Not part of contract_digest."""
 
+    @_builtins.property
+    def agent(self) -> _agent_pb2.AgentSpec:
+        """AGENT only, and required there. In lists without instructions."""
+
     def __init__(
         self,
         *,
@@ -282,10 +292,11 @@ class Capability(_message.Message):
         served: _builtins.bool = ...,
         current: _builtins.bool = ...,
         withdrawn: _builtins.bool = ...,
+        agent: _agent_pb2.AgentSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["contract", b"contract", "presentation", b"presentation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "contract", b"contract", "presentation", b"presentation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract", b"contract", "contract_digest", b"contract_digest", "current", b"current", "input_schema_json", b"input_schema_json", "kind", b"kind", "manifest", b"manifest", "name", b"name", "output_schema_json", b"output_schema_json", "presentation", b"presentation", "served", b"served", "version", b"version", "withdrawn", b"withdrawn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "contract", b"contract", "contract_digest", b"contract_digest", "current", b"current", "input_schema_json", b"input_schema_json", "kind", b"kind", "manifest", b"manifest", "name", b"name", "output_schema_json", b"output_schema_json", "presentation", b"presentation", "served", b"served", "version", b"version", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -396,22 +396,26 @@ class ListCapabilitiesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     NAME_PREFIX_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """1 to 1000; 0: 50."""
     page_token: _builtins.str
-    """From the page before; bound to the same prefix."""
+    """From the page before; bound to the same prefix and kind."""
     name_prefix: _builtins.str
     """Names that begin so."""
+    kind: _capability_pb2.CapabilityKind.ValueType
+    """Only this kind; unspecified: all."""
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         name_prefix: _builtins.str = ...,
+        kind: _capability_pb2.CapabilityKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name_prefix", b"name_prefix", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "name_prefix", b"name_prefix", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -429,7 +433,7 @@ class ListCapabilitiesResponse(_message.Message):
     """Empty on the last page."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedCompositeFieldContainer[_capability_pb2.Capability]:
-        """Without schemas: GetCapability has them."""
+        """Without schemas and instructions: GetCapability has them."""
 
     def __init__(
         self,

@@ -80,6 +80,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """ALREADY_EXISTS. The message's id (placet-message-id) has made another action, or the message is not of now (too_old, in_the_future).
     {"message_id": "m-17", "problem": "claimed"}
     """
+    ERROR_REASON_AGENT_UNAVAILABLE: _ErrorReason.ValueType  # 30
+    """FAILED_PRECONDITION. The agent is known, but no run of it can begin here; problem says why. {"agent": "support.helper", "problem": "extra_missing"}"""
     ERROR_REASON_APPROVAL_REQUIRED: _ErrorReason.ValueType  # 40
     """FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}"""
     ERROR_REASON_INPUT_REQUIRED: _ErrorReason.ValueType  # 41
@@ -112,6 +114,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """CANCELLED. The server stopped before the work took effect. {}"""
     ERROR_REASON_RETRY_BUDGET: _ErrorReason.ValueType  # 80
     """ABORTED. Every attempt that the contract allows was made. {"attempts": "3"}"""
+    ERROR_REASON_TURN_BUDGET: _ErrorReason.ValueType  # 81
+    """ABORTED. The run of an agent may not ask its model for so many turns. {"turns": "50"}"""
+    ERROR_REASON_LOOP_BUDGET: _ErrorReason.ValueType  # 82
+    """ABORTED. The run of an agent may not call so often; budget is calls or equal_calls. {"budget": "calls", "budget_max": "100"}"""
+    ERROR_REASON_SPEND_BUDGET: _ErrorReason.ValueType  # 83
+    """ABORTED. The run of an agent may not spend so much; budget is tokens, cost_micros or active_ms. {"budget": "tokens", "budget_max": "1000000"}"""
     ERROR_REASON_QUEUE_DELAY: _ErrorReason.ValueType  # 84
     """ABORTED. It was not begun within the queue delay that the contract allows, and nothing was done. {"queue": "default"}"""
     ERROR_REASON_EFFECT_AMBIGUOUS: _ErrorReason.ValueType  # 90
@@ -203,6 +211,8 @@ ERROR_REASON_MESSAGE_REPLAYED: ErrorReason.ValueType  # 29
 """ALREADY_EXISTS. The message's id (placet-message-id) has made another action, or the message is not of now (too_old, in_the_future).
 {"message_id": "m-17", "problem": "claimed"}
 """
+ERROR_REASON_AGENT_UNAVAILABLE: ErrorReason.ValueType  # 30
+"""FAILED_PRECONDITION. The agent is known, but no run of it can begin here; problem says why. {"agent": "support.helper", "problem": "extra_missing"}"""
 ERROR_REASON_APPROVAL_REQUIRED: ErrorReason.ValueType  # 40
 """FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}"""
 ERROR_REASON_INPUT_REQUIRED: ErrorReason.ValueType  # 41
@@ -235,6 +245,12 @@ ERROR_REASON_SHUTDOWN: ErrorReason.ValueType  # 72
 """CANCELLED. The server stopped before the work took effect. {}"""
 ERROR_REASON_RETRY_BUDGET: ErrorReason.ValueType  # 80
 """ABORTED. Every attempt that the contract allows was made. {"attempts": "3"}"""
+ERROR_REASON_TURN_BUDGET: ErrorReason.ValueType  # 81
+"""ABORTED. The run of an agent may not ask its model for so many turns. {"turns": "50"}"""
+ERROR_REASON_LOOP_BUDGET: ErrorReason.ValueType  # 82
+"""ABORTED. The run of an agent may not call so often; budget is calls or equal_calls. {"budget": "calls", "budget_max": "100"}"""
+ERROR_REASON_SPEND_BUDGET: ErrorReason.ValueType  # 83
+"""ABORTED. The run of an agent may not spend so much; budget is tokens, cost_micros or active_ms. {"budget": "tokens", "budget_max": "1000000"}"""
 ERROR_REASON_QUEUE_DELAY: ErrorReason.ValueType  # 84
 """ABORTED. It was not begun within the queue delay that the contract allows, and nothing was done. {"queue": "default"}"""
 ERROR_REASON_EFFECT_AMBIGUOUS: ErrorReason.ValueType  # 90

@@ -3,12 +3,16 @@
 isort:skip_file
 What happened to an action, in order."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 from placet.v1 import action_pb2 as _action_pb2
 from placet.v1 import decision_pb2 as _decision_pb2
 from placet.v1 import outcome_pb2 as _outcome_pb2
+from placet.v1 import usage_pb2 as _usage_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -49,6 +53,11 @@ class ActionEvent(_message.Message):
     APPROVAL_ENDED_FIELD_NUMBER: _builtins.int
     PARKED_FIELD_NUMBER: _builtins.int
     RESUMED_FIELD_NUMBER: _builtins.int
+    RUN_OPENED_FIELD_NUMBER: _builtins.int
+    TURN_REQUESTED_FIELD_NUMBER: _builtins.int
+    TURN_ANSWERED_FIELD_NUMBER: _builtins.int
+    TURN_FAILED_FIELD_NUMBER: _builtins.int
+    COMPACTED_FIELD_NUMBER: _builtins.int
     cursor: _builtins.str
     """Opaque text: resume after this event. Also set on an otherwise empty idle checkpoint."""
     action_id: _builtins.str
@@ -131,6 +140,26 @@ class ActionEvent(_message.Message):
     def resumed(self) -> Global___ActionResumed:
         """The same attempt goes on: its handler begins again from its start, and finds what its steps came to."""
 
+    @_builtins.property
+    def run_opened(self) -> Global___RunOpened:
+        """The run of an agent has begun: what it may call and spend is fixed."""
+
+    @_builtins.property
+    def turn_requested(self) -> Global___TurnRequested:
+        """The model is asked."""
+
+    @_builtins.property
+    def turn_answered(self) -> Global___TurnAnswered:
+        """The model has answered. What it has said before that is its answer."""
+
+    @_builtins.property
+    def turn_failed(self) -> Global___TurnFailed:
+        """The model has not answered. What it has said before that is void."""
+
+    @_builtins.property
+    def compacted(self) -> Global___RunCompacted:
+        """Earlier messages are told in fewer words from here on."""
+
     def __init__(
         self,
         *,
@@ -157,12 +186,17 @@ class ActionEvent(_message.Message):
         approval_ended: Global___ApprovalEnded | None = ...,
         parked: Global___ActionParked | None = ...,
         resumed: Global___ActionResumed | None = ...,
+        run_opened: Global___RunOpened | None = ...,
+        turn_requested: Global___TurnRequested | None = ...,
+        turn_answered: Global___TurnAnswered | None = ...,
+        turn_failed: Global___TurnFailed | None = ...,
+        compacted: Global___RunCompacted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ambiguous", b"ambiguous", "approval_decided", b"approval_decided", "approval_ended", b"approval_ended", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "parked", b"parked", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "requeued", b"requeued", "resumed", b"resumed", "settled", b"settled", "waiting", b"waiting"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ambiguous", b"ambiguous", "approval_decided", b"approval_decided", "approval_ended", b"approval_ended", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "compacted", b"compacted", "create_time", b"create_time", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "parked", b"parked", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "requeued", b"requeued", "resumed", b"resumed", "run_opened", b"run_opened", "settled", b"settled", "turn_answered", b"turn_answered", "turn_failed", b"turn_failed", "turn_requested", b"turn_requested", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "admitted", b"admitted", "ambiguous", b"ambiguous", "approval_decided", b"approval_decided", "approval_ended", b"approval_ended", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "create_time", b"create_time", "cursor", b"cursor", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "parked", b"parked", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "replayed", b"replayed", "requeued", b"requeued", "resumed", b"resumed", "sequence", b"sequence", "settled", b"settled", "type", b"type", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "admitted", b"admitted", "ambiguous", b"ambiguous", "approval_decided", b"approval_decided", "approval_ended", b"approval_ended", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "compacted", b"compacted", "create_time", b"create_time", "cursor", b"cursor", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "parked", b"parked", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "replayed", b"replayed", "requeued", b"requeued", "resumed", b"resumed", "run_opened", b"run_opened", "sequence", b"sequence", "settled", b"settled", "turn_answered", b"turn_answered", "turn_failed", b"turn_failed", "turn_requested", b"turn_requested", "type", b"type", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["admitted", "attempt_started", "requeued", "progress", "chunk", "effect_checkpointed", "cancel_requested", "settled", "ambiguous", "effect_started", "redriven", "reconcile_given_up", "waiting", "approval_decided", "approval_ended", "parked", "resumed"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["admitted", "attempt_started", "requeued", "progress", "chunk", "effect_checkpointed", "cancel_requested", "settled", "ambiguous", "effect_started", "redriven", "reconcile_given_up", "waiting", "approval_decided", "approval_ended", "parked", "resumed", "run_opened", "turn_requested", "turn_answered", "turn_failed", "compacted"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -244,7 +278,8 @@ class ActionRequeued(_message.Message):
     """The attempt that stopped."""
     cause: _builtins.str
     """Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR"; "RECONCILED": it is proved that
-    nothing was done; "WOKEN": a step of one that was parked has ended, and the same attempt goes on.
+    nothing was done; "WOKEN": a step of one that was parked has ended, and the same attempt goes on; "POSTPONED": a run has put itself off, and
+    the same attempt goes on.
     """
     @_builtins.property
     def ready_time(self) -> _timestamp_pb2.Timestamp:
@@ -711,3 +746,231 @@ class ApprovalEnded(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ApprovalEnded: _TypeAlias = ApprovalEnded  # noqa: Y015
+
+@_typing.final
+class RunOpened(_message.Message):
+    """What holds for the whole run, whatever the catalogue says later."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.int
+    """The attempt that opened it."""
+    model: _builtins.str
+    """The model, by the name that its agent has for it."""
+    tools: _builtins.int
+    """How many tools it may call."""
+    digest: _builtins.str
+    """SHA-256 of what is remembered of it, in hex."""
+    def __init__(
+        self,
+        *,
+        attempt: _builtins.int = ...,
+        model: _builtins.str = ...,
+        tools: _builtins.int = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "digest", b"digest", "model", b"model", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunOpened: _TypeAlias = RunOpened  # noqa: Y015
+
+@_typing.final
+class TurnRequested(_message.Message):
+    """One request for one turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    PURPOSE_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    turn: _builtins.int
+    """Its number, from 1."""
+    number: _builtins.int
+    """Which try of the turn it is, from 1."""
+    model: _builtins.str
+    """The model that is asked."""
+    purpose: _builtins.str
+    """What for: "answer"; "repair", as the run may not end with what it answered before; or "compact"."""
+    attempt: _builtins.int
+    """The attempt that asks."""
+    digest: _builtins.str
+    """SHA-256 of what is remembered of it, in hex."""
+    def __init__(
+        self,
+        *,
+        turn: _builtins.int = ...,
+        number: _builtins.int = ...,
+        model: _builtins.str = ...,
+        purpose: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "digest", b"digest", "model", b"model", "number", b"number", "purpose", b"purpose", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnRequested: _TypeAlias = TurnRequested  # noqa: Y015
+
+@_typing.final
+class TurnAnswered(_message.Message):
+    """The answer of a turn, which is never asked for again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    turn: _builtins.int
+    """Of the turn."""
+    finish_reason: _builtins.str
+    """Why the model stopped, in its provider's word."""
+    attempt: _builtins.int
+    """The attempt that asked."""
+    digest: _builtins.str
+    """SHA-256 of what is remembered of it, in hex."""
+    @_builtins.property
+    def usage(self) -> _usage_pb2.Usage:
+        """What it took; unset if the provider did not say."""
+
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___TurnCall]:
+        """What it calls, in its order."""
+
+    def __init__(
+        self,
+        *,
+        turn: _builtins.int = ...,
+        usage: _usage_pb2.Usage | None = ...,
+        finish_reason: _builtins.str = ...,
+        calls: _abc.Iterable[Global___TurnCall] | None = ...,
+        attempt: _builtins.int = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "calls", b"calls", "digest", b"digest", "finish_reason", b"finish_reason", "turn", b"turn", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnAnswered: _TypeAlias = TurnAnswered  # noqa: Y015
+
+@_typing.final
+class TurnCall(_message.Message):
+    """One call of an answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
+    call: _builtins.int
+    """Its number in the answer, from 1."""
+    tool: _builtins.str
+    """What the model called, by the name that it knows."""
+    action_id: _builtins.str
+    """The action that it becomes, once it is admitted, as the step's first try; empty for one that is not made."""
+    def __init__(
+        self,
+        *,
+        call: _builtins.int = ...,
+        tool: _builtins.str = ...,
+        action_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "call", b"call", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnCall: _TypeAlias = TurnCall  # noqa: Y015
+
+@_typing.final
+class TurnFailed(_message.Message):
+    """One request that has no answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    CATEGORY_FIELD_NUMBER: _builtins.int
+    RETRY_DELAY_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    turn: _builtins.int
+    """Of the turn."""
+    number: _builtins.int
+    """Which try of the turn it was."""
+    category: _builtins.str
+    """"timeout", "rate_limited", "unavailable" or "truncated", which may be asked for again; "refused", "unauthorized", "context_too_long" or
+    "invalid".
+    """
+    attempt: _builtins.int
+    """The attempt that asked."""
+    digest: _builtins.str
+    """SHA-256 of what is remembered of it, in hex."""
+    @_builtins.property
+    def retry_delay(self) -> _duration_pb2.Duration:
+        """For how long the provider wants not to be asked."""
+
+    def __init__(
+        self,
+        *,
+        turn: _builtins.int = ...,
+        number: _builtins.int = ...,
+        category: _builtins.str = ...,
+        retry_delay: _duration_pb2.Duration | None = ...,
+        attempt: _builtins.int = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_delay", b"retry_delay"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "category", b"category", "digest", b"digest", "number", b"number", "retry_delay", b"retry_delay", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnFailed: _TypeAlias = TurnFailed  # noqa: Y015
+
+@_typing.final
+class RunCompacted(_message.Message):
+    """A summary stands for what was before it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURNS_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    turns: _builtins.int
+    """For how many turns."""
+    attempt: _builtins.int
+    """The attempt that wrote it."""
+    digest: _builtins.str
+    """SHA-256 of what is remembered of it, in hex."""
+    def __init__(
+        self,
+        *,
+        turns: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "digest", b"digest", "turns", b"turns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunCompacted: _TypeAlias = RunCompacted  # noqa: Y015

@@ -11,7 +11,9 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.rpc import status_pb2 as _status_pb2
 from placet.v1 import action_pb2 as _action_pb2
+from placet.v1 import ask_pb2 as _ask_pb2
 from placet.v1 import event_pb2 as _event_pb2
+from placet.v1 import usage_pb2 as _usage_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -122,6 +124,234 @@ class ExecuteStreamResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExecuteStreamResponse: _TypeAlias = ExecuteStreamResponse  # noqa: Y015
+
+@_typing.final
+class AskRequest(_message.Message):
+    """Request of Ask. It becomes the invocation that Execute would have of the agent, with the parts and arguments as its input: the same key with the
+    same message is the same run, whichever of them is called.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ArgumentsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """The agent's name."""
+    version: _builtins.str
+    """Empty: the current version. The version that runs is pinned in the action."""
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[_ask_pb2.MessagePart]:
+        """The message. Together at most what the contract takes, as JSON."""
+
+    @_builtins.property
+    def arguments(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """For the places in the agent's instructions, by their names."""
+
+    @_builtins.property
+    def options(self) -> _action_pb2.InvocationOptions:
+        """How to run it. on_caller_gone UNSPECIFIED is DETACH."""
+
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        version: _builtins.str = ...,
+        parts: _abc.Iterable[_ask_pb2.MessagePart] | None = ...,
+        arguments: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        options: _action_pb2.InvocationOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "arguments", b"arguments", "options", b"options", "parts", b"parts", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskRequest: _TypeAlias = AskRequest  # noqa: Y015
+
+@_typing.final
+class AskResponse(_message.Message):
+    """Response of Ask."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    ATTACHED_FIELD_NUMBER: _builtins.int
+    attached: _builtins.bool
+    """The key was known; nothing ran for this call alone."""
+    @_builtins.property
+    def action(self) -> _action_pb2.Action:
+        """SUCCEEDED, with its output, or WAITING for who wants that returned; without its input, which the caller has."""
+
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[_ask_pb2.MessagePart]:
+        """What the agent has answered: its last message, or one part of JSON if it has a schema for what it answers."""
+
+    def __init__(
+        self,
+        *,
+        action: _action_pb2.Action | None = ...,
+        parts: _abc.Iterable[_ask_pb2.MessagePart] | None = ...,
+        attached: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "attached", b"attached", "parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskResponse: _TypeAlias = AskResponse  # noqa: Y015
+
+@_typing.final
+class ListTurnsRequest(_message.Message):
+    """Request of ListTurns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    WITH_MESSAGES_FIELD_NUMBER: _builtins.int
+    action_id: _builtins.str
+    """The run."""
+    page_size: _builtins.int
+    """At most so many; 0: 50."""
+    page_token: _builtins.str
+    """From the page before; empty: the first."""
+    with_messages: _builtins.bool
+    """With what was said, too."""
+    def __init__(
+        self,
+        *,
+        action_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        with_messages: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "page_size", b"page_size", "page_token", b"page_token", "with_messages", b"with_messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTurnsRequest: _TypeAlias = ListTurnsRequest  # noqa: Y015
+
+@_typing.final
+class ListTurnsResponse(_message.Message):
+    """Response of ListTurns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURNS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Continues; empty on the last page."""
+    @_builtins.property
+    def turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Turn]:
+        """In order; none of what is no run, or has not opened."""
+
+    def __init__(
+        self,
+        *,
+        turns: _abc.Iterable[Global___Turn] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "turns", b"turns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTurnsResponse: _TypeAlias = ListTurnsResponse  # noqa: Y015
+
+@_typing.final
+class Turn(_message.Message):
+    """One turn of a run: a request to its model, perhaps several times, and one answer. A turn of very many tries may go on on the next page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    PURPOSE_FIELD_NUMBER: _builtins.int
+    REQUEST_TIME_FIELD_NUMBER: _builtins.int
+    ANSWER_TIME_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    MESSAGES_JSON_FIELD_NUMBER: _builtins.int
+    turn: _builtins.int
+    """Its number, from 1."""
+    requests: _builtins.int
+    """How often it was asked for."""
+    purpose: _builtins.str
+    """What for: "answer"; "repair", as the run may not end with what was answered before; or "compact"."""
+    finish_reason: _builtins.str
+    """Why the model stopped, in its provider's word."""
+    failure: _builtins.str
+    """Of the newest request, if it has no answer: a category of TurnFailed."""
+    messages_json: _builtins.str
+    """What was said, in order, in the form in which it is kept: a JSON array. Empty if it was not wanted, or is more than 3 MiB."""
+    @_builtins.property
+    def request_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was first asked for."""
+
+    @_builtins.property
+    def answer_time(self) -> _timestamp_pb2.Timestamp:
+        """When its answer was stored; unset: there is none."""
+
+    @_builtins.property
+    def usage(self) -> _usage_pb2.Usage:
+        """What it took; unset if the provider did not say."""
+
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.TurnCall]:
+        """What it called, in its order."""
+
+    def __init__(
+        self,
+        *,
+        turn: _builtins.int = ...,
+        requests: _builtins.int = ...,
+        purpose: _builtins.str = ...,
+        request_time: _timestamp_pb2.Timestamp | None = ...,
+        answer_time: _timestamp_pb2.Timestamp | None = ...,
+        usage: _usage_pb2.Usage | None = ...,
+        finish_reason: _builtins.str = ...,
+        calls: _abc.Iterable[_event_pb2.TurnCall] | None = ...,
+        failure: _builtins.str = ...,
+        messages_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer_time", b"answer_time", "request_time", b"request_time", "usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_time", b"answer_time", "calls", b"calls", "failure", b"failure", "finish_reason", b"finish_reason", "messages_json", b"messages_json", "purpose", b"purpose", "request_time", b"request_time", "requests", b"requests", "turn", b"turn", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Turn: _TypeAlias = Turn  # noqa: Y015
 
 @_typing.final
 class SubmitRequest(_message.Message):

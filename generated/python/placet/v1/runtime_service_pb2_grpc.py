@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RuntimeServiceStub:
-    """The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
+    """The invoking RPCs (Execute, ExecuteStream, Ask, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
@@ -47,6 +47,11 @@ class RuntimeServiceStub:
                 request_serializer=placet_dot_v1_dot_runtime__service__pb2.ExecuteStreamRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_runtime__service__pb2.ExecuteStreamResponse.FromString,
                 _registered_method=True)
+        self.Ask = channel.unary_unary(
+                '/placet.v1.RuntimeService/Ask',
+                request_serializer=placet_dot_v1_dot_runtime__service__pb2.AskRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_runtime__service__pb2.AskResponse.FromString,
+                _registered_method=True)
         self.Submit = channel.unary_unary(
                 '/placet.v1.RuntimeService/Submit',
                 request_serializer=placet_dot_v1_dot_runtime__service__pb2.SubmitRequest.SerializeToString,
@@ -66,6 +71,11 @@ class RuntimeServiceStub:
                 '/placet.v1.RuntimeService/ListActions',
                 request_serializer=placet_dot_v1_dot_runtime__service__pb2.ListActionsRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_runtime__service__pb2.ListActionsResponse.FromString,
+                _registered_method=True)
+        self.ListTurns = channel.unary_unary(
+                '/placet.v1.RuntimeService/ListTurns',
+                request_serializer=placet_dot_v1_dot_runtime__service__pb2.ListTurnsRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_runtime__service__pb2.ListTurnsResponse.FromString,
                 _registered_method=True)
         self.WaitAction = channel.unary_unary(
                 '/placet.v1.RuntimeService/WaitAction',
@@ -115,7 +125,7 @@ class RuntimeServiceStub:
 
 
 class RuntimeServiceServicer:
-    """The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
+    """The invoking RPCs (Execute, ExecuteStream, Ask, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
@@ -129,6 +139,13 @@ class RuntimeServiceServicer:
 
     def ExecuteStream(self, request, context):
         """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Ask(self, request, context):
+        """Asks an agent, and waits for its answer: Execute of an agent with a typed message. OK if and only if SUCCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,6 +174,13 @@ class RuntimeServiceServicer:
 
     def ListActions(self, request, context):
         """Newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTurns(self, request, context):
+        """What the run of an agent has asked its model, and what came of it, in order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -240,6 +264,11 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     request_deserializer=placet_dot_v1_dot_runtime__service__pb2.ExecuteStreamRequest.FromString,
                     response_serializer=placet_dot_v1_dot_runtime__service__pb2.ExecuteStreamResponse.SerializeToString,
             ),
+            'Ask': grpc.unary_unary_rpc_method_handler(
+                    servicer.Ask,
+                    request_deserializer=placet_dot_v1_dot_runtime__service__pb2.AskRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_runtime__service__pb2.AskResponse.SerializeToString,
+            ),
             'Submit': grpc.unary_unary_rpc_method_handler(
                     servicer.Submit,
                     request_deserializer=placet_dot_v1_dot_runtime__service__pb2.SubmitRequest.FromString,
@@ -259,6 +288,11 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     servicer.ListActions,
                     request_deserializer=placet_dot_v1_dot_runtime__service__pb2.ListActionsRequest.FromString,
                     response_serializer=placet_dot_v1_dot_runtime__service__pb2.ListActionsResponse.SerializeToString,
+            ),
+            'ListTurns': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTurns,
+                    request_deserializer=placet_dot_v1_dot_runtime__service__pb2.ListTurnsRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_runtime__service__pb2.ListTurnsResponse.SerializeToString,
             ),
             'WaitAction': grpc.unary_unary_rpc_method_handler(
                     servicer.WaitAction,
@@ -314,7 +348,7 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RuntimeService:
-    """The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
+    """The invoking RPCs (Execute, ExecuteStream, Ask, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
@@ -363,6 +397,33 @@ class RuntimeService:
             '/placet.v1.RuntimeService/ExecuteStream',
             placet_dot_v1_dot_runtime__service__pb2.ExecuteStreamRequest.SerializeToString,
             placet_dot_v1_dot_runtime__service__pb2.ExecuteStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Ask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.RuntimeService/Ask',
+            placet_dot_v1_dot_runtime__service__pb2.AskRequest.SerializeToString,
+            placet_dot_v1_dot_runtime__service__pb2.AskResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -471,6 +532,33 @@ class RuntimeService:
             '/placet.v1.RuntimeService/ListActions',
             placet_dot_v1_dot_runtime__service__pb2.ListActionsRequest.SerializeToString,
             placet_dot_v1_dot_runtime__service__pb2.ListActionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTurns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.RuntimeService/ListTurns',
+            placet_dot_v1_dot_runtime__service__pb2.ListTurnsRequest.SerializeToString,
+            placet_dot_v1_dot_runtime__service__pb2.ListTurnsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RuntimeServiceStub:
-    """The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
+    """The invoking RPCs (Execute, ExecuteStream, Ask, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
@@ -40,6 +40,8 @@ class RuntimeServiceStub:
     """Runs to the end. OK if and only if SUCCEEDED."""
     ExecuteStream: _grpc.UnaryStreamMultiCallable[_runtime_service_pb2.ExecuteStreamRequest, _runtime_service_pb2.ExecuteStreamResponse]
     """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
+    Ask: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.AskRequest, _runtime_service_pb2.AskResponse]
+    """Asks an agent, and waits for its answer: Execute of an agent with a typed message. OK if and only if SUCCEEDED."""
     Submit: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.SubmitRequest, _runtime_service_pb2.SubmitResponse]
     """Stores it and returns: OK if and only if stored. A server runs it from its queue."""
     SubmitBatch: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.SubmitBatchRequest, _runtime_service_pb2.SubmitBatchResponse]
@@ -48,6 +50,8 @@ class RuntimeServiceStub:
     """One action, by id or by key."""
     ListActions: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.ListActionsRequest, _runtime_service_pb2.ListActionsResponse]
     """Newest first."""
+    ListTurns: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.ListTurnsRequest, _runtime_service_pb2.ListTurnsResponse]
+    """What the run of an agent has asked its model, and what came of it, in order."""
     WaitAction: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.WaitActionRequest, _runtime_service_pb2.WaitActionResponse]
     """Bounded long poll: the action once it is terminal or ambiguous, or as it is when the poll ends."""
     WatchAction: _grpc.UnaryStreamMultiCallable[_runtime_service_pb2.WatchActionRequest, _runtime_service_pb2.WatchActionResponse]
@@ -73,7 +77,7 @@ class RuntimeServiceStub:
 
 @_typing.type_check_only
 class RuntimeServiceAsyncStub(RuntimeServiceStub):
-    """The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
+    """The invoking RPCs (Execute, ExecuteStream, Ask, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
@@ -83,6 +87,8 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """Runs to the end. OK if and only if SUCCEEDED."""
     ExecuteStream: _aio.UnaryStreamMultiCallable[_runtime_service_pb2.ExecuteStreamRequest, _runtime_service_pb2.ExecuteStreamResponse]  # type: ignore[assignment]
     """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
+    Ask: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.AskRequest, _runtime_service_pb2.AskResponse]  # type: ignore[assignment]
+    """Asks an agent, and waits for its answer: Execute of an agent with a typed message. OK if and only if SUCCEEDED."""
     Submit: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.SubmitRequest, _runtime_service_pb2.SubmitResponse]  # type: ignore[assignment]
     """Stores it and returns: OK if and only if stored. A server runs it from its queue."""
     SubmitBatch: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.SubmitBatchRequest, _runtime_service_pb2.SubmitBatchResponse]  # type: ignore[assignment]
@@ -91,6 +97,8 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """One action, by id or by key."""
     ListActions: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.ListActionsRequest, _runtime_service_pb2.ListActionsResponse]  # type: ignore[assignment]
     """Newest first."""
+    ListTurns: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.ListTurnsRequest, _runtime_service_pb2.ListTurnsResponse]  # type: ignore[assignment]
+    """What the run of an agent has asked its model, and what came of it, in order."""
     WaitAction: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.WaitActionRequest, _runtime_service_pb2.WaitActionResponse]  # type: ignore[assignment]
     """Bounded long poll: the action once it is terminal or ambiguous, or as it is when the poll ends."""
     WatchAction: _aio.UnaryStreamMultiCallable[_runtime_service_pb2.WatchActionRequest, _runtime_service_pb2.WatchActionResponse]  # type: ignore[assignment]
@@ -115,7 +123,7 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """What this server is and keeps."""
 
 class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
+    """The invoking RPCs (Execute, ExecuteStream, Ask, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
     Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
     Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
     """
@@ -135,6 +143,14 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_runtime_service_pb2.ExecuteStreamResponse], _abc.AsyncIterator[_runtime_service_pb2.ExecuteStreamResponse]]:
         """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
+
+    @_abc_1.abstractmethod
+    def Ask(
+        self,
+        request: _runtime_service_pb2.AskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_runtime_service_pb2.AskResponse, _abc.Awaitable[_runtime_service_pb2.AskResponse]]:
+        """Asks an agent, and waits for its answer: Execute of an agent with a typed message. OK if and only if SUCCEEDED."""
 
     @_abc_1.abstractmethod
     def Submit(
@@ -167,6 +183,14 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_runtime_service_pb2.ListActionsResponse, _abc.Awaitable[_runtime_service_pb2.ListActionsResponse]]:
         """Newest first."""
+
+    @_abc_1.abstractmethod
+    def ListTurns(
+        self,
+        request: _runtime_service_pb2.ListTurnsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_runtime_service_pb2.ListTurnsResponse, _abc.Awaitable[_runtime_service_pb2.ListTurnsResponse]]:
+        """What the run of an agent has asked its model, and what came of it, in order."""
 
     @_abc_1.abstractmethod
     def WaitAction(

@@ -8,6 +8,8 @@ import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2"
 import type { Message } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Outcome } from "./outcome_pb.js";
+import type { Usage } from "./usage_pb.js";
+import type { Budget } from "./agent_pb.js";
 
 /**
  * Describes the file placet/v1/action.proto.
@@ -347,6 +349,20 @@ export declare type Action = Message<"placet.v1.Action"> & {
    * @generated from field: string approval_id = 38;
    */
   approvalId: string;
+
+  /**
+   * What the run of an agent has spent so far, however it ended; unset before it opens, and of everything else.
+   *
+   * @generated from field: placet.v1.Usage usage = 39;
+   */
+  usage?: Usage | undefined;
+
+  /**
+   * What the run may spend.
+   *
+   * @generated from field: placet.v1.Budget budget = 40;
+   */
+  budget?: Budget | undefined;
 };
 
 /**

@@ -6,6 +6,7 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { AgentSpec } from "./agent_pb.js";
 import type { Duration } from "@bufbuild/protobuf/wkt";
 import type { ApprovalTerms } from "./approval_pb.js";
 
@@ -42,7 +43,7 @@ export declare type Capability = Message<"placet.v1.Capability"> & {
   kind: CapabilityKind;
 
   /**
-   * JSON Schema 2020-12 of the input; `$ref` only within itself.
+   * JSON Schema 2020-12 of the input; `$ref` only within itself. Of an AGENT it is the server's own, and may be left out.
    *
    * @generated from field: string input_schema_json = 4;
    */
@@ -70,7 +71,7 @@ export declare type Capability = Message<"placet.v1.Capability"> & {
   presentation?: Presentation | undefined;
 
   /**
-   * Output only. Hex SHA-256 over kind, schemas and contract.
+   * Output only. Hex SHA-256 over kind, schemas and contract; of an AGENT over `agent`, too.
    *
    * @generated from field: string contract_digest = 8;
    */
@@ -103,6 +104,13 @@ export declare type Capability = Message<"placet.v1.Capability"> & {
    * @generated from field: bool withdrawn = 13;
    */
   withdrawn: boolean;
+
+  /**
+   * AGENT only, and required there. In lists without instructions.
+   *
+   * @generated from field: placet.v1.AgentSpec agent = 14;
+   */
+  agent?: AgentSpec | undefined;
 };
 
 /**
@@ -659,6 +667,13 @@ export enum CapabilityKind {
    * @generated from enum value: CAPABILITY_KIND_HUMAN = 2;
    */
   HUMAN = 2,
+
+  /**
+   * A model in a loop over tools. It has no handler, takes what the server's own schema says, and is COMPOSED.
+   *
+   * @generated from enum value: CAPABILITY_KIND_AGENT = 3;
+   */
+  AGENT = 3,
 }
 
 /**

@@ -6,7 +6,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Capability, Manifest } from "./capability_pb.js";
+import type { Capability, CapabilityKind, Manifest } from "./capability_pb.js";
 
 /**
  * Describes the file placet/v1/catalog_service.proto.
@@ -428,7 +428,7 @@ export declare type ListCapabilitiesRequest = Message<"placet.v1.ListCapabilitie
   pageSize: number;
 
   /**
-   * From the page before; bound to the same prefix.
+   * From the page before; bound to the same prefix and kind.
    *
    * @generated from field: string page_token = 2;
    */
@@ -440,6 +440,13 @@ export declare type ListCapabilitiesRequest = Message<"placet.v1.ListCapabilitie
    * @generated from field: string name_prefix = 3;
    */
   namePrefix: string;
+
+  /**
+   * Only this kind; unspecified: all.
+   *
+   * @generated from field: placet.v1.CapabilityKind kind = 4;
+   */
+  kind: CapabilityKind;
 };
 
 /**
@@ -455,7 +462,7 @@ export declare const ListCapabilitiesRequestSchema: GenMessage<ListCapabilitiesR
  */
 export declare type ListCapabilitiesResponse = Message<"placet.v1.ListCapabilitiesResponse"> & {
   /**
-   * Without schemas: GetCapability has them.
+   * Without schemas and instructions: GetCapability has them.
    *
    * @generated from field: repeated placet.v1.Capability capabilities = 1;
    */

@@ -186,6 +186,13 @@ export enum ErrorReason {
   MESSAGE_REPLAYED = 29,
 
   /**
+   * FAILED_PRECONDITION. The agent is known, but no run of it can begin here; problem says why. {"agent": "support.helper", "problem": "extra_missing"}
+   *
+   * @generated from enum value: ERROR_REASON_AGENT_UNAVAILABLE = 30;
+   */
+  AGENT_UNAVAILABLE = 30,
+
+  /**
    * FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}
    *
    * @generated from enum value: ERROR_REASON_APPROVAL_REQUIRED = 40;
@@ -284,6 +291,27 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_RETRY_BUDGET = 80;
    */
   RETRY_BUDGET = 80,
+
+  /**
+   * ABORTED. The run of an agent may not ask its model for so many turns. {"turns": "50"}
+   *
+   * @generated from enum value: ERROR_REASON_TURN_BUDGET = 81;
+   */
+  TURN_BUDGET = 81,
+
+  /**
+   * ABORTED. The run of an agent may not call so often; budget is calls or equal_calls. {"budget": "calls", "budget_max": "100"}
+   *
+   * @generated from enum value: ERROR_REASON_LOOP_BUDGET = 82;
+   */
+  LOOP_BUDGET = 82,
+
+  /**
+   * ABORTED. The run of an agent may not spend so much; budget is tokens, cost_micros or active_ms. {"budget": "tokens", "budget_max": "1000000"}
+   *
+   * @generated from enum value: ERROR_REASON_SPEND_BUDGET = 83;
+   */
+  SPEND_BUDGET = 83,
 
   /**
    * ABORTED. It was not begun within the queue delay that the contract allows, and nothing was done. {"queue": "default"}

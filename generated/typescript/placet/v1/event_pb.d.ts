@@ -6,10 +6,11 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { DurabilityClass } from "./action_pb.js";
 import type { EffectState, Outcome, Wait } from "./outcome_pb.js";
 import type { ApprovalState, VoteVerdict } from "./decision_pb.js";
+import type { Usage } from "./usage_pb.js";
 
 /**
  * Describes the file placet/v1/event.proto.
@@ -205,6 +206,46 @@ export declare type ActionEvent = Message<"placet.v1.ActionEvent"> & {
      */
     value: ActionResumed;
     case: "resumed";
+  } | {
+    /**
+     * The run of an agent has begun: what it may call and spend is fixed.
+     *
+     * @generated from field: placet.v1.RunOpened run_opened = 39;
+     */
+    value: RunOpened;
+    case: "runOpened";
+  } | {
+    /**
+     * The model is asked.
+     *
+     * @generated from field: placet.v1.TurnRequested turn_requested = 40;
+     */
+    value: TurnRequested;
+    case: "turnRequested";
+  } | {
+    /**
+     * The model has answered. What it has said before that is its answer.
+     *
+     * @generated from field: placet.v1.TurnAnswered turn_answered = 41;
+     */
+    value: TurnAnswered;
+    case: "turnAnswered";
+  } | {
+    /**
+     * The model has not answered. What it has said before that is void.
+     *
+     * @generated from field: placet.v1.TurnFailed turn_failed = 42;
+     */
+    value: TurnFailed;
+    case: "turnFailed";
+  } | {
+    /**
+     * Earlier messages are told in fewer words from here on.
+     *
+     * @generated from field: placet.v1.RunCompacted compacted = 43;
+     */
+    value: RunCompacted;
+    case: "compacted";
   } | { case: undefined; value?: undefined };
 };
 
@@ -304,7 +345,8 @@ export declare type ActionRequeued = Message<"placet.v1.ActionRequeued"> & {
 
   /**
    * Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR"; "RECONCILED": it is proved that
-   * nothing was done; "WOKEN": a step of one that was parked has ended, and the same attempt goes on.
+   * nothing was done; "WOKEN": a step of one that was parked has ended, and the same attempt goes on; "POSTPONED": a run has put itself off, and
+   * the same attempt goes on.
    *
    * @generated from field: string cause = 3;
    */
@@ -808,4 +850,279 @@ export declare type ApprovalEnded = Message<"placet.v1.ApprovalEnded"> & {
  * Use `create(ApprovalEndedSchema)` to create a new message.
  */
 export declare const ApprovalEndedSchema: GenMessage<ApprovalEnded>;
+
+/**
+ * What holds for the whole run, whatever the catalogue says later.
+ *
+ * @generated from message placet.v1.RunOpened
+ */
+export declare type RunOpened = Message<"placet.v1.RunOpened"> & {
+  /**
+   * The attempt that opened it.
+   *
+   * @generated from field: int32 attempt = 1;
+   */
+  attempt: number;
+
+  /**
+   * The model, by the name that its agent has for it.
+   *
+   * @generated from field: string model = 2;
+   */
+  model: string;
+
+  /**
+   * How many tools it may call.
+   *
+   * @generated from field: int32 tools = 3;
+   */
+  tools: number;
+
+  /**
+   * SHA-256 of what is remembered of it, in hex.
+   *
+   * @generated from field: string digest = 4;
+   */
+  digest: string;
+};
+
+/**
+ * Describes the message placet.v1.RunOpened.
+ * Use `create(RunOpenedSchema)` to create a new message.
+ */
+export declare const RunOpenedSchema: GenMessage<RunOpened>;
+
+/**
+ * One request for one turn.
+ *
+ * @generated from message placet.v1.TurnRequested
+ */
+export declare type TurnRequested = Message<"placet.v1.TurnRequested"> & {
+  /**
+   * Its number, from 1.
+   *
+   * @generated from field: int32 turn = 1;
+   */
+  turn: number;
+
+  /**
+   * Which try of the turn it is, from 1.
+   *
+   * @generated from field: int32 number = 2;
+   */
+  number: number;
+
+  /**
+   * The model that is asked.
+   *
+   * @generated from field: string model = 3;
+   */
+  model: string;
+
+  /**
+   * What for: "answer"; "repair", as the run may not end with what it answered before; or "compact".
+   *
+   * @generated from field: string purpose = 4;
+   */
+  purpose: string;
+
+  /**
+   * The attempt that asks.
+   *
+   * @generated from field: int32 attempt = 5;
+   */
+  attempt: number;
+
+  /**
+   * SHA-256 of what is remembered of it, in hex.
+   *
+   * @generated from field: string digest = 6;
+   */
+  digest: string;
+};
+
+/**
+ * Describes the message placet.v1.TurnRequested.
+ * Use `create(TurnRequestedSchema)` to create a new message.
+ */
+export declare const TurnRequestedSchema: GenMessage<TurnRequested>;
+
+/**
+ * The answer of a turn, which is never asked for again.
+ *
+ * @generated from message placet.v1.TurnAnswered
+ */
+export declare type TurnAnswered = Message<"placet.v1.TurnAnswered"> & {
+  /**
+   * Of the turn.
+   *
+   * @generated from field: int32 turn = 1;
+   */
+  turn: number;
+
+  /**
+   * What it took; unset if the provider did not say.
+   *
+   * @generated from field: placet.v1.Usage usage = 2;
+   */
+  usage?: Usage | undefined;
+
+  /**
+   * Why the model stopped, in its provider's word.
+   *
+   * @generated from field: string finish_reason = 3;
+   */
+  finishReason: string;
+
+  /**
+   * What it calls, in its order.
+   *
+   * @generated from field: repeated placet.v1.TurnCall calls = 4;
+   */
+  calls: TurnCall[];
+
+  /**
+   * The attempt that asked.
+   *
+   * @generated from field: int32 attempt = 5;
+   */
+  attempt: number;
+
+  /**
+   * SHA-256 of what is remembered of it, in hex.
+   *
+   * @generated from field: string digest = 6;
+   */
+  digest: string;
+};
+
+/**
+ * Describes the message placet.v1.TurnAnswered.
+ * Use `create(TurnAnsweredSchema)` to create a new message.
+ */
+export declare const TurnAnsweredSchema: GenMessage<TurnAnswered>;
+
+/**
+ * One call of an answer.
+ *
+ * @generated from message placet.v1.TurnCall
+ */
+export declare type TurnCall = Message<"placet.v1.TurnCall"> & {
+  /**
+   * Its number in the answer, from 1.
+   *
+   * @generated from field: int32 call = 1;
+   */
+  call: number;
+
+  /**
+   * What the model called, by the name that it knows.
+   *
+   * @generated from field: string tool = 2;
+   */
+  tool: string;
+
+  /**
+   * The action that it becomes, once it is admitted, as the step's first try; empty for one that is not made.
+   *
+   * @generated from field: string action_id = 3;
+   */
+  actionId: string;
+};
+
+/**
+ * Describes the message placet.v1.TurnCall.
+ * Use `create(TurnCallSchema)` to create a new message.
+ */
+export declare const TurnCallSchema: GenMessage<TurnCall>;
+
+/**
+ * One request that has no answer.
+ *
+ * @generated from message placet.v1.TurnFailed
+ */
+export declare type TurnFailed = Message<"placet.v1.TurnFailed"> & {
+  /**
+   * Of the turn.
+   *
+   * @generated from field: int32 turn = 1;
+   */
+  turn: number;
+
+  /**
+   * Which try of the turn it was.
+   *
+   * @generated from field: int32 number = 2;
+   */
+  number: number;
+
+  /**
+   * "timeout", "rate_limited", "unavailable" or "truncated", which may be asked for again; "refused", "unauthorized", "context_too_long" or
+   * "invalid".
+   *
+   * @generated from field: string category = 3;
+   */
+  category: string;
+
+  /**
+   * For how long the provider wants not to be asked.
+   *
+   * @generated from field: google.protobuf.Duration retry_delay = 4;
+   */
+  retryDelay?: Duration | undefined;
+
+  /**
+   * The attempt that asked.
+   *
+   * @generated from field: int32 attempt = 5;
+   */
+  attempt: number;
+
+  /**
+   * SHA-256 of what is remembered of it, in hex.
+   *
+   * @generated from field: string digest = 6;
+   */
+  digest: string;
+};
+
+/**
+ * Describes the message placet.v1.TurnFailed.
+ * Use `create(TurnFailedSchema)` to create a new message.
+ */
+export declare const TurnFailedSchema: GenMessage<TurnFailed>;
+
+/**
+ * A summary stands for what was before it.
+ *
+ * @generated from message placet.v1.RunCompacted
+ */
+export declare type RunCompacted = Message<"placet.v1.RunCompacted"> & {
+  /**
+   * For how many turns.
+   *
+   * @generated from field: int32 turns = 1;
+   */
+  turns: number;
+
+  /**
+   * The attempt that wrote it.
+   *
+   * @generated from field: int32 attempt = 2;
+   */
+  attempt: number;
+
+  /**
+   * SHA-256 of what is remembered of it, in hex.
+   *
+   * @generated from field: string digest = 3;
+   */
+  digest: string;
+};
+
+/**
+ * Describes the message placet.v1.RunCompacted.
+ * Use `create(RunCompactedSchema)` to create a new message.
+ */
+export declare const RunCompactedSchema: GenMessage<RunCompacted>;
 

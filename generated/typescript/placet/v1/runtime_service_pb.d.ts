@@ -6,9 +6,11 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Action, ActionState, ActionView, Caller, DurabilityClass, Invocation, OnWait } from "./action_pb.js";
-import type { ActionEvent } from "./event_pb.js";
+import type { Action, ActionState, ActionView, Caller, DurabilityClass, Invocation, InvocationOptions, OnWait } from "./action_pb.js";
+import type { ActionEvent, TurnCall } from "./event_pb.js";
+import type { MessagePart } from "./ask_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Usage } from "./usage_pb.js";
 import type { Status } from "../../google/rpc/status_pb.js";
 
 /**
@@ -102,6 +104,240 @@ export declare type ExecuteStreamResponse = Message<"placet.v1.ExecuteStreamResp
  * Use `create(ExecuteStreamResponseSchema)` to create a new message.
  */
 export declare const ExecuteStreamResponseSchema: GenMessage<ExecuteStreamResponse>;
+
+/**
+ * Request of Ask. It becomes the invocation that Execute would have of the agent, with the parts and arguments as its input: the same key with the
+ * same message is the same run, whichever of them is called.
+ *
+ * @generated from message placet.v1.AskRequest
+ */
+export declare type AskRequest = Message<"placet.v1.AskRequest"> & {
+  /**
+   * The agent's name.
+   *
+   * @generated from field: string agent = 1;
+   */
+  agent: string;
+
+  /**
+   * Empty: the current version. The version that runs is pinned in the action.
+   *
+   * @generated from field: string version = 2;
+   */
+  version: string;
+
+  /**
+   * The message. Together at most what the contract takes, as JSON.
+   *
+   * @generated from field: repeated placet.v1.MessagePart parts = 3;
+   */
+  parts: MessagePart[];
+
+  /**
+   * For the places in the agent's instructions, by their names.
+   *
+   * @generated from field: map<string, string> arguments = 4;
+   */
+  arguments: { [key: string]: string };
+
+  /**
+   * How to run it. on_caller_gone UNSPECIFIED is DETACH.
+   *
+   * @generated from field: placet.v1.InvocationOptions options = 5;
+   */
+  options?: InvocationOptions | undefined;
+};
+
+/**
+ * Describes the message placet.v1.AskRequest.
+ * Use `create(AskRequestSchema)` to create a new message.
+ */
+export declare const AskRequestSchema: GenMessage<AskRequest>;
+
+/**
+ * Response of Ask.
+ *
+ * @generated from message placet.v1.AskResponse
+ */
+export declare type AskResponse = Message<"placet.v1.AskResponse"> & {
+  /**
+   * SUCCEEDED, with its output, or WAITING for who wants that returned; without its input, which the caller has.
+   *
+   * @generated from field: placet.v1.Action action = 1;
+   */
+  action?: Action | undefined;
+
+  /**
+   * What the agent has answered: its last message, or one part of JSON if it has a schema for what it answers.
+   *
+   * @generated from field: repeated placet.v1.MessagePart parts = 2;
+   */
+  parts: MessagePart[];
+
+  /**
+   * The key was known; nothing ran for this call alone.
+   *
+   * @generated from field: bool attached = 3;
+   */
+  attached: boolean;
+};
+
+/**
+ * Describes the message placet.v1.AskResponse.
+ * Use `create(AskResponseSchema)` to create a new message.
+ */
+export declare const AskResponseSchema: GenMessage<AskResponse>;
+
+/**
+ * Request of ListTurns.
+ *
+ * @generated from message placet.v1.ListTurnsRequest
+ */
+export declare type ListTurnsRequest = Message<"placet.v1.ListTurnsRequest"> & {
+  /**
+   * The run.
+   *
+   * @generated from field: string action_id = 1;
+   */
+  actionId: string;
+
+  /**
+   * At most so many; 0: 50.
+   *
+   * @generated from field: int32 page_size = 2;
+   */
+  pageSize: number;
+
+  /**
+   * From the page before; empty: the first.
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
+
+  /**
+   * With what was said, too.
+   *
+   * @generated from field: bool with_messages = 4;
+   */
+  withMessages: boolean;
+};
+
+/**
+ * Describes the message placet.v1.ListTurnsRequest.
+ * Use `create(ListTurnsRequestSchema)` to create a new message.
+ */
+export declare const ListTurnsRequestSchema: GenMessage<ListTurnsRequest>;
+
+/**
+ * Response of ListTurns.
+ *
+ * @generated from message placet.v1.ListTurnsResponse
+ */
+export declare type ListTurnsResponse = Message<"placet.v1.ListTurnsResponse"> & {
+  /**
+   * In order; none of what is no run, or has not opened.
+   *
+   * @generated from field: repeated placet.v1.Turn turns = 1;
+   */
+  turns: Turn[];
+
+  /**
+   * Continues; empty on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message placet.v1.ListTurnsResponse.
+ * Use `create(ListTurnsResponseSchema)` to create a new message.
+ */
+export declare const ListTurnsResponseSchema: GenMessage<ListTurnsResponse>;
+
+/**
+ * One turn of a run: a request to its model, perhaps several times, and one answer. A turn of very many tries may go on on the next page.
+ *
+ * @generated from message placet.v1.Turn
+ */
+export declare type Turn = Message<"placet.v1.Turn"> & {
+  /**
+   * Its number, from 1.
+   *
+   * @generated from field: int32 turn = 1;
+   */
+  turn: number;
+
+  /**
+   * How often it was asked for.
+   *
+   * @generated from field: int32 requests = 2;
+   */
+  requests: number;
+
+  /**
+   * What for: "answer"; "repair", as the run may not end with what was answered before; or "compact".
+   *
+   * @generated from field: string purpose = 3;
+   */
+  purpose: string;
+
+  /**
+   * When it was first asked for.
+   *
+   * @generated from field: google.protobuf.Timestamp request_time = 4;
+   */
+  requestTime?: Timestamp | undefined;
+
+  /**
+   * When its answer was stored; unset: there is none.
+   *
+   * @generated from field: google.protobuf.Timestamp answer_time = 5;
+   */
+  answerTime?: Timestamp | undefined;
+
+  /**
+   * What it took; unset if the provider did not say.
+   *
+   * @generated from field: placet.v1.Usage usage = 6;
+   */
+  usage?: Usage | undefined;
+
+  /**
+   * Why the model stopped, in its provider's word.
+   *
+   * @generated from field: string finish_reason = 7;
+   */
+  finishReason: string;
+
+  /**
+   * What it called, in its order.
+   *
+   * @generated from field: repeated placet.v1.TurnCall calls = 8;
+   */
+  calls: TurnCall[];
+
+  /**
+   * Of the newest request, if it has no answer: a category of TurnFailed.
+   *
+   * @generated from field: string failure = 9;
+   */
+  failure: string;
+
+  /**
+   * What was said, in order, in the form in which it is kept: a JSON array. Empty if it was not wanted, or is more than 3 MiB.
+   *
+   * @generated from field: string messages_json = 10;
+   */
+  messagesJson: string;
+};
+
+/**
+ * Describes the message placet.v1.Turn.
+ * Use `create(TurnSchema)` to create a new message.
+ */
+export declare const TurnSchema: GenMessage<Turn>;
 
 /**
  * Request of Submit. on_caller_gone plays no part: nobody is waited for.
@@ -1126,7 +1362,7 @@ export declare type GetServerInfoResponse = Message<"placet.v1.GetServerInfoResp
 export declare const GetServerInfoResponseSchema: GenMessage<GetServerInfoResponse>;
 
 /**
- * The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
+ * The invoking RPCs (Execute, ExecuteStream, Ask, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
  * Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
  * Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
  *
@@ -1152,6 +1388,16 @@ export declare const RuntimeService: GenService<{
     methodKind: "server_streaming";
     input: typeof ExecuteStreamRequestSchema;
     output: typeof ExecuteStreamResponseSchema;
+  },
+  /**
+   * Asks an agent, and waits for its answer: Execute of an agent with a typed message. OK if and only if SUCCEEDED.
+   *
+   * @generated from rpc placet.v1.RuntimeService.Ask
+   */
+  ask: {
+    methodKind: "unary";
+    input: typeof AskRequestSchema;
+    output: typeof AskResponseSchema;
   },
   /**
    * Stores it and returns: OK if and only if stored. A server runs it from its queue.
@@ -1192,6 +1438,16 @@ export declare const RuntimeService: GenService<{
     methodKind: "unary";
     input: typeof ListActionsRequestSchema;
     output: typeof ListActionsResponseSchema;
+  },
+  /**
+   * What the run of an agent has asked its model, and what came of it, in order.
+   *
+   * @generated from rpc placet.v1.RuntimeService.ListTurns
+   */
+  listTurns: {
+    methodKind: "unary";
+    input: typeof ListTurnsRequestSchema;
+    output: typeof ListTurnsResponseSchema;
   },
   /**
    * Bounded long poll: the action once it is terminal or ambiguous, or as it is when the poll ends.

@@ -8,13 +8,15 @@ import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_rpc_status } from "../../google/rpc/status_pb.js";
 import { file_placet_v1_action } from "./action_pb.js";
+import { file_placet_v1_ask } from "./ask_pb.js";
 import { file_placet_v1_event } from "./event_pb.js";
+import { file_placet_v1_usage } from "./usage_pb.js";
 
 /**
  * Describes the file placet/v1/runtime_service.proto.
  */
 export const file_placet_v1_runtime_service = /*@__PURE__*/
-  fileDesc("Ch9wbGFjZXQvdjEvcnVudGltZV9zZXJ2aWNlLnByb3RvEglwbGFjZXQudjEiOwoORXhlY3V0ZVJlcXVlc3QSKQoKaW52b2NhdGlvbhgBIAEoCzIVLnBsYWNldC52MS5JbnZvY2F0aW9uIkYKD0V4ZWN1dGVSZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uEhAKCGF0dGFjaGVkGAIgASgIIkEKFEV4ZWN1dGVTdHJlYW1SZXF1ZXN0EikKCmludm9jYXRpb24YASABKAsyFS5wbGFjZXQudjEuSW52b2NhdGlvbiI+ChVFeGVjdXRlU3RyZWFtUmVzcG9uc2USJQoFZXZlbnQYASABKAsyFi5wbGFjZXQudjEuQWN0aW9uRXZlbnQi1AEKDVN1Ym1pdFJlcXVlc3QSKQoKaW52b2NhdGlvbhgBIAEoCzIVLnBsYWNldC52MS5JbnZvY2F0aW9uEg0KBXF1ZXVlGAIgASgJEhUKCHByaW9yaXR5GAMgASgFSAGIAQESMAoKcmVhZHlfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIABIqCgVkZWxheRgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkgAQgcKBXN0YXJ0QgsKCV9wcmlvcml0eSJFCg5TdWJtaXRSZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uEhAKCGF0dGFjaGVkGAIgASgIIj0KElN1Ym1pdEJhdGNoUmVxdWVzdBInCgVpdGVtcxgBIAMoCzIYLnBsYWNldC52MS5TdWJtaXRSZXF1ZXN0IkQKE1N1Ym1pdEJhdGNoUmVzcG9uc2USLQoHcmVzdWx0cxgBIAMoCzIcLnBsYWNldC52MS5TdWJtaXRCYXRjaFJlc3VsdCJzChFTdWJtaXRCYXRjaFJlc3VsdBIvCglzdWJtaXR0ZWQYASABKAsyGi5wbGFjZXQudjEuU3VibWl0dGVkQWN0aW9uSAASIwoFZXJyb3IYAiABKAsyEi5nb29nbGUucnBjLlN0YXR1c0gAQggKBnJlc3VsdCJtCg9TdWJtaXR0ZWRBY3Rpb24SEQoJYWN0aW9uX2lkGAEgASgJEiUKBXN0YXRlGAIgASgOMhYucGxhY2V0LnYxLkFjdGlvblN0YXRlEhAKCGF0dGFjaGVkGAMgASgIEg4KBmN1cnNvchgEIAEoCSJ1ChBHZXRBY3Rpb25SZXF1ZXN0EhMKCWFjdGlvbl9pZBgBIAEoCUgAEiAKA2tleRgCIAEoCzIRLnBsYWNldC52MS5LZXlSZWZIABIjCgR2aWV3GAMgASgOMhUucGxhY2V0LnYxLkFjdGlvblZpZXdCBQoDcmVmIjUKBktleVJlZhISCgpjYXBhYmlsaXR5GAEgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgCIAEoCSI2ChFHZXRBY3Rpb25SZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uImQKEkxpc3RBY3Rpb25zUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCRInCgZmaWx0ZXIYAyABKAsyFy5wbGFjZXQudjEuQWN0aW9uRmlsdGVyIvoCCgxBY3Rpb25GaWx0ZXISFAoMY2FwYWJpbGl0aWVzGAEgAygJEiYKBnN0YXRlcxgCIAMoDjIWLnBsYWNldC52MS5BY3Rpb25TdGF0ZRIRCglyZXF1ZXN0ZXIYBiABKAkSMwoGbGFiZWxzGAcgAygLMiMucGxhY2V0LnYxLkFjdGlvbkZpbHRlci5MYWJlbHNFbnRyeRIzCg9jcmVhdGVfdGltZV9taW4YCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjMKD2NyZWF0ZV90aW1lX21heBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGAoQYWN0aW9uX2lkX3ByZWZpeBgKIAEoCRIRCglwYXJlbnRfaWQYCyABKAkSDwoHcm9vdF9pZBgMIAEoCRINCgVxdWV1ZRgNIAEoCRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIlIKE0xpc3RBY3Rpb25zUmVzcG9uc2USIgoHYWN0aW9ucxgBIAMoCzIRLnBsYWNldC52MS5BY3Rpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIlIKEVdhaXRBY3Rpb25SZXF1ZXN0EhEKCWFjdGlvbl9pZBgBIAEoCRIqCgd0aW1lb3V0GAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIjcKEldhaXRBY3Rpb25SZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uIlIKEldhdGNoQWN0aW9uUmVxdWVzdBIRCglhY3Rpb25faWQYASABKAkSFAoMYWZ0ZXJfY3Vyc29yGAIgASgJEhMKC2Rlc2NlbmRhbnRzGAMgASgIIjwKE1dhdGNoQWN0aW9uUmVzcG9uc2USJQoFZXZlbnQYASABKAsyFi5wbGFjZXQudjEuQWN0aW9uRXZlbnQiTAoTUmVzdW1lQWN0aW9uUmVxdWVzdBIRCglhY3Rpb25faWQYASABKAkSIgoHb25fd2FpdBgCIAEoDjIRLnBsYWNldC52MS5PbldhaXQiOQoUUmVzdW1lQWN0aW9uUmVzcG9uc2USIQoGYWN0aW9uGAEgASgLMhEucGxhY2V0LnYxLkFjdGlvbiJoChlSZXN1bWVBY3Rpb25TdHJlYW1SZXF1ZXN0EhEKCWFjdGlvbl9pZBgBIAEoCRIUCgxhZnRlcl9jdXJzb3IYAiABKAkSIgoHb25fd2FpdBgDIAEoDjIRLnBsYWNldC52MS5PbldhaXQiQwoaUmVzdW1lQWN0aW9uU3RyZWFtUmVzcG9uc2USJQoFZXZlbnQYASABKAsyFi5wbGFjZXQudjEuQWN0aW9uRXZlbnQiZAoSV2F0Y2hFdmVudHNSZXF1ZXN0EhQKDGFmdGVyX2N1cnNvchgBIAEoCRImCgZmaWx0ZXIYAiABKAsyFi5wbGFjZXQudjEuRXZlbnRGaWx0ZXISEAoIZnJvbV9ub3cYAyABKAgilQEKC0V2ZW50RmlsdGVyEhQKDGNhcGFiaWxpdGllcxgBIAMoCRINCgV0eXBlcxgCIAMoCRIyCgZsYWJlbHMYAyADKAsyIi5wbGFjZXQudjEuRXZlbnRGaWx0ZXIuTGFiZWxzRW50cnkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASI8ChNXYXRjaEV2ZW50c1Jlc3BvbnNlEiUKBWV2ZW50GAEgASgLMhYucGxhY2V0LnYxLkFjdGlvbkV2ZW50IjgKE0NhbmNlbEFjdGlvblJlcXVlc3QSEQoJYWN0aW9uX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSI5ChRDYW5jZWxBY3Rpb25SZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uIo0BChRDYW5jZWxBY3Rpb25zUmVxdWVzdBInCgZmaWx0ZXIYASABKAsyFy5wbGFjZXQudjEuQWN0aW9uRmlsdGVyEg4KBnJlYXNvbhgCIAEoCRIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCRIVCg12YWxpZGF0ZV9vbmx5GAUgASgIImAKFUNhbmNlbEFjdGlvbnNSZXNwb25zZRIPCgdtYXRjaGVkGAEgASgFEg4KBm1hcmtlZBgCIAEoBRINCgVlbmRlZBgDIAEoBRIXCg9uZXh0X3BhZ2VfdG9rZW4YBCABKAkiEgoQR2V0Q2FsbGVyUmVxdWVzdCJnChFHZXRDYWxsZXJSZXNwb25zZRIhCgZjYWxsZXIYASABKAsyES5wbGFjZXQudjEuQ2FsbGVyEhYKDnBlcm1pdHRlZF9ycGNzGAIgAygJEhcKD2lkZW50aXR5X3NvdXJjZRgDIAEoCSIWChRHZXRTZXJ2ZXJJbmZvUmVxdWVzdCL0AgoVR2V0U2VydmVySW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSLgoKZHVyYWJpbGl0eRgCIAEoDjIaLnBsYWNldC52MS5EdXJhYmlsaXR5Q2xhc3MSGQoRbWVzc2FnZV9ieXRlc19tYXgYAyABKAUSLgoKc3RvcmVfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc3RvcmVfdmVyc2lvbhgGIAEoCRITCgtyZXBsaWNhdGlvbhgHIAEoCRIPCgdib290X2lkGAggASgJEigKBWxlYXNlGAkgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEisKCGZlZWRfbGFnGAogASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhIKCmZlZWRfZXBvY2gYCyABKAUSGQoRc2lnbmluZ19rZXlzX2pzb24YDCABKAkSDAoEbmFtZRgNIAEoCTKtCQoOUnVudGltZVNlcnZpY2USQAoHRXhlY3V0ZRIZLnBsYWNldC52MS5FeGVjdXRlUmVxdWVzdBoaLnBsYWNldC52MS5FeGVjdXRlUmVzcG9uc2USVAoNRXhlY3V0ZVN0cmVhbRIfLnBsYWNldC52MS5FeGVjdXRlU3RyZWFtUmVxdWVzdBogLnBsYWNldC52MS5FeGVjdXRlU3RyZWFtUmVzcG9uc2UwARI9CgZTdWJtaXQSGC5wbGFjZXQudjEuU3VibWl0UmVxdWVzdBoZLnBsYWNldC52MS5TdWJtaXRSZXNwb25zZRJMCgtTdWJtaXRCYXRjaBIdLnBsYWNldC52MS5TdWJtaXRCYXRjaFJlcXVlc3QaHi5wbGFjZXQudjEuU3VibWl0QmF0Y2hSZXNwb25zZRJGCglHZXRBY3Rpb24SGy5wbGFjZXQudjEuR2V0QWN0aW9uUmVxdWVzdBocLnBsYWNldC52MS5HZXRBY3Rpb25SZXNwb25zZRJMCgtMaXN0QWN0aW9ucxIdLnBsYWNldC52MS5MaXN0QWN0aW9uc1JlcXVlc3QaHi5wbGFjZXQudjEuTGlzdEFjdGlvbnNSZXNwb25zZRJJCgpXYWl0QWN0aW9uEhwucGxhY2V0LnYxLldhaXRBY3Rpb25SZXF1ZXN0Gh0ucGxhY2V0LnYxLldhaXRBY3Rpb25SZXNwb25zZRJOCgtXYXRjaEFjdGlvbhIdLnBsYWNldC52MS5XYXRjaEFjdGlvblJlcXVlc3QaHi5wbGFjZXQudjEuV2F0Y2hBY3Rpb25SZXNwb25zZTABEk8KDFJlc3VtZUFjdGlvbhIeLnBsYWNldC52MS5SZXN1bWVBY3Rpb25SZXF1ZXN0Gh8ucGxhY2V0LnYxLlJlc3VtZUFjdGlvblJlc3BvbnNlEmMKElJlc3VtZUFjdGlvblN0cmVhbRIkLnBsYWNldC52MS5SZXN1bWVBY3Rpb25TdHJlYW1SZXF1ZXN0GiUucGxhY2V0LnYxLlJlc3VtZUFjdGlvblN0cmVhbVJlc3BvbnNlMAESTgoLV2F0Y2hFdmVudHMSHS5wbGFjZXQudjEuV2F0Y2hFdmVudHNSZXF1ZXN0Gh4ucGxhY2V0LnYxLldhdGNoRXZlbnRzUmVzcG9uc2UwARJPCgxDYW5jZWxBY3Rpb24SHi5wbGFjZXQudjEuQ2FuY2VsQWN0aW9uUmVxdWVzdBofLnBsYWNldC52MS5DYW5jZWxBY3Rpb25SZXNwb25zZRJSCg1DYW5jZWxBY3Rpb25zEh8ucGxhY2V0LnYxLkNhbmNlbEFjdGlvbnNSZXF1ZXN0GiAucGxhY2V0LnYxLkNhbmNlbEFjdGlvbnNSZXNwb25zZRJGCglHZXRDYWxsZXISGy5wbGFjZXQudjEuR2V0Q2FsbGVyUmVxdWVzdBocLnBsYWNldC52MS5HZXRDYWxsZXJSZXNwb25zZRJSCg1HZXRTZXJ2ZXJJbmZvEh8ucGxhY2V0LnYxLkdldFNlcnZlckluZm9SZXF1ZXN0GiAucGxhY2V0LnYxLkdldFNlcnZlckluZm9SZXNwb25zZUI0Cg1kZXYucGxhY2V0LnYxUAFaIXBsYWNldC5kZXYvYXBpL3BsYWNldC92MTtwbGFjZXR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_google_rpc_status, file_placet_v1_action, file_placet_v1_event]);
+  fileDesc("Ch9wbGFjZXQvdjEvcnVudGltZV9zZXJ2aWNlLnByb3RvEglwbGFjZXQudjEiOwoORXhlY3V0ZVJlcXVlc3QSKQoKaW52b2NhdGlvbhgBIAEoCzIVLnBsYWNldC52MS5JbnZvY2F0aW9uIkYKD0V4ZWN1dGVSZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uEhAKCGF0dGFjaGVkGAIgASgIIkEKFEV4ZWN1dGVTdHJlYW1SZXF1ZXN0EikKCmludm9jYXRpb24YASABKAsyFS5wbGFjZXQudjEuSW52b2NhdGlvbiI+ChVFeGVjdXRlU3RyZWFtUmVzcG9uc2USJQoFZXZlbnQYASABKAsyFi5wbGFjZXQudjEuQWN0aW9uRXZlbnQi7QEKCkFza1JlcXVlc3QSDQoFYWdlbnQYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIlCgVwYXJ0cxgDIAMoCzIWLnBsYWNldC52MS5NZXNzYWdlUGFydBI3Cglhcmd1bWVudHMYBCADKAsyJC5wbGFjZXQudjEuQXNrUmVxdWVzdC5Bcmd1bWVudHNFbnRyeRItCgdvcHRpb25zGAUgASgLMhwucGxhY2V0LnYxLkludm9jYXRpb25PcHRpb25zGjAKDkFyZ3VtZW50c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiaQoLQXNrUmVzcG9uc2USIQoGYWN0aW9uGAEgASgLMhEucGxhY2V0LnYxLkFjdGlvbhIlCgVwYXJ0cxgCIAMoCzIWLnBsYWNldC52MS5NZXNzYWdlUGFydBIQCghhdHRhY2hlZBgDIAEoCCJjChBMaXN0VHVybnNSZXF1ZXN0EhEKCWFjdGlvbl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCRIVCg13aXRoX21lc3NhZ2VzGAQgASgIIkwKEUxpc3RUdXJuc1Jlc3BvbnNlEh4KBXR1cm5zGAEgAygLMg8ucGxhY2V0LnYxLlR1cm4SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIp4CCgRUdXJuEgwKBHR1cm4YASABKAUSEAoIcmVxdWVzdHMYAiABKAUSDwoHcHVycG9zZRgDIAEoCRIwCgxyZXF1ZXN0X3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2Fuc3dlcl90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIfCgV1c2FnZRgGIAEoCzIQLnBsYWNldC52MS5Vc2FnZRIVCg1maW5pc2hfcmVhc29uGAcgASgJEiIKBWNhbGxzGAggAygLMhMucGxhY2V0LnYxLlR1cm5DYWxsEg8KB2ZhaWx1cmUYCSABKAkSFQoNbWVzc2FnZXNfanNvbhgKIAEoCSLUAQoNU3VibWl0UmVxdWVzdBIpCgppbnZvY2F0aW9uGAEgASgLMhUucGxhY2V0LnYxLkludm9jYXRpb24SDQoFcXVldWUYAiABKAkSFQoIcHJpb3JpdHkYAyABKAVIAYgBARIwCgpyZWFkeV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAEioKBWRlbGF5GAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uSABCBwoFc3RhcnRCCwoJX3ByaW9yaXR5IkUKDlN1Ym1pdFJlc3BvbnNlEiEKBmFjdGlvbhgBIAEoCzIRLnBsYWNldC52MS5BY3Rpb24SEAoIYXR0YWNoZWQYAiABKAgiPQoSU3VibWl0QmF0Y2hSZXF1ZXN0EicKBWl0ZW1zGAEgAygLMhgucGxhY2V0LnYxLlN1Ym1pdFJlcXVlc3QiRAoTU3VibWl0QmF0Y2hSZXNwb25zZRItCgdyZXN1bHRzGAEgAygLMhwucGxhY2V0LnYxLlN1Ym1pdEJhdGNoUmVzdWx0InMKEVN1Ym1pdEJhdGNoUmVzdWx0Ei8KCXN1Ym1pdHRlZBgBIAEoCzIaLnBsYWNldC52MS5TdWJtaXR0ZWRBY3Rpb25IABIjCgVlcnJvchgCIAEoCzISLmdvb2dsZS5ycGMuU3RhdHVzSABCCAoGcmVzdWx0Im0KD1N1Ym1pdHRlZEFjdGlvbhIRCglhY3Rpb25faWQYASABKAkSJQoFc3RhdGUYAiABKA4yFi5wbGFjZXQudjEuQWN0aW9uU3RhdGUSEAoIYXR0YWNoZWQYAyABKAgSDgoGY3Vyc29yGAQgASgJInUKEEdldEFjdGlvblJlcXVlc3QSEwoJYWN0aW9uX2lkGAEgASgJSAASIAoDa2V5GAIgASgLMhEucGxhY2V0LnYxLktleVJlZkgAEiMKBHZpZXcYAyABKA4yFS5wbGFjZXQudjEuQWN0aW9uVmlld0IFCgNyZWYiNQoGS2V5UmVmEhIKCmNhcGFiaWxpdHkYASABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAIgASgJIjYKEUdldEFjdGlvblJlc3BvbnNlEiEKBmFjdGlvbhgBIAEoCzIRLnBsYWNldC52MS5BY3Rpb24iZAoSTGlzdEFjdGlvbnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJEicKBmZpbHRlchgDIAEoCzIXLnBsYWNldC52MS5BY3Rpb25GaWx0ZXIi+gIKDEFjdGlvbkZpbHRlchIUCgxjYXBhYmlsaXRpZXMYASADKAkSJgoGc3RhdGVzGAIgAygOMhYucGxhY2V0LnYxLkFjdGlvblN0YXRlEhEKCXJlcXVlc3RlchgGIAEoCRIzCgZsYWJlbHMYByADKAsyIy5wbGFjZXQudjEuQWN0aW9uRmlsdGVyLkxhYmVsc0VudHJ5EjMKD2NyZWF0ZV90aW1lX21pbhgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMwoPY3JlYXRlX3RpbWVfbWF4GAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIYChBhY3Rpb25faWRfcHJlZml4GAogASgJEhEKCXBhcmVudF9pZBgLIAEoCRIPCgdyb290X2lkGAwgASgJEg0KBXF1ZXVlGA0gASgJGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiUgoTTGlzdEFjdGlvbnNSZXNwb25zZRIiCgdhY3Rpb25zGAEgAygLMhEucGxhY2V0LnYxLkFjdGlvbhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiUgoRV2FpdEFjdGlvblJlcXVlc3QSEQoJYWN0aW9uX2lkGAEgASgJEioKB3RpbWVvdXQYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iNwoSV2FpdEFjdGlvblJlc3BvbnNlEiEKBmFjdGlvbhgBIAEoCzIRLnBsYWNldC52MS5BY3Rpb24iUgoSV2F0Y2hBY3Rpb25SZXF1ZXN0EhEKCWFjdGlvbl9pZBgBIAEoCRIUCgxhZnRlcl9jdXJzb3IYAiABKAkSEwoLZGVzY2VuZGFudHMYAyABKAgiPAoTV2F0Y2hBY3Rpb25SZXNwb25zZRIlCgVldmVudBgBIAEoCzIWLnBsYWNldC52MS5BY3Rpb25FdmVudCJMChNSZXN1bWVBY3Rpb25SZXF1ZXN0EhEKCWFjdGlvbl9pZBgBIAEoCRIiCgdvbl93YWl0GAIgASgOMhEucGxhY2V0LnYxLk9uV2FpdCI5ChRSZXN1bWVBY3Rpb25SZXNwb25zZRIhCgZhY3Rpb24YASABKAsyES5wbGFjZXQudjEuQWN0aW9uImgKGVJlc3VtZUFjdGlvblN0cmVhbVJlcXVlc3QSEQoJYWN0aW9uX2lkGAEgASgJEhQKDGFmdGVyX2N1cnNvchgCIAEoCRIiCgdvbl93YWl0GAMgASgOMhEucGxhY2V0LnYxLk9uV2FpdCJDChpSZXN1bWVBY3Rpb25TdHJlYW1SZXNwb25zZRIlCgVldmVudBgBIAEoCzIWLnBsYWNldC52MS5BY3Rpb25FdmVudCJkChJXYXRjaEV2ZW50c1JlcXVlc3QSFAoMYWZ0ZXJfY3Vyc29yGAEgASgJEiYKBmZpbHRlchgCIAEoCzIWLnBsYWNldC52MS5FdmVudEZpbHRlchIQCghmcm9tX25vdxgDIAEoCCKVAQoLRXZlbnRGaWx0ZXISFAoMY2FwYWJpbGl0aWVzGAEgAygJEg0KBXR5cGVzGAIgAygJEjIKBmxhYmVscxgDIAMoCzIiLnBsYWNldC52MS5FdmVudEZpbHRlci5MYWJlbHNFbnRyeRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIjwKE1dhdGNoRXZlbnRzUmVzcG9uc2USJQoFZXZlbnQYASABKAsyFi5wbGFjZXQudjEuQWN0aW9uRXZlbnQiOAoTQ2FuY2VsQWN0aW9uUmVxdWVzdBIRCglhY3Rpb25faWQYASABKAkSDgoGcmVhc29uGAIgASgJIjkKFENhbmNlbEFjdGlvblJlc3BvbnNlEiEKBmFjdGlvbhgBIAEoCzIRLnBsYWNldC52MS5BY3Rpb24ijQEKFENhbmNlbEFjdGlvbnNSZXF1ZXN0EicKBmZpbHRlchgBIAEoCzIXLnBsYWNldC52MS5BY3Rpb25GaWx0ZXISDgoGcmVhc29uGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJEhUKDXZhbGlkYXRlX29ubHkYBSABKAgiYAoVQ2FuY2VsQWN0aW9uc1Jlc3BvbnNlEg8KB21hdGNoZWQYASABKAUSDgoGbWFya2VkGAIgASgFEg0KBWVuZGVkGAMgASgFEhcKD25leHRfcGFnZV90b2tlbhgEIAEoCSISChBHZXRDYWxsZXJSZXF1ZXN0ImcKEUdldENhbGxlclJlc3BvbnNlEiEKBmNhbGxlchgBIAEoCzIRLnBsYWNldC52MS5DYWxsZXISFgoOcGVybWl0dGVkX3JwY3MYAiADKAkSFwoPaWRlbnRpdHlfc291cmNlGAMgASgJIhYKFEdldFNlcnZlckluZm9SZXF1ZXN0IvQCChVHZXRTZXJ2ZXJJbmZvUmVzcG9uc2USDwoHdmVyc2lvbhgBIAEoCRIuCgpkdXJhYmlsaXR5GAIgASgOMhoucGxhY2V0LnYxLkR1cmFiaWxpdHlDbGFzcxIZChFtZXNzYWdlX2J5dGVzX21heBgDIAEoBRIuCgpzdG9yZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1zdG9yZV92ZXJzaW9uGAYgASgJEhMKC3JlcGxpY2F0aW9uGAcgASgJEg8KB2Jvb3RfaWQYCCABKAkSKAoFbGVhc2UYCSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKwoIZmVlZF9sYWcYCiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEgoKZmVlZF9lcG9jaBgLIAEoBRIZChFzaWduaW5nX2tleXNfanNvbhgMIAEoCRIMCgRuYW1lGA0gASgJMqsKCg5SdW50aW1lU2VydmljZRJACgdFeGVjdXRlEhkucGxhY2V0LnYxLkV4ZWN1dGVSZXF1ZXN0GhoucGxhY2V0LnYxLkV4ZWN1dGVSZXNwb25zZRJUCg1FeGVjdXRlU3RyZWFtEh8ucGxhY2V0LnYxLkV4ZWN1dGVTdHJlYW1SZXF1ZXN0GiAucGxhY2V0LnYxLkV4ZWN1dGVTdHJlYW1SZXNwb25zZTABEjQKA0FzaxIVLnBsYWNldC52MS5Bc2tSZXF1ZXN0GhYucGxhY2V0LnYxLkFza1Jlc3BvbnNlEj0KBlN1Ym1pdBIYLnBsYWNldC52MS5TdWJtaXRSZXF1ZXN0GhkucGxhY2V0LnYxLlN1Ym1pdFJlc3BvbnNlEkwKC1N1Ym1pdEJhdGNoEh0ucGxhY2V0LnYxLlN1Ym1pdEJhdGNoUmVxdWVzdBoeLnBsYWNldC52MS5TdWJtaXRCYXRjaFJlc3BvbnNlEkYKCUdldEFjdGlvbhIbLnBsYWNldC52MS5HZXRBY3Rpb25SZXF1ZXN0GhwucGxhY2V0LnYxLkdldEFjdGlvblJlc3BvbnNlEkwKC0xpc3RBY3Rpb25zEh0ucGxhY2V0LnYxLkxpc3RBY3Rpb25zUmVxdWVzdBoeLnBsYWNldC52MS5MaXN0QWN0aW9uc1Jlc3BvbnNlEkYKCUxpc3RUdXJucxIbLnBsYWNldC52MS5MaXN0VHVybnNSZXF1ZXN0GhwucGxhY2V0LnYxLkxpc3RUdXJuc1Jlc3BvbnNlEkkKCldhaXRBY3Rpb24SHC5wbGFjZXQudjEuV2FpdEFjdGlvblJlcXVlc3QaHS5wbGFjZXQudjEuV2FpdEFjdGlvblJlc3BvbnNlEk4KC1dhdGNoQWN0aW9uEh0ucGxhY2V0LnYxLldhdGNoQWN0aW9uUmVxdWVzdBoeLnBsYWNldC52MS5XYXRjaEFjdGlvblJlc3BvbnNlMAESTwoMUmVzdW1lQWN0aW9uEh4ucGxhY2V0LnYxLlJlc3VtZUFjdGlvblJlcXVlc3QaHy5wbGFjZXQudjEuUmVzdW1lQWN0aW9uUmVzcG9uc2USYwoSUmVzdW1lQWN0aW9uU3RyZWFtEiQucGxhY2V0LnYxLlJlc3VtZUFjdGlvblN0cmVhbVJlcXVlc3QaJS5wbGFjZXQudjEuUmVzdW1lQWN0aW9uU3RyZWFtUmVzcG9uc2UwARJOCgtXYXRjaEV2ZW50cxIdLnBsYWNldC52MS5XYXRjaEV2ZW50c1JlcXVlc3QaHi5wbGFjZXQudjEuV2F0Y2hFdmVudHNSZXNwb25zZTABEk8KDENhbmNlbEFjdGlvbhIeLnBsYWNldC52MS5DYW5jZWxBY3Rpb25SZXF1ZXN0Gh8ucGxhY2V0LnYxLkNhbmNlbEFjdGlvblJlc3BvbnNlElIKDUNhbmNlbEFjdGlvbnMSHy5wbGFjZXQudjEuQ2FuY2VsQWN0aW9uc1JlcXVlc3QaIC5wbGFjZXQudjEuQ2FuY2VsQWN0aW9uc1Jlc3BvbnNlEkYKCUdldENhbGxlchIbLnBsYWNldC52MS5HZXRDYWxsZXJSZXF1ZXN0GhwucGxhY2V0LnYxLkdldENhbGxlclJlc3BvbnNlElIKDUdldFNlcnZlckluZm8SHy5wbGFjZXQudjEuR2V0U2VydmVySW5mb1JlcXVlc3QaIC5wbGFjZXQudjEuR2V0U2VydmVySW5mb1Jlc3BvbnNlQjQKDWRldi5wbGFjZXQudjFQAVohcGxhY2V0LmRldi9hcGkvcGxhY2V0L3YxO3BsYWNldHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_google_rpc_status, file_placet_v1_action, file_placet_v1_ask, file_placet_v1_event, file_placet_v1_usage]);
 
 /**
  * Describes the message placet.v1.ExecuteRequest.
@@ -45,224 +47,259 @@ export const ExecuteStreamResponseSchema = /*@__PURE__*/
   messageDesc(file_placet_v1_runtime_service, 3);
 
 /**
+ * Describes the message placet.v1.AskRequest.
+ * Use `create(AskRequestSchema)` to create a new message.
+ */
+export const AskRequestSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_runtime_service, 4);
+
+/**
+ * Describes the message placet.v1.AskResponse.
+ * Use `create(AskResponseSchema)` to create a new message.
+ */
+export const AskResponseSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_runtime_service, 5);
+
+/**
+ * Describes the message placet.v1.ListTurnsRequest.
+ * Use `create(ListTurnsRequestSchema)` to create a new message.
+ */
+export const ListTurnsRequestSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_runtime_service, 6);
+
+/**
+ * Describes the message placet.v1.ListTurnsResponse.
+ * Use `create(ListTurnsResponseSchema)` to create a new message.
+ */
+export const ListTurnsResponseSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_runtime_service, 7);
+
+/**
+ * Describes the message placet.v1.Turn.
+ * Use `create(TurnSchema)` to create a new message.
+ */
+export const TurnSchema = /*@__PURE__*/
+  messageDesc(file_placet_v1_runtime_service, 8);
+
+/**
  * Describes the message placet.v1.SubmitRequest.
  * Use `create(SubmitRequestSchema)` to create a new message.
  */
 export const SubmitRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 4);
+  messageDesc(file_placet_v1_runtime_service, 9);
 
 /**
  * Describes the message placet.v1.SubmitResponse.
  * Use `create(SubmitResponseSchema)` to create a new message.
  */
 export const SubmitResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 5);
+  messageDesc(file_placet_v1_runtime_service, 10);
 
 /**
  * Describes the message placet.v1.SubmitBatchRequest.
  * Use `create(SubmitBatchRequestSchema)` to create a new message.
  */
 export const SubmitBatchRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 6);
+  messageDesc(file_placet_v1_runtime_service, 11);
 
 /**
  * Describes the message placet.v1.SubmitBatchResponse.
  * Use `create(SubmitBatchResponseSchema)` to create a new message.
  */
 export const SubmitBatchResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 7);
+  messageDesc(file_placet_v1_runtime_service, 12);
 
 /**
  * Describes the message placet.v1.SubmitBatchResult.
  * Use `create(SubmitBatchResultSchema)` to create a new message.
  */
 export const SubmitBatchResultSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 8);
+  messageDesc(file_placet_v1_runtime_service, 13);
 
 /**
  * Describes the message placet.v1.SubmittedAction.
  * Use `create(SubmittedActionSchema)` to create a new message.
  */
 export const SubmittedActionSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 9);
+  messageDesc(file_placet_v1_runtime_service, 14);
 
 /**
  * Describes the message placet.v1.GetActionRequest.
  * Use `create(GetActionRequestSchema)` to create a new message.
  */
 export const GetActionRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 10);
+  messageDesc(file_placet_v1_runtime_service, 15);
 
 /**
  * Describes the message placet.v1.KeyRef.
  * Use `create(KeyRefSchema)` to create a new message.
  */
 export const KeyRefSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 11);
+  messageDesc(file_placet_v1_runtime_service, 16);
 
 /**
  * Describes the message placet.v1.GetActionResponse.
  * Use `create(GetActionResponseSchema)` to create a new message.
  */
 export const GetActionResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 12);
+  messageDesc(file_placet_v1_runtime_service, 17);
 
 /**
  * Describes the message placet.v1.ListActionsRequest.
  * Use `create(ListActionsRequestSchema)` to create a new message.
  */
 export const ListActionsRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 13);
+  messageDesc(file_placet_v1_runtime_service, 18);
 
 /**
  * Describes the message placet.v1.ActionFilter.
  * Use `create(ActionFilterSchema)` to create a new message.
  */
 export const ActionFilterSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 14);
+  messageDesc(file_placet_v1_runtime_service, 19);
 
 /**
  * Describes the message placet.v1.ListActionsResponse.
  * Use `create(ListActionsResponseSchema)` to create a new message.
  */
 export const ListActionsResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 15);
+  messageDesc(file_placet_v1_runtime_service, 20);
 
 /**
  * Describes the message placet.v1.WaitActionRequest.
  * Use `create(WaitActionRequestSchema)` to create a new message.
  */
 export const WaitActionRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 16);
+  messageDesc(file_placet_v1_runtime_service, 21);
 
 /**
  * Describes the message placet.v1.WaitActionResponse.
  * Use `create(WaitActionResponseSchema)` to create a new message.
  */
 export const WaitActionResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 17);
+  messageDesc(file_placet_v1_runtime_service, 22);
 
 /**
  * Describes the message placet.v1.WatchActionRequest.
  * Use `create(WatchActionRequestSchema)` to create a new message.
  */
 export const WatchActionRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 18);
+  messageDesc(file_placet_v1_runtime_service, 23);
 
 /**
  * Describes the message placet.v1.WatchActionResponse.
  * Use `create(WatchActionResponseSchema)` to create a new message.
  */
 export const WatchActionResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 19);
+  messageDesc(file_placet_v1_runtime_service, 24);
 
 /**
  * Describes the message placet.v1.ResumeActionRequest.
  * Use `create(ResumeActionRequestSchema)` to create a new message.
  */
 export const ResumeActionRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 20);
+  messageDesc(file_placet_v1_runtime_service, 25);
 
 /**
  * Describes the message placet.v1.ResumeActionResponse.
  * Use `create(ResumeActionResponseSchema)` to create a new message.
  */
 export const ResumeActionResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 21);
+  messageDesc(file_placet_v1_runtime_service, 26);
 
 /**
  * Describes the message placet.v1.ResumeActionStreamRequest.
  * Use `create(ResumeActionStreamRequestSchema)` to create a new message.
  */
 export const ResumeActionStreamRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 22);
+  messageDesc(file_placet_v1_runtime_service, 27);
 
 /**
  * Describes the message placet.v1.ResumeActionStreamResponse.
  * Use `create(ResumeActionStreamResponseSchema)` to create a new message.
  */
 export const ResumeActionStreamResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 23);
+  messageDesc(file_placet_v1_runtime_service, 28);
 
 /**
  * Describes the message placet.v1.WatchEventsRequest.
  * Use `create(WatchEventsRequestSchema)` to create a new message.
  */
 export const WatchEventsRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 24);
+  messageDesc(file_placet_v1_runtime_service, 29);
 
 /**
  * Describes the message placet.v1.EventFilter.
  * Use `create(EventFilterSchema)` to create a new message.
  */
 export const EventFilterSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 25);
+  messageDesc(file_placet_v1_runtime_service, 30);
 
 /**
  * Describes the message placet.v1.WatchEventsResponse.
  * Use `create(WatchEventsResponseSchema)` to create a new message.
  */
 export const WatchEventsResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 26);
+  messageDesc(file_placet_v1_runtime_service, 31);
 
 /**
  * Describes the message placet.v1.CancelActionRequest.
  * Use `create(CancelActionRequestSchema)` to create a new message.
  */
 export const CancelActionRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 27);
+  messageDesc(file_placet_v1_runtime_service, 32);
 
 /**
  * Describes the message placet.v1.CancelActionResponse.
  * Use `create(CancelActionResponseSchema)` to create a new message.
  */
 export const CancelActionResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 28);
+  messageDesc(file_placet_v1_runtime_service, 33);
 
 /**
  * Describes the message placet.v1.CancelActionsRequest.
  * Use `create(CancelActionsRequestSchema)` to create a new message.
  */
 export const CancelActionsRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 29);
+  messageDesc(file_placet_v1_runtime_service, 34);
 
 /**
  * Describes the message placet.v1.CancelActionsResponse.
  * Use `create(CancelActionsResponseSchema)` to create a new message.
  */
 export const CancelActionsResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 30);
+  messageDesc(file_placet_v1_runtime_service, 35);
 
 /**
  * Describes the message placet.v1.GetCallerRequest.
  * Use `create(GetCallerRequestSchema)` to create a new message.
  */
 export const GetCallerRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 31);
+  messageDesc(file_placet_v1_runtime_service, 36);
 
 /**
  * Describes the message placet.v1.GetCallerResponse.
  * Use `create(GetCallerResponseSchema)` to create a new message.
  */
 export const GetCallerResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 32);
+  messageDesc(file_placet_v1_runtime_service, 37);
 
 /**
  * Describes the message placet.v1.GetServerInfoRequest.
  * Use `create(GetServerInfoRequestSchema)` to create a new message.
  */
 export const GetServerInfoRequestSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 33);
+  messageDesc(file_placet_v1_runtime_service, 38);
 
 /**
  * Describes the message placet.v1.GetServerInfoResponse.
  * Use `create(GetServerInfoResponseSchema)` to create a new message.
  */
 export const GetServerInfoResponseSchema = /*@__PURE__*/
-  messageDesc(file_placet_v1_runtime_service, 34);
+  messageDesc(file_placet_v1_runtime_service, 39);
 
 /**
- * The invoking RPCs (Execute, ExecuteStream, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
+ * The invoking RPCs (Execute, ExecuteStream, Ask, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.
  * Submit and everything that reads (Get, List, Wait, Watch…) answer OK with the action in whatever state it is.
  * Initial metadata placet-action-id is sent early for an action whose work takes longer than 20 ms.
  *

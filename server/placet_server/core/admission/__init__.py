@@ -3,6 +3,7 @@
 execute      the use cases: run to the end, with or without events
 pipeline     the gates in their order
 message, catalog, input, contract, credential, policy, key, quota   one gate each; key also says what a known key means
+ask          the use case that asks an agent
 submit       the use case that stores an action and leaves it to a server
 submit_batch many submissions at once, each with its own answer
 child        the use case that a handler starts: an action that is a step of another one
@@ -18,7 +19,8 @@ attend       waiting for an action, and taking it over when it is ready again
 leave        when who waits for what is COMPOSED goes away
 resume       the use case that goes on with an action by its id
 catalog      what can be invoked; builtin: what every server offers by itself
-manifest, manifest_weakening   what is wrong with a manifest, and what it takes back; manifest_admit: storing it
+manifest, manifest_weakening   what is wrong with a manifest, and what it takes back; manifest_agent: with its agents;
+             manifest_admit: storing it
 policy_set   policies as they come and go; policy_check, policy_lock_out: what is wrong with them
 policy_dry_run  trying them on what is recorded
 """

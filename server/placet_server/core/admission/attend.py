@@ -131,7 +131,7 @@ async def _claim_run(kernel: Kernel, wish: Wish, action: Action, patience: Patie
     if kernel.is_draining:
         raise Draining()
     resolved = await kernel.catalog.resolve(action.requester.tenant, action.capability, action.version)
-    tool = engine.handlers.find(action.capability, action.version, action.requester.tenant)
+    tool = engine.handlers.find_for(resolved.capability, action.requester.tenant)
     if tool is None:
         raise HandlerNotFound(capability=action.capability, version=action.version)
     caller = _in_whose_name(wish, action)

@@ -20,11 +20,13 @@ from placet_server.core.admission.manifest_admit import Admission, AdmitResult, 
 from placet_server.core.execution.handlers import HandlerTable
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
-from placet_server.model.capability import Capability
+from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.errors import NotFound, StaleDigest
 from placet_server.model.gate_errors import CapabilityNotFound, HandlerNotFound
 from placet_server.model.manifest import LOCAL_TENANT, Handlers, Manifest, Problem
 from placet_server.model.policy_schema import Offered
+from placet_server.model.run_errors import AgentUnavailable
+from placet_server.model.usage import Budget
 from placet_server.store import catalog as rows
 from placet_server.store.catalog import (
     ManifestRow,
@@ -71,9 +73,12 @@ class Catalog:
         clock: Clock | None = None,
         refresh_seconds: float = 1.0,
         built_in: Iterable[Capability] = (),
+        budget_max: Budget | None = None,
     ) -> None:
+        """`budget_max`: no run of an agent spends more."""
         self._pool = pool
         self._built_in = stored(built_in)
+        self._budget_max = budget_max or Budget()
         self._table = handlers
         self._handlers = handlers.claims()
         self._clock = clock or DatabaseClock()
@@ -103,16 +108,19 @@ class Catalog:
     ) -> StoredCapability:
         """The version, or the current one. The server's own names come first and are never shadowed.
 
-        Raises CapabilityNotFound, HandlerNotFound (known, but neither a handler of this process nor a connector serves
-        it; `anywhere`: nor any process that takes work from queues), StoreUnavailable. `even_withdrawn`: for what an
-        action has done already."""
+        Raises CapabilityNotFound, AgentUnavailable, HandlerNotFound (known, but neither a handler of this process nor a
+        connector serves it; `anywhere`: nor any process that takes work from queues), StoreUnavailable.
+        `even_withdrawn`: for what an action has done already."""
         asked = (tenant, name, version)
         fresh = self._fresh.get(asked)
         if fresh is not None and monotonic() < fresh[0]:
             return fresh[1]
         began = monotonic()
         found = await self.find(tenant, name, version, even_withdrawn=even_withdrawn)
-        if (name, found.capability.version) not in self._handlers:
+        if found.capability.kind is CapabilityKind.AGENT:
+            if problem := self._table.programs.problem(found.capability):
+                raise AgentUnavailable(agent=name, problem=problem)
+        elif (name, found.capability.version) not in self._handlers:
             if anywhere and await self._elsewhere.serves(name, found.capability.version):
                 return found
             await self._route(found)
@@ -275,12 +283,20 @@ class Catalog:
         return self._entry(found)
 
     async def list_capabilities(
-        self, tenant: str, *, page_size: int, name_prefix: str = "", after: tuple[str, str] = ("", "")
+        self,
+        tenant: str,
+        *,
+        page_size: int,
+        name_prefix: str = "",
+        after: tuple[str, str] = ("", ""),
+        kind: CapabilityKind | None = None,
     ) -> list[CatalogEntry]:
-        """At most `page_size` by name and version, after the given pair; fewer on the last page."""
+        """At most `page_size` by name and version, after the given pair; fewer on the last page. `kind` None: all."""
         async with self._pool.connection() as connection:
-            page = await rows.list_capabilities(connection, tenant, name_prefix, after, page_size)
-        return [self._entry(found) for found in self._with_built_in(page, name_prefix, after)[:page_size]]
+            page = await rows.list_capabilities(connection, tenant, name_prefix, after, page_size, kind)
+        if kind in (None, CapabilityKind.TOOL):
+            page = self._with_built_in(page, name_prefix, after)
+        return [self._entry(found) for found in page[:page_size]]
 
     def _with_built_in(
         self, page: list[StoredCapability], name_prefix: str, after: tuple[str, str]
@@ -295,6 +311,9 @@ class Catalog:
 
     def _entry(self, stored: StoredCapability) -> CatalogEntry:
         name, version = stored.capability.name, stored.capability.version
+        if stored.capability.kind is CapabilityKind.AGENT:
+            # Also where a connector has declared it: the server runs agents itself.
+            return CatalogEntry(stored=stored, served=not self._table.programs.problem(stored.capability))
         served = (name, version) in self._handlers
         return CatalogEntry(
             stored=stored, served=served or self._table.connectors.answers(stored.tenant, name, version)
@@ -349,7 +368,13 @@ class Catalog:
             handlers, told = await self._table.connectors.describe(wanted.owner, wanted.manifest)
         async with self._pool.tx(timeout_seconds=10.0) as connection:
             result = await admit_within(
-                connection, wanted, handlers=handlers, told=told, now=self._clock.now()
+                connection,
+                wanted,
+                handlers=handlers,
+                told=told,
+                now=self._clock.now(),
+                budget_max=self._budget_max,
+                trouble=self._table.programs.problem,
             )
         if not wanted.validate_only:
             await self._changed(wanted.owner, dials=wanted.manifest.connector is not None)

@@ -42,7 +42,7 @@ from placet_server.model.child_errors import ChildLimit, JournalMismatch
 from placet_server.model.errors import PlacetError, StoreUnavailable
 from placet_server.model.gate_errors import ContractViolation
 from placet_server.model.json_text import canonicalize
-from placet_server.model.lifecycle import TERMINAL, WOKEN, ActionState
+from placet_server.model.lifecycle import GOES_ON, TERMINAL, ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.store import action as actions
 from placet_server.store import lineage
@@ -101,7 +101,7 @@ class Children:
         """The end of the step's newest try, or of a new one."""
         attempt = step.attempt
         # The first attempt finds no child but its own, which its statement meets; unless it goes on.
-        before = attempt.action.attempt > 1 or attempt.action.cause == WOKEN
+        before = attempt.action.attempt > 1 or attempt.action.cause in GOES_ON
         tried = await self._find(step) if before else None
         while True:
             if tried is None or is_superseded(attempt.action, tried):
@@ -210,7 +210,7 @@ class Children:
         """The child, terminal or ambiguous, with its output. Raises Cancelled, Parked."""
         journal, attempt = self._kernel.journal, step.attempt
         action_id, heard = child.action_id, True
-        with nullcontext() if attempt.steps is None else attempt.steps.waits_for(action_id):
+        with nullcontext() if attempt.steps is None else attempt.steps.waits_for(step.name, action_id):
             while True:
                 subscription = journal.hub.subscribe(action_id)
                 try:

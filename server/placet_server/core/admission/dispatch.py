@@ -34,6 +34,7 @@ from placet_server.model.action import PRIORITY_DEFAULT, QUEUE_DEFAULT, Action
 from placet_server.model.capability import Capability
 from placet_server.model.gate_errors import CapabilityNotFound, HandlerNotFound
 from placet_server.model.line import PRIORITY_LAST, Line, ReadyLine, Share
+from placet_server.model.run_errors import AgentUnavailable
 from placet_server.store import queue
 from placet_server.store.pool import Pool
 from placet_server.store.queue import LineShare
@@ -55,13 +56,15 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
     """`slots_max`: queued actions that run here at once. `claim_max`: how many one statement takes. `lines_max`: how
-    many lines are known at a time. Inputs longer than `input_bytes_max` are read one by one."""
+    many lines are known at a time. Inputs longer than `input_bytes_max` are read one by one. `agent_runs_max`:
+    how many runs may wait here for a model beside them, without a slot."""
 
     slots_max: int = 256
     claim_max: int = 100
     lines_max: int = 256
     poll_seconds: float = 0.25
     input_bytes_max: int = 64 * 1024
+    agent_runs_max: int = 512
 
 
 class _Route(NamedTuple):
@@ -87,7 +90,7 @@ class Dispatcher:
         self._after_tenant = ""
         self._look_at = 0.0
         self._unroutable: dict[tuple[str, str, str], float] = {}
-        self._slots = Slots(settings.slots_max, kernel.journal.doorbell.ring)
+        self._slots = Slots(settings.slots_max, kernel.journal.doorbell.ring, settings.agent_runs_max)
         self._full: dict[Line, float] = {}
         kernel.engine.slots.freed = self._freed
 
@@ -115,7 +118,7 @@ class Dispatcher:
     @property
     def is_busy(self) -> bool:
         """Something is claimed, or about to be, that has not ended here."""
-        return self.is_claiming or self._slots.running + self._slots.lent > 0
+        return self.is_claiming or self._slots.in_hand > 0
 
     async def write_counts(self) -> None:
         """Raises StoreUnavailable."""
@@ -160,7 +163,10 @@ class Dispatcher:
         self._look_at = time.monotonic() + self.settings.poll_seconds
 
     def _is_here(self, line: Line) -> bool:
-        if self._tool(line) is None or self._room(line) <= 0:
+        # A line is a name: whether it is a program's is known once its capability is.
+        if self._tool(line) is None and not self._engine.handlers.programs.are_here:
+            return False
+        if self._room(line) <= 0:
             return False
         full_until = self._full.get(line)
         if full_until is not None:
@@ -172,6 +178,7 @@ class Dispatcher:
 
     async def _routes(self) -> list[_Route]:
         """What may be claimed of which line, and what it is run with."""
+        await self._forget_foreign()
         no_thread = self._free_threads() <= 0
         lines = [
             ready
@@ -182,13 +189,20 @@ class Dispatcher:
         routes = []
         for share in shares:
             line = share.line
-            tool = self._tool(line)
             capability = await self._resolve(line)
+            tool = None if capability is None else self._engine.handlers.find_for(capability, line.tenant)
             if tool is not None and capability is not None:
                 routes.append(_Route(share, capability, tool))
             else:
                 del self._lines[line]
         return self._within_rooms(routes)
+
+    async def _forget_foreign(self) -> None:
+        """Lines that are neither a tool's nor a program's take no share of what is free here."""
+        for line in [line for line in self._lines if self._tool(line) is None]:
+            capability = await self._resolve(line)
+            if capability is None or self._engine.handlers.find_for(capability, line.tenant) is None:
+                del self._lines[line]
 
     def _is_plain(self, line: Line) -> bool:
         tool = self._tool(line)
@@ -199,6 +213,8 @@ class Dispatcher:
 
     def _room(self, line: Line) -> int:
         """What a connector can begin now: who waits in a queue must not be claimed to be turned away."""
+        if self._tool(line) is None:
+            return self.settings.slots_max
         room = self._engine.handlers.room(line.capability, line.version, line.tenant)
         return self.settings.slots_max if room is None else room
 
@@ -210,7 +226,7 @@ class Dispatcher:
         """None: known to no catalogue that this process sees, for now."""
         try:
             found = await self._kernel.catalog.resolve(line.tenant, line.capability, line.version)
-        except (CapabilityNotFound, HandlerNotFound):
+        except (CapabilityNotFound, HandlerNotFound, AgentUnavailable):
             if len(self._unroutable) >= UNROUTABLE_MAX:
                 self._unroutable.clear()
             key = (line.tenant, line.capability, line.version)

@@ -5,6 +5,14 @@ from dataclasses import dataclass
 from re import compile as pattern
 
 from placet_server.core.admission.builtin import RESERVED_PREFIX, is_reserved
+from placet_server.core.admission.manifest_agent import (
+    AGENT_CLAIMS,
+    NOTHING_AROUND,
+    Around,
+    There,
+    agent_problems,
+    cycle_problems,
+)
 from placet_server.core.admission.manifest_weakening import weakenings
 from placet_server.model import capability as capability_model
 from placet_server.model import manifest as manifest_model
@@ -43,12 +51,13 @@ class Known:
     """What was admitted before.
 
     `digests`: contract digest by (name, version). `owners`: who owns a name, for names that another
-    manifest owns. `withdrawn`: versions out of service."""
+    manifest owns. `withdrawn`: versions out of service. `around`: what its agents can meet."""
 
     previous: Manifest | None = None
     digests: Mapping[tuple[str, str], str]
     owners: Mapping[str, str]
     withdrawn: frozenset[tuple[str, str]] = frozenset()
+    around: Around = NOTHING_AROUND
 
 
 NOTHING_KNOWN = Known(digests={}, owners={})
@@ -61,7 +70,7 @@ def check_manifest(
 
     `handlers` None: those of another process that could not be asked, which are not checked.
     """
-    problems = list(_manifest_problems(manifest))
+    problems, there = list(_manifest_problems(manifest)), There(manifest, known.around)
     seen: set[tuple[str, str]] = set()
     for index, capability in enumerate(manifest.capabilities):
         path = f"capabilities[{index}]"
@@ -71,9 +80,13 @@ def check_manifest(
         seen.add(identity)
         problems += _capability_problems(capability, path)
         problems += _known_problems(capability, path, known)
-        problems += _composed_problems(capability, path, None if handlers is None else handlers.get(identity))
-        if handlers is not None:
-            problems += _handler_problems(capability, path, handlers.get(identity))
+        problems += agent_problems(capability, path, there)
+        is_agent = capability.kind is CapabilityKind.AGENT
+        claims = AGENT_CLAIMS if is_agent else None if handlers is None else handlers.get(identity)
+        problems += _composed_problems(capability, path, claims)
+        if handlers is not None or is_agent:
+            problems += _handler_problems(capability, path, claims)
+    problems += cycle_problems(manifest, there)
     problems += weakenings(manifest, known.previous, known.withdrawn)
     return problems
 
@@ -121,8 +134,8 @@ def _capability_problems(capability: Capability, path: str) -> Iterator[Problem]
                 f"{path}.{member}_schema_json", f"{member}_schema_refused", f"{refused.problem}{place}."
             )
     yield from _presentation_problems(capability, f"{path}.presentation")
-    if capability.kind is not CapabilityKind.TOOL and capability.name != question.CAPABILITY:
-        text = f"{capability.kind} is the server's own; say TOOL."
+    if capability.kind is CapabilityKind.HUMAN and capability.name != question.CAPABILITY:
+        text = "HUMAN is the server's own; say TOOL or AGENT."
         yield _error(f"{path}.kind", "kind_reserved", text)
     contract, path = capability.contract, f"{path}.contract"
     yield from _effect_problems(contract, path)

@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from placet_server.core.admission.manifest import Known, check_manifest, is_refused
+from placet_server.core.admission.manifest_agent import Around, named_by
 from placet_server.core.admission.manifest_weakening import weakenings
+from placet_server.model.capability import Capability
 from placet_server.model.errors import FieldViolation, ManifestRefused, StaleDigest
 from placet_server.model.manifest import LOCAL_TENANT, Handlers, Manifest, Problem
+from placet_server.model.usage import Budget
 from placet_server.store import catalog as rows
 from placet_server.store.catalog import StoredManifest
 from placet_server.store.session import Connection
@@ -63,8 +66,11 @@ async def admit_within(
     handlers: Handlers | None,
     told: tuple[Problem, ...],
     now: datetime | None,
+    budget_max: Budget,
+    trouble: Callable[[Capability], str],
 ) -> AdmitResult:
-    """Raises ManifestRefused with every violation, unless it only looks, and StaleDigest.
+    """Raises ManifestRefused with every violation, unless it only looks, and StaleDigest. `budget_max`: no run of an
+    agent spends more. `trouble`: why no run of one could begin here.
 
     Locks the revisions of '-' and of the owner, in this order.
     """
@@ -73,6 +79,7 @@ async def admit_within(
         await _lock(connection, owner, now)
     previous = await rows.get_manifest(connection, owner, manifest.name)
     known = await _known_before(connection, owner, manifest, previous)
+    known = replace(known, around=await _around(connection, owner, manifest, budget_max, trouble))
     # Compiling megabytes of schemas must not hold up the calls of others.
     result = await asyncio.to_thread(_look, manifest, previous, known, handlers, told)
     _check_replaced(wanted, result)
@@ -122,6 +129,34 @@ async def _known_before(
         digests={(v.name, v.version): v.contract_digest for v in versions},
         owners=owners,
         withdrawn=frozenset((v.name, v.version) for v in versions if v.is_withdrawn),
+    )
+
+
+async def _around(
+    connection: Connection,
+    owner: str,
+    manifest: Manifest,
+    budget_max: Budget,
+    trouble: Callable[[Capability], str],
+) -> Around:
+    names, stems = named_by(manifest)
+    # The server's own agents run for tenants, who may have what they call.
+    may_be_elsewhere = owner == LOCAL_TENANT
+    if not names and not stems:
+        return Around(may_be_elsewhere=may_be_elsewhere, budget_max=budget_max, trouble=trouble)
+    chosen = await rows.list_chosen(connection, owner, names)
+    return Around(
+        kinds={(each.name, each.version): each.kind for each in chosen},
+        # Of what this manifest had before, what it does not list any more has no current version from now on.
+        current={
+            each.name: each.version
+            for each in chosen
+            if each.current and (each.tenant, each.manifest) != (owner, manifest.name)
+        },
+        stems=frozenset(await rows.list_stems(connection, owner, stems)),
+        may_be_elsewhere=may_be_elsewhere,
+        budget_max=budget_max,
+        trouble=trouble,
     )
 
 

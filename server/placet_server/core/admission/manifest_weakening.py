@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from placet_server.model.agent_change import widened
 from placet_server.model.approval import Terms
 from placet_server.model.approval_change import loosened
 from placet_server.model.capability import Capability
@@ -64,6 +65,11 @@ def _of_capability(old: Capability, new: Capability) -> Iterator[_Weakening]:
                 yield _Weakening(f"{member}_schema_json", f"{member}_schema_changed", text)
     for found in _of_contract(old.contract, new.contract):
         yield _Weakening(f"contract.{found.member}", found.code, found.message)
+    if new.kind is not old.kind:
+        yield _Weakening("kind", "kind_changed", f"It was {old.kind} and is {new.kind}.")
+    if old.agent is not None and new.agent is not None:
+        for each in widened(old.agent, new.agent):
+            yield _Weakening(f"agent.{each.member}", each.code, each.message[:512])
 
 
 def _of_contract(old: Contract, new: Contract) -> Iterator[_Weakening]:

@@ -105,7 +105,7 @@ async def check(
         call.caller.tenant, invocation.capability, invocation.version or None, anywhere=anywhere
     )
     capability = resolved.capability
-    tool = kernel.engine.handlers.find(capability.name, capability.version, call.caller.tenant)
+    tool = kernel.engine.handlers.find_for(capability, call.caller.tenant)
     if tool is None and not anywhere:
         raise HandlerNotFound(capability=capability.name, version=capability.version)
     canonical = check_input(capability, invocation.input_json)

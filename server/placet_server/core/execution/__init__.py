@@ -3,6 +3,7 @@
 engine      what execution needs, in one place
 handlers    which handler serves which capability
 connectors  handlers in other processes, as the core sees them
+program     what runs agents, as the core sees it; stretch: what it has of its attempt
 runs        what runs in this process, and who still waits for it
 begin       what is looked at again before a stored action begins
 run         one attempt: invoke, judge, settle

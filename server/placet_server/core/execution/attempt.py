@@ -20,7 +20,7 @@ from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.event import EventType
 from placet_server.model.json_text import canonicalize_value
-from placet_server.model.lifecycle import WOKEN
+from placet_server.model.lifecycle import GOES_ON
 from placet_server.store.batch_item import Advance
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Attempt:
         self.deadline = (run.begin if is_callers else self._begin) + run.work.timeout_seconds
         self.effect_begun = action.effect_begun
         self._engine = engine
-        self._journal = engine.journal
+        self.journal = engine.journal
         if action.effect_class == "COMPOSED":
             # Before its own time is over, which would cost an attempt.
             park_seconds = min(engine.settings.park_seconds, run.work.timeout_seconds / 2)
@@ -76,7 +76,7 @@ class Attempt:
         """Made when the handler first says something: most never do."""
         if self._lane is None:
             self._lane = Lane(
-                self._journal,
+                self.journal,
                 tenant=self.action.requester.tenant,
                 action_id=self.action.action_id,
                 attempt=self.action.attempt,
@@ -108,15 +108,19 @@ class Attempt:
         if self._marks:
             self._no_marks = asyncio.Event()
             await self._no_marks.wait()
+        await self.drain_lane()
+
+    async def drain_lane(self) -> None:
+        """Everything said so far is durable, or the lease is lost."""
         if self._lane is not None:
             await self._lane.drain()
 
     async def chunk(self, data: Json | bytes) -> None:
-        self._check_goes_on()
+        self.check_goes_on()
         await self.lane.chunk(data)
 
     async def progress(self, message: str, fraction: float | None) -> None:
-        self._check_goes_on()
+        self.check_goes_on()
         await self.lane.progress(message, fraction)
 
     async def effect(self) -> str:
@@ -192,18 +196,22 @@ class Attempt:
         """
         check_call(step, capability, version, timeout_seconds, scopes)
         self.check_wanted()
-        if self._calls is None:
-            self._calls = Calls(self, self._engine.children, self._holdings())
-        end = await self._calls.call(step, capability, version, input_json, timeout_seconds, scopes)
+        end = await self.calls.call(step, capability, version, input_json, timeout_seconds, scopes)
         # Stopped meanwhile, it may not have back what it lent.
         self.check_wanted()
         return end
+
+    @property
+    def calls(self) -> Calls:
+        if self._calls is None:
+            self._calls = Calls(self, self._engine.children, self._holdings())
+        return self._calls
 
     def _holdings(self) -> Sequence[Holding]:
         capability = self.run.work.capability
         if capability.contract.limits.concurrency_max is None:
             return self.run.holdings
-        return (*self.run.holdings, SlotHolding(self._journal, capability, self.action, self._is_wanted))
+        return (*self.run.holdings, SlotHolding(self.journal, capability, self.action, self._is_wanted))
 
     @property
     def has_done_nothing(self) -> bool:
@@ -214,14 +222,14 @@ class Attempt:
     @property
     def may_have_children(self) -> bool:
         """This attempt or an earlier one has called, or may have."""
-        return self._calls is not None or self.action.attempt > 1 or self.action.cause == WOKEN
+        return self._calls is not None or self.action.attempt > 1 or self.action.cause in GOES_ON
 
     def _is_wanted(self) -> bool:
         return not self._is_over and self.run.stop_cause is None
 
     def check_wanted(self) -> None:
         """Raises Cancelled if the attempt was asked to stop, Parked if it is parked, LeaseLost if it has ended."""
-        self._check_goes_on()
+        self.check_goes_on()
         if self.run.stop_cause is not None:
             raise Cancelled
         if self.awaited is not None:
@@ -283,7 +291,7 @@ class Attempt:
         span = asyncio.get_running_loop().time() - self._begin
         return (self.action.start_time_us or 0) + int(span * 1_000_000)
 
-    def _check_goes_on(self) -> None:
+    def check_goes_on(self) -> None:
         if self._is_over:
             raise LeaseLost
 
@@ -294,7 +302,7 @@ class Attempt:
     def _note_begun(self) -> None:
         if not self.effect_begun:
             self.effect_begun = True
-            self._journal.boundary.reached("before_provider_call", self.action.capability)
+            self.journal.boundary.reached("before_provider_call", self.action.capability)
 
     async def _advance(
         self,
@@ -305,10 +313,10 @@ class Attempt:
         provider_operation: str | None = None,
         provider_cursor: str | None = None,
     ) -> None:
-        self._check_goes_on()
+        self.check_goes_on()
         self._marks += 1
         try:
-            written = await self._journal.writer.advance(
+            written = await self.journal.writer.advance(
                 Advance(
                     tenant=self.action.requester.tenant,
                     action_id=self.action.action_id,
@@ -325,7 +333,7 @@ class Attempt:
             self._written(None)
         if written is None:
             raise LeaseLost
-        self._journal.hub.publish(self.action.action_id)
+        self.journal.hub.publish(self.action.action_id)
 
 
 def attempt_of(context: AsyncStanding) -> Attempt:

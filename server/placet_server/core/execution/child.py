@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 # "#" is kept for the tries of a step.
 STEP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+# What our own programs call has parts.
+PROGRAM_STEP = re.compile(r"(?=.{1,64}\Z)[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*")
 SCOPES_MAX = 64
 SCOPE_LENGTH_MAX = 128
 CHILDREN_MAX = 1000
@@ -81,6 +83,10 @@ class Calls:
         self._count = 0
         self._lending = Lending(holdings, lambda: attempt.awaited is not None)
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
+
+    def begin_turn(self) -> None:
+        """How many may be called is counted anew."""
+        self._count = 0
 
     async def call(
         self,
@@ -160,9 +166,11 @@ def check_call(
     version: str,
     timeout_seconds: float | None,
     scopes: frozenset[str] | None = None,
+    *,
+    steps: re.Pattern[str] = STEP,
 ) -> None:
     """Raises ValueError: that is a mistake in the handler."""
-    if not STEP.fullmatch(step):
+    if not steps.fullmatch(step):
         raise ValueError(f"a step is 1 to 64 of letters, digits, '_', '.' and '-', not {step!r}")
     if UNSTORABLE.search(capability) or UNSTORABLE.search(version):
         raise ValueError("a capability or its version has a NUL or a lone surrogate")

@@ -90,7 +90,38 @@ class Parked:
     lane_number: int = 0
 
 
-Ending = Returned | ReturnedBadly | Failed | Raised | Stopped | Parked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Postponed:
+    """Of what is COMPOSED: the attempt is to go on later, with nobody running it until then. `message`: why.
+    `lane_number`: how much it has said.
+    """
+
+    delay_seconds: float
+    message: str = ""
+    lane_number: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Of what is COMPOSED: a budget would be passed by going on. `reason`: a name of ErrorReason. `cause`: which bound,
+    by `bound_of`; or what failed the last time, if it is RETRY_BUDGET.
+    """
+
+    reason: str
+    cause: str
+    message: str = ""
+
+
+Ending = Returned | ReturnedBadly | Failed | Raised | Stopped | Parked | Postponed | Spent
+
+
+class Ended(BaseException):
+    """How a program of ours ends, if not by a value or a Failure. No `except Exception` of it takes it for an error."""
+
+    def __init__(self, ending: Postponed | Spent) -> None:
+        super().__init__(ending)
+        self.ending = ending
+
 
 UNWANTED = frozenset({StopCause.CANCELLED_BY_CALLER, StopCause.DEADLINE_EXCEEDED})
 # A shutdown or a lost reply is no fault of the action, so it is never what ends it, and the claim after it gives the

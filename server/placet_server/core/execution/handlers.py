@@ -1,4 +1,4 @@
-"""Which handler serves which capability: one of this process, or one behind a connector."""
+"""What runs which capability: a handler of this process, one behind a connector, or a program."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from placet.app import Tool
 from placet_server.core.execution.connectors import Connectors, NoConnectors
+from placet_server.core.execution.program import NoPrograms, Programs
+from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.manifest import HandlerClaims
 
 
@@ -17,10 +19,18 @@ class HandlerTable:
         tools: Iterable[Tool] = (),
         connectors: Connectors | None = None,
         built_in: Iterable[Tool] = (),
+        programs: Programs | None = None,
     ) -> None:
         self._built_in = {(tool.name, tool.version): tool for tool in built_in}
         self._tools = {(tool.name, tool.version): tool for tool in tools} | self._built_in
         self.connectors: Connectors = connectors or NoConnectors()
+        self.programs: Programs = programs or NoPrograms()
+
+    def find_for(self, capability: Capability, tenant: str) -> Tool | None:
+        """What runs it here: a program, if it is an agent; else its handler."""
+        if capability.kind is CapabilityKind.AGENT:
+            return self.programs.tool(capability)
+        return self.find(capability.name, capability.version, tenant)
 
     def find(self, capability: str, version: str, tenant: str) -> Tool | None:
         """Of this process, else behind a connector that the tenant has admitted."""

@@ -15,6 +15,7 @@ from placet_server.core.execution.connectors import ConnectorFailure, OutputText
 from placet_server.core.execution.ending import (
     CONNECTOR_UNAVAILABLE,
     HANDLER_FAILED,
+    Ended,
     Ending,
     Failed,
     Parked,
@@ -64,6 +65,8 @@ async def invoke(engine: Engine, attempt: Attempt) -> Ending:
         return _stopped_or_raised(attempt, group)
     except LeaseLost:
         raise
+    except Ended as ended:
+        return _ended(attempt, ended)
     except (asyncio.CancelledError, Cancelled):
         return _stopped_or_raised(attempt, None)
     # Also SystemExit and KeyboardInterrupt: a handler does not end the server.
@@ -165,6 +168,13 @@ def _declared(failure: Failure) -> Ending:
         retry_delay_seconds=None if delay is None else max(0.0, min(RETRY_DELAY_SECONDS_MAX, delay)),
         reason=CONNECTOR_UNAVAILABLE if isinstance(failure, ConnectorFailure) else HANDLER_FAILED,
     )
+
+
+def _ended(attempt: Attempt, ended: Ended) -> Ending:
+    """What does something itself ends in no such way: its attempts are not one."""
+    if attempt.steps is None:
+        return _stopped_or_raised(attempt, ended)
+    return ended.ending
 
 
 def _failed_by_child(attempt: Attempt, failed: CallFailed) -> Ending:

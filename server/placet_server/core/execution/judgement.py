@@ -27,9 +27,11 @@ from placet_server.core.execution.ending import (
     Ending,
     Failed,
     Parked,
+    Postponed,
     Raised,
     Returned,
     ReturnedBadly,
+    Spent,
     StopCause,
     Stopped,
 )
@@ -37,7 +39,7 @@ from placet_server.core.publication.line import budget_end_us, closing_time_us
 from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action
 from placet_server.model.contract import Backoff
-from placet_server.model.lifecycle import CHILD, ActionState
+from placet_server.model.lifecycle import CHILD, POSTPONED, ActionState
 from placet_server.model.outcome import TEMPORARY_CATEGORIES, EffectState, FailureCategory
 
 # What a caller repeats is ready sooner than what waits in a queue.
@@ -50,6 +52,7 @@ CALLER_GONE = "CALLER_GONE"
 CAPABILITY_WITHDRAWN = "CAPABILITY_WITHDRAWN"
 RECONCILED = "RECONCILED"
 NOT_DONE = "not_done"
+POSTPONED_SECONDS_MAX = 86_400.0
 
 
 # Does nothing itself, so a handler that raised it may be entered again, and no attempt of it is ever in doubt.
@@ -95,6 +98,10 @@ def judge(action: Action, ending: Ending, *, now_us: int, stop: StopCause | None
                 awaited=ending.awaited,
                 lane_number=ending.lane_number,
             )
+        case Postponed():
+            return _postponed(action, ending, unwanted)
+        case Spent():
+            return _exhausted(action, ending.reason, ending.cause)._replace(message=ending.message)
         case _:
             assert_never(ending)
 
@@ -166,6 +173,20 @@ def _failed(action: Action, failed: Failed, now_us: int, unwanted: StopCause | N
         return _ambiguous(failed.reason, failed.message)
     return _unanswered(
         action, failed.reason, now_us, message=failed.message, delay_seconds=failed.retry_delay_seconds
+    )
+
+
+def _postponed(action: Action, postponed: Postponed, unwanted: StopCause | None) -> Verdict:
+    """It costs no attempt: what bounds how often is the run's own budget."""
+    if unwanted is not None:
+        return _cancelled(action, unwanted)
+    return Verdict(
+        state=ActionState.QUEUED,
+        effect=EffectState.NOT_DONE,
+        cause=POSTPONED,
+        message=postponed.message,
+        ready_delay_seconds=round(max(0.0, min(POSTPONED_SECONDS_MAX, postponed.delay_seconds)), 6),
+        lane_number=postponed.lane_number,
     )
 
 

@@ -10,10 +10,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from placet_server.core.execution.attempt import Attempt, LeaseLost
 from placet_server.core.execution.cancel import cancel_below_for_sure
-from placet_server.core.execution.ending import UNWANTED, Ending, Parked, Raised, StopCause, Stopped
+from placet_server.core.execution.ending import (
+    UNWANTED,
+    Ending,
+    Parked,
+    Postponed,
+    Raised,
+    StopCause,
+    Stopped,
+)
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.invoke import invoke
 from placet_server.core.execution.judgement import judge
@@ -24,7 +33,7 @@ from placet_server.core.publication.lane import said_so_far
 from placet_server.core.publication.settle import read_for_sure, settle
 from placet_server.model.action import Action
 from placet_server.model.errors import PlacetError
-from placet_server.model.lifecycle import LATE, TRANSITIONS, WOKEN, ActionState
+from placet_server.model.lifecycle import GOES_ON, LATE, TRANSITIONS, ActionState
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +89,7 @@ async def _live(engine: Engine, run: Run, acquire: Acquire) -> None:
 
 async def _attempt(engine: Engine, run: Run, action: Action) -> Action:
     attempt = Attempt(engine, run)
-    if action.cause == WOKEN:
+    if action.cause in GOES_ON:
         attempt.lane_number = await said_so_far(engine.journal, action)
     try:
         if attempt.effect_begun:
@@ -91,6 +100,8 @@ async def _attempt(engine: Engine, run: Run, action: Action) -> Action:
         if attempt.steps is not None and attempt.awaited is not None and not isinstance(ending, Stopped):
             # Whatever else it then did: it was told to begin again.
             ending = Parked(awaited=attempt.awaited, lane_number=attempt.lane_number)
+        elif isinstance(ending, Postponed):
+            ending = replace(ending, lane_number=attempt.lane_number)
     except LeaseLost:
         settled, own = await _as_stored(engine, action), None
     else:
@@ -146,7 +157,7 @@ async def _settle_as_stored(
     stored = await _as_stored(engine, known)
     if stored.lease_id != known.lease_id or stored.state not in (ActionState.RUNNING, ActionState.AMBIGUOUS):
         return None
-    if isinstance(ending, Parked) and stored.cancel_requested_time_us is not None:
+    if isinstance(ending, Parked | Postponed) and stored.cancel_requested_time_us is not None:
         # Its steps are open yet.
         await cancel_below_for_sure(engine, stored)
     row = _given_up(known, stored) if stored.state is ActionState.AMBIGUOUS else stored

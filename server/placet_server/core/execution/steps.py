@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -33,10 +33,13 @@ class Seen(NamedTuple):
 
 
 class Steps:
-    """Of one attempt. `awaited`: for which of them it is parked; None: it is not."""
+    """Of one attempt. `awaited`: for which of them it is parked; None: it is not. `stands`: told of each step that has
+    an action which is waited for.
+    """
 
     def __init__(self, journal: Journal, parent: Action, park_seconds: float) -> None:
         self.awaited: tuple[str, ...] | None = None
+        self.stands: Callable[[str], None] | None = None
         self.quiet = Quiet(park_seconds)
         self._journal = journal
         self._tenant = parent.requester.tenant
@@ -46,8 +49,10 @@ class Steps:
         self._last_began = float("-inf")
 
     @contextmanager
-    def waits_for(self, child_id: str) -> Iterator[None]:
+    def waits_for(self, step: str, child_id: str) -> Iterator[None]:
         """It is among those that are looked at."""
+        if self.stands is not None:
+            self.stands(step)
         self._waited_for[child_id] += 1
         try:
             yield

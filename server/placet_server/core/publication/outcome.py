@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from placet_server.model.action import Action
+from placet_server.model.budget_errors import budget_spent
 from placet_server.model.connector_errors import ConnectorUnavailable
 from placet_server.model.decision_errors import (
     ApprovalDenied,
@@ -171,6 +172,8 @@ def _denied(action: Action) -> PlacetError:
 def _exhausted(action: Action) -> PlacetError:
     if action.reason == "QUEUE_DELAY":
         return QueueDelayExhausted(queue=action.queue)
+    if (spent := budget_spent(action.reason or "", action.cause or "")) is not None:
+        return spent
     return RetryBudgetExhausted(attempts=action.attempt)
 
 

@@ -16,7 +16,7 @@ from placet_server.core.publication.wake import wake_parent_of, wake_parents
 from placet_server.model.action import Action
 from placet_server.model.errors import StoreUnavailable
 from placet_server.model.event import EventType
-from placet_server.model.lifecycle import CHILD, TERMINAL, WOKEN, ActionState, check_transition
+from placet_server.model.lifecycle import CHILD, POSTPONED, TERMINAL, WOKEN, ActionState, check_transition
 from placet_server.model.outcome import EffectState, FailureCategory
 from placet_server.store import action as actions
 from placet_server.store.batch_item import Advance, Written
@@ -39,7 +39,7 @@ class Verdict(NamedTuple):
     output_json: str | None = None
     output_digest: str | None = None
     ready_delay_seconds: float = 0.0
-    # Of one that is parked: for which of its steps it waits, and how much it has said.
+    # Of one that is parked: for which of its steps it waits; of one that goes on later: how much it has said.
     awaited: tuple[str, ...] = ()
     lane_number: int = 0
 
@@ -198,16 +198,18 @@ def event_of(action: Action, verdict: Verdict) -> tuple[EventType, str]:
     if verdict.state is ActionState.SUCCEEDED:
         return EventType.SETTLED, _success(action, verdict)
     if verdict.state is ActionState.WAITING:
-        said = {"attempt": action.attempt, "lane_number": verdict.lane_number}
-        return EventType.PARKED, _json(said | {"steps": len(verdict.awaited)})
-    if verdict.state is ActionState.QUEUED:
-        return EventType.REQUEUED, _json(
+        return EventType.PARKED, _json(
             {
                 "attempt": action.attempt,
-                "cause": verdict.cause,
-                "ready_delay_seconds": verdict.ready_delay_seconds,
+                "lane_number": verdict.lane_number,
+                "steps": len(verdict.awaited),
             }
         )
+    if verdict.state is ActionState.QUEUED:
+        said: dict[str, object] = {"attempt": action.attempt, "cause": verdict.cause}
+        if verdict.cause == POSTPONED:
+            said["lane_number"] = verdict.lane_number
+        return EventType.REQUEUED, _json(said | {"ready_delay_seconds": verdict.ready_delay_seconds})
     outcome = outcome_of(action.changed(**verdict.row(action)))
     body = {
         "attempt": outcome.attempt,

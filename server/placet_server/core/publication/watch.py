@@ -22,19 +22,30 @@ from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.errors import CursorExpired
 from placet_server.model.event import Event, EventType, IdleCheckpoint
-from placet_server.model.lifecycle import TERMINAL, WOKEN
+from placet_server.model.lifecycle import GOES_ON, TERMINAL
 from placet_server.store import event as events
 from placet_server.store.event import StoredEvent
 
 PAGE_MAX = 200
 PAGE_BYTES_MAX = 2 * 1024 * 1024
 _STARTS_ATTEMPT = EventType.ATTEMPT_STARTED.value
+# They say themselves how much was said before them.
+_SAID_UP_TO = frozenset(
+    {
+        EventType.PARKED.value,
+        EventType.RUN_OPENED.value,
+        EventType.TURN_REQUESTED.value,
+        EventType.TURN_ANSWERED.value,
+        EventType.TURN_FAILED.value,
+        EventType.COMPACTED.value,
+    }
+)
 _ENDS = frozenset(
     {
         EventType.SETTLED.value,
         EventType.REQUEUED.value,
         EventType.AMBIGUOUS.value,
-        EventType.PARKED.value,
+        *_SAID_UP_TO,
         _STARTS_ATTEMPT,
     }
 )
@@ -171,7 +182,7 @@ def _last_said(event: StoredEvent) -> tuple[int, float] | None:
         return None
     body = orjson.loads(event.body)
     attempt: int = body["attempt"]
-    if event.type == EventType.PARKED.value or body.get("cause") == WOKEN:
+    if event.type in _SAID_UP_TO or body.get("cause") in GOES_ON:
         # Who is woken says nothing between.
         return (attempt, body["lane_number"]) if "lane_number" in body else None
     return (attempt - 1 if event.type == _STARTS_ATTEMPT else attempt), math.inf

@@ -20,6 +20,7 @@ from placet_server.core.publication.lease import new_action_id
 from placet_server.core.publication.line import line_of
 from placet_server.core.publication.read import check_text
 from placet_server.model.action import Action
+from placet_server.model.budget_errors import budget_spent
 from placet_server.model.caller import Caller
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.outcome import EffectState
@@ -58,8 +59,8 @@ class RedriveCommand:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
     """`state` afterwards, None if there is no such action. `refused_rule`, if it was not changed: not_found,
-    not_terminal, not_allowed, effect_done, effect_ambiguous, child, child_ambiguous, key_taken or moved. `capability`
-    and `sequence`: as they were looked at.
+    not_terminal, not_allowed, effect_done, effect_ambiguous, child, child_ambiguous, budget_spent, key_taken or moved.
+    `capability` and `sequence`: as they were looked at.
     """
 
     action_id: str
@@ -223,6 +224,9 @@ def _rule_against(found: Found) -> str | None:
         return "child"
     if found.child_is_ambiguous:
         return "child_ambiguous"
+    if budget_spent(action.reason or "", action.cause or "") is not None:
+        # Nothing resets what a run has spent.
+        return "budget_spent"
     return "key_taken" if found.key_is_taken else None
 
 

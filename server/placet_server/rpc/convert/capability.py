@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from placet.v1 import capability_pb2 as pb
+from placet_server.model.agent import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX_DEFAULT
+from placet_server.model.ask import INPUT_SCHEMA_TEXT
 from placet_server.model.capability import Capability, CapabilityKind, Presentation
 from placet_server.model.contract import (
-    MIB,
+    PAYLOAD_BYTES_HARD_MAX,
     Backoff,
     Contract,
     CredentialRule,
@@ -25,6 +28,7 @@ from placet_server.model.contract import (
 )
 from placet_server.model.errors import FieldViolation, MalformedRequest
 from placet_server.model.manifest import ConnectorAddress, LocalApp, Manifest
+from placet_server.rpc.convert.agent import agent_message, agent_of, agent_violations
 from placet_server.rpc.convert.approval import terms_message, terms_of
 from placet_server.rpc.convert.enumeration import members, numbers
 from placet_server.rpc.convert.time import duration, seconds
@@ -42,6 +46,12 @@ KEY_REQUIREMENT_MEMBER = members(pb.KeyRequirement, "KEY_REQUIREMENT_", KeyRequi
 KEY_SCOPE = numbers(pb.KeyScope, "KEY_SCOPE_", KeyScope)
 KEY_SCOPE_MEMBER = members(pb.KeyScope, "KEY_SCOPE_", KeyScope)
 
+_LIMITS = Limits()
+_AGENT_LIMITS = Limits(
+    timeout_default_seconds=TIMEOUT_SECONDS_DEFAULT,
+    timeout_max_seconds=TIMEOUT_SECONDS_MAX_DEFAULT,
+    input_bytes_max=PAYLOAD_BYTES_HARD_MAX,
+)
 _BACKOFF_SPANS = {
     "initial_delay": "initial_delay_seconds",
     "delay_max": "delay_seconds_max",
@@ -53,7 +63,9 @@ def manifest_of(message: pb.Manifest) -> Manifest:
     """Unset members get the contract's defaults. Raises MalformedRequest where there is none."""
     problems: list[FieldViolation] = []
     for index, capability in enumerate(message.capabilities):
-        problems += _required(capability, f"manifest.capabilities[{index}].contract")
+        path = f"manifest.capabilities[{index}]"
+        problems += _required(capability, f"{path}.contract")
+        problems += agent_violations(capability.agent, f"{path}.agent")
     if problems:
         raise MalformedRequest(violations=tuple(problems))
     return Manifest(
@@ -92,7 +104,9 @@ def _address_of(message: pb.ConnectorAddress) -> ConnectorAddress:
 
 
 def capability_message(capability: Capability, *, with_schemas: bool = True) -> pb.Capability:
+    """Without schemas also without an agent's instructions."""
     shown = capability.presentation
+    spec = capability.agent
     return pb.Capability(
         name=capability.name,
         version=capability.version,
@@ -106,6 +120,7 @@ def capability_message(capability: Capability, *, with_schemas: bool = True) -> 
             key_fields=shown.key_fields,
             documentation_url=shown.documentation_url,
         ),
+        agent=None if spec is None else agent_message(spec, with_instructions=with_schemas),
     )
 
 
@@ -133,23 +148,27 @@ def _required(capability: pb.Capability, path: str) -> list[FieldViolation]:
 
 def _capability_of(message: pb.Capability) -> Capability:
     shown = message.presentation
+    kind = KIND_MEMBER.get(message.kind, CapabilityKind.TOOL)
+    is_agent = kind is CapabilityKind.AGENT
     return Capability(
         name=message.name,
         version=message.version,
-        kind=KIND_MEMBER.get(message.kind, CapabilityKind.TOOL),
-        input_schema=message.input_schema_json,
+        kind=kind,
+        input_schema=message.input_schema_json or (INPUT_SCHEMA_TEXT if is_agent else ""),
         output_schema=message.output_schema_json,
-        contract=_contract_of(message.contract),
+        contract=_contract_of(message.contract, _AGENT_LIMITS if is_agent else _LIMITS),
         presentation=Presentation(
             title=shown.title,
             description=shown.description,
             key_fields=tuple(shown.key_fields),
             documentation_url=shown.documentation_url,
         ),
+        agent=agent_of(message.agent) if message.HasField("agent") else None,
     )
 
 
-def _contract_of(message: pb.Contract) -> Contract:
+def _contract_of(message: pb.Contract, limits: Limits) -> Contract:
+    """`limits`: what holds where it says nothing."""
     effect = EFFECT_MEMBER[message.effect]
     credentials = message.credentials
     return Contract(
@@ -164,7 +183,7 @@ def _contract_of(message: pb.Contract) -> Contract:
         attempts_max=message.retry.attempts_max or attempts_max_default(effect, marked=message.effect_marked),
         retry=_backoff_of(message.retry),
         reconcile=_reconcile_of(message.reconcile) if message.HasField("reconcile") else None,
-        limits=_limits_of(message.limits),
+        limits=_limits_of(message.limits, limits),
         approval=terms_of(message.approval, "approval") if message.HasField("approval") else None,
         no_approval_reason=message.no_approval.reason if message.HasField("no_approval") else None,
         credentials=CredentialRule(
@@ -207,7 +226,7 @@ def _reconcile_of(message: pb.ReconcileRule) -> Reconcile:
     return Reconcile(**given)
 
 
-def _limits_of(message: pb.Limits) -> Limits:
+def _limits_of(message: pb.Limits, unsaid: Limits) -> Limits:
     given: dict[str, Any] = {}
     if message.HasField("queue_delay_max"):
         given["queue_delay_seconds_max"] = seconds(message.queue_delay_max)
@@ -217,9 +236,10 @@ def _limits_of(message: pb.Limits) -> Limits:
         given["timeout_max_seconds"] = seconds(message.timeout_max)
     if message.rate_max:
         given["rate_max"] = message.rate_max
-    return Limits(
-        input_bytes_max=message.input_bytes_max or MIB,
-        output_bytes_max=message.output_bytes_max or MIB,
+    return replace(
+        unsaid,
+        input_bytes_max=message.input_bytes_max or unsaid.input_bytes_max,
+        output_bytes_max=message.output_bytes_max or unsaid.output_bytes_max,
         concurrency_max=message.concurrency_max or None,
         **given,
     )

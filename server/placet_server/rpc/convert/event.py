@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 
 from placet.v1 import event_pb2, outcome_pb2, runtime_service_pb2
 from placet_server.model.decision import ApprovalState, VoteVerdict
@@ -68,6 +70,65 @@ def _parked(message: event_pb2.ActionEvent, event: Event) -> None:
 
 def _resumed(message: event_pb2.ActionEvent, event: Event) -> None:
     message.resumed.attempt = event.body["attempt"]
+
+
+def _run_opened(message: event_pb2.ActionEvent, event: Event) -> None:
+    opened, body = message.run_opened, event.body
+    opened.model = body["model"]
+    opened.tools = body["tools"]
+    _remembered(opened, body)
+
+
+def _turn_requested(message: event_pb2.ActionEvent, event: Event) -> None:
+    requested, body = message.turn_requested, event.body
+    requested.turn = body["turn"]
+    requested.number = body["number"]
+    requested.model = body["model"]
+    requested.purpose = body["purpose"]
+    _remembered(requested, body)
+
+
+def _turn_answered(message: event_pb2.ActionEvent, event: Event) -> None:
+    answered, body = message.turn_answered, event.body
+    answered.turn = body["turn"]
+    answered.finish_reason = body["finish"]
+    for call in body["calls"]:
+        answered.calls.add(call=call["call"], tool=call["tool"], action_id=call["action_id"])
+    if (usage := body["usage"]) is not None:
+        answered.usage.input_tokens = usage["input_tokens"]
+        answered.usage.output_tokens = usage["output_tokens"]
+        answered.usage.cached_input_tokens = usage["cached_tokens"]
+        answered.usage.cost_micros = body["cost_micros"] or 0
+        answered.usage.cost_known = body["cost_micros"] is not None
+        answered.usage.requests = 1
+    _remembered(answered, body)
+
+
+def _turn_failed(message: event_pb2.ActionEvent, event: Event) -> None:
+    failed, body = message.turn_failed, event.body
+    failed.turn = body["turn"]
+    failed.number = body["number"]
+    failed.category = body["category"]
+    if (delay := body["retry_delay_seconds"]) is not None:
+        failed.retry_delay.FromTimedelta(timedelta(seconds=delay))
+    _remembered(failed, body)
+
+
+def _compacted(message: event_pb2.ActionEvent, event: Event) -> None:
+    message.compacted.turns = event.body["turns"]
+    _remembered(message.compacted, event.body)
+
+
+def _remembered(
+    message: event_pb2.RunOpened
+    | event_pb2.TurnRequested
+    | event_pb2.TurnAnswered
+    | event_pb2.TurnFailed
+    | event_pb2.RunCompacted,
+    body: dict[str, Any],
+) -> None:
+    message.attempt = body["attempt"]
+    message.digest = body["digest"]
 
 
 def _requeued(message: event_pb2.ActionEvent, event: Event) -> None:
@@ -177,6 +238,11 @@ _FILL: dict[EventType, Callable[[event_pb2.ActionEvent, Event], None]] = {
     EventType.ATTEMPT_STARTED: _attempt_started,
     EventType.PARKED: _parked,
     EventType.RESUMED: _resumed,
+    EventType.RUN_OPENED: _run_opened,
+    EventType.TURN_REQUESTED: _turn_requested,
+    EventType.TURN_ANSWERED: _turn_answered,
+    EventType.TURN_FAILED: _turn_failed,
+    EventType.COMPACTED: _compacted,
     EventType.REQUEUED: _requeued,
     EventType.EFFECT_STARTED: _effect_started,
     EventType.EFFECT_CHECKPOINTED: _effect_checkpointed,

@@ -575,8 +575,8 @@ with clock as materialized (
 claimed as (
     update actions as a
     set state = 'RUNNING',
-        -- Woken, it is the same attempt going on.
-        attempt = a.attempt + case when a.cause is distinct from 'WOKEN' then 1 else 0 end,
+        -- Woken, or put off by itself, it is the same attempt going on.
+        attempt = a.attempt + case when coalesce(a.cause, '') not in ('WOKEN', 'POSTPONED') then 1 else 0 end,
         -- A blameless loss costs no attempt: what was made ready by one may have one more. Attempts keep their numbers, as events name them.
         attempts_max = a.attempts_max + case when a.cause in ('SHUTDOWN', 'NEVER_STARTED') then 1 else 0 end,
         lease_id = :lease_id,
@@ -588,7 +588,7 @@ claimed as (
         effect_key_expire_time = coalesce(a.effect_key_expire_time, c.at + a.effect_key_ttl),
         budget_time = coalesce(a.budget_time, c.at),
         sequence = a.sequence + 1,
-        receipt_digest = case when a.cause is distinct from 'WOKEN'
+        receipt_digest = case when coalesce(a.cause, '') not in ('WOKEN', 'POSTPONED')
             then receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'attempt_started', c.at, '{"attempt":' || a.attempt + 1 || '}')
             else receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'resumed', c.at, '{"attempt":' || a.attempt || '}') end
     from clock as c
@@ -606,8 +606,8 @@ claimed as (
 ),
 claimed_event as (
     insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
-    select tenant, action_id, sequence, case when cause is distinct from 'WOKEN' then 'attempt_started' else 'resumed' end, at, '{"attempt":' || attempt || '}',
-        receipt_digest
+    select tenant, action_id, sequence, case when coalesce(cause, '') not in ('WOKEN', 'POSTPONED') then 'attempt_started' else 'resumed' end, at,
+        '{"attempt":' || attempt || '}', receipt_digest
     from claimed
 ),
 gone as (

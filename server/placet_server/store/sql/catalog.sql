@@ -117,6 +117,7 @@ where c.tenant in ('-', :tenant)
   and (c.name, c.version) > (:after_name::text collate "C", :after_version::text collate "C")
   and starts_with(c.name, :name_prefix)
   and c.name >= :name_prefix::text collate "C"
+  and (:kind::text is null or c.kind = :kind)
   and (c.tenant = '-' or not exists (select from capabilities o where o.tenant = '-' and o.name = c.name))
 order by c.name, c.version
 limit :count_max
@@ -130,6 +131,24 @@ where (:tenant = '-' or tenant in ('-', :tenant))
   and (tenant, name, version) > (:after_tenant::text collate "C", :after_name::text collate "C", :after_version::text collate "C")
 order by tenant, name, version
 limit :count_max
+
+-- name: list_chosen
+-- Versions in service of the given names, as a tenant calls them: its own and the server's, which hide others of their name.
+select c.tenant, c.manifest, c.name, c.version, c.current, c.kind
+from capabilities c
+where c.tenant in ('-', :tenant) and c.name = any (:names::text[]) and c.withdraw_time is null
+  and (c.tenant = '-' or not exists (select from capabilities o where o.tenant = '-' and o.name = c.name))
+
+-- name: list_stems
+-- Those stems ("orders.") that names of capabilities in service begin with, of a tenant or the server's own, but for agents.
+select stem
+from unnest(:stems::text[]) as asked (stem)
+where exists (
+    select from capabilities c
+    -- A stem ends in a dot, and what comes after a dot is a slash.
+    where c.tenant in ('-', :tenant) and c.name > asked.stem and c.name < left(asked.stem, -1) || '/'
+      and c.withdraw_time is null and c.kind <> 'AGENT'
+)
 
 -- name: withdraw
 -- Take versions of a name out of service; those that were so already are left alone.

@@ -39,8 +39,8 @@ limit :count_max
 claimed as (
     update actions as a
     set state = 'RUNNING',
-        -- Woken, it is the same attempt going on.
-        attempt = a.attempt + case when a.cause is distinct from 'WOKEN' then 1 else 0 end,
+        -- Woken, or put off by itself, it is the same attempt going on.
+        attempt = a.attempt + case when coalesce(a.cause, '') not in ('WOKEN', 'POSTPONED') then 1 else 0 end,
         -- A blameless loss costs no attempt: the same as in action.sql's claim.
         attempts_max = a.attempts_max + case when a.cause in ('SHUTDOWN', 'NEVER_STARTED') then 1 else 0 end,
         lease_id = p.lease_id,
@@ -53,7 +53,7 @@ claimed as (
         effect_key_expire_time = coalesce(a.effect_key_expire_time, c.at + a.effect_key_ttl),
         budget_time = coalesce(a.budget_time, c.at),
         sequence = a.sequence + 1,
-        receipt_digest = case when a.cause is distinct from 'WOKEN'
+        receipt_digest = case when coalesce(a.cause, '') not in ('WOKEN', 'POSTPONED')
             then receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'attempt_started', c.at, '{"attempt":' || a.attempt + 1 || '}')
             else receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'resumed', c.at, '{"attempt":' || a.attempt || '}') end
     from picked as p cross join clock as c
@@ -72,7 +72,8 @@ claimed as (
 ),
 claimed_event as (
     insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
-    select tenant, action_id, sequence, case when cause is distinct from 'WOKEN' then 'attempt_started' else 'resumed' end, at, '{"attempt":' || attempt || '}',
+    select tenant, action_id, sequence, case when coalesce(cause, '') not in ('WOKEN', 'POSTPONED') then 'attempt_started' else 'resumed' end, at,
+        '{"attempt":' || attempt || '}',
         receipt_digest
     from claimed
 ),

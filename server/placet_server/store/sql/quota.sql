@@ -52,11 +52,14 @@ select
     + (select count(*) from (select from reconciles where tenant = :tenant limit :count_max) as d)
 
 -- name: weigh_page
--- The next actions of a tenant in the order of their ids: how many, the last one, and what they and what their handlers said take.
+-- The next actions of a tenant in the order of their ids: how many, the last one, and what they, what their handlers said
+-- and what runs remember take.
 with page as materialized (
     select
         a.action_id, 1024 + octet_length(a.input) + octet_length(a.labels) + coalesce(octet_length(a.output), 0)
-            + coalesce((select sum(octet_length(l.body)) from lane_items as l where l.tenant = a.tenant and l.action_id = a.action_id), 0) as bytes
+            + coalesce((select sum(octet_length(l.body)) from lane_items as l where l.tenant = a.tenant and l.action_id = a.action_id), 0)
+            + case when a.effect_class = 'COMPOSED' then coalesce(
+                (select sum(octet_length(e.body)) from run_entries as e where e.tenant = a.tenant and e.action_id = a.action_id), 0) else 0 end as bytes
     from actions as a
     where a.tenant = :tenant and a.action_id > :after::uuid
     order by a.action_id

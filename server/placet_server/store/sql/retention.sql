@@ -70,7 +70,7 @@ select count(*) from gone
 
 -- name: delete_ended
 -- Take away such actions with all that belongs to them, but for the heads of their chains: how many went, and the last one looked at if there may be
--- more on the page.
+-- more on the page. What runs remember is at most as many rows as there are events.
 with candidate as materialized (
     select c.*, sum(c.sequence) over (order by c.action_id) as events
     from (
@@ -117,6 +117,12 @@ floor as (
 ),
 gone_items as (
     delete from lane_items as l using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and l.tenant = d.tenant and l.action_id = d.action_id
+),
+gone_entries as (
+    delete from run_entries as e using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and e.tenant = d.tenant and e.action_id = d.action_id
+),
+gone_runs as (
+    delete from runs as r using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and r.tenant = d.tenant and r.action_id = d.action_id
 ),
 gone_letters as (
     delete from dead_letters as l using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and l.tenant = d.tenant and l.action_id = d.action_id

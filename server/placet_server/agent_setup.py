@@ -1,0 +1,64 @@
+"""From a configuration to the models that agents are asked with, and to what runs agents."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from placet_server.config import Config, ConfigRefused
+from placet_server.harness.agent import Agents
+from placet_server.harness.provider import catalogue, credential
+from placet_server.harness.provider.adapter import EXTRA, Models
+from placet_server.harness.provider.catalogue import Catalogue
+from placet_server.harness.provider.credential import Credentials
+from placet_server.model.usage import Budget
+from placet_server.rpc.convert.capability import capability_message
+from placet_server.settings_file import SettingsFile, SettingsFileRefused
+
+log = logging.getLogger("placet.server")
+
+
+def open_agents(stack: AsyncExitStack, config: Config) -> Agents:
+    """Raises ConfigRefused. Nothing is asked, and nothing of the extra is imported."""
+    models = Models(_catalogue(config), _credentials(config), max(config.agent_runs_max, 1))
+    stack.push_async_callback(models.close)
+    agents = Agents(models, budget_max(config), capability_message)
+    if not agents.are_here and (config.model_file or config.models_allowed):
+        log.warning("no agent can run here: install %s", EXTRA)
+    return agents
+
+
+def budget_max(config: Config) -> Budget:
+    """No run spends more."""
+    return Budget(
+        turns=config.agent_turns_max,
+        tokens=config.agent_tokens_max,
+        cost_micros=config.agent_cost_micros_max,
+        active_ms=round(config.agent_active_seconds_max * 1000),
+    )
+
+
+def _catalogue(config: Config) -> Callable[[], Catalogue]:
+    try:
+        allowed = catalogue.of_names(config.models_allowed)
+    except ValueError as error:
+        raise ConfigRefused(f"PLACET_MODELS_ALLOWED: {error}") from error
+    if config.model_file is None:
+        return lambda: allowed
+    try:
+        return SettingsFile(
+            config.model_file, lambda document: catalogue.parse(document).with_others(allowed)
+        ).current
+    except SettingsFileRefused as error:
+        raise ConfigRefused(str(error)) from error
+
+
+def _credentials(config: Config) -> Callable[[], Credentials]:
+    if config.credential_file is None:
+        none = Credentials({})
+        return lambda: none
+    try:
+        return SettingsFile(config.credential_file, credential.parse).current
+    except SettingsFileRefused as error:
+        raise ConfigRefused(str(error)) from error

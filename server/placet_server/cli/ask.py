@@ -1,0 +1,127 @@
+"""`placet ask`: ask an agent."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from placet_server.cli.complaint import Complaint
+from placet_server.cli.exit_code import ExitCode
+from placet_server.cli.option import Json, Labels, Target, labels_of, seconds_of
+from placet_server.cli.output import counted, pretty_json, print_document, say, warn
+
+if TYPE_CHECKING:
+    from placet.ask_requests import Reply
+    from placet.requests import CallArguments
+
+
+def ask(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Its name, for example shop.helper.")],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE|-", help="What it is asked: text, or stdin.")],
+    argument: Annotated[
+        list[str] | None,
+        typer.Option(metavar="K=V", help="For a place in its instructions; may be given again."),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(help="Idempotency key: the same key again is the same run. Default: a fresh one."),
+    ] = None,
+    version: Annotated[str, typer.Option(help="This version instead of the current one.")] = "",
+    timeout: Annotated[str, typer.Option(help="How long to wait: 30, 90s, 5m. The run goes on.")] = "5m",
+    hold: Annotated[
+        bool, typer.Option("--hold", help="If people have to say yes first: stay while they decide.")
+    ] = False,
+    label: Labels = None,
+    target: Target = None,
+    is_json: Json = False,
+) -> int:
+    """Ask an agent, and wait for its answer. The exit code says how its run ended.
+
+    If people have to decide something first, this tells what, and ends; the run goes on once they have. The same
+    command with the same --key, or `placet resume`, then has the answer.
+
+    \b
+    Examples:
+      placet ask shop.helper "Where is order A-1001?"
+      placet ask shop.helper "Refund A-1001, and tell the customer" --key refund-A-1001
+      placet ask shop.helper "Refund A-1001" --hold --timeout 1h
+      placet ask shop.helper - --json < question.txt
+    """
+    from placet_server.cli.call import patience
+    from placet_server.cli.session import connect
+
+    text = sys.stdin.read() if message == "-" else message
+    seconds = seconds_of(timeout, "--timeout")
+    options: CallArguments = {
+        "version": version,
+        "labels": labels_of(label),
+        "key": key,
+        "on_wait": "hold" if hold else "return",
+    }
+    with connect(target) as client:
+        try:
+            with patience(seconds):
+                reply = client.ask(agent, text, arguments=_arguments(argument), timeout=seconds, **options)
+        except KeyboardInterrupt:
+            warn("interrupted: the run goes on without you; `placet ls` finds it")
+            return ExitCode.INTERRUPTED
+        except ValueError as error:
+            raise Complaint(str(error)) from None
+    return _told(reply, is_json)
+
+
+def _told(reply: Reply, is_json: bool) -> int:
+    from placet_server.cli.call import tell_waiting
+    from placet_server.cli.document import document_of
+
+    found = document_of(reply.action)
+    is_waiting = found["state"] == "WAITING"
+    if is_json:
+        print_document({"action": found, "text": reply.text, "attached": reply.attached})
+    elif is_waiting:
+        tell_waiting(found)
+    else:
+        say(reply.text or pretty_json(reply.output))
+        attached = ", joined by its key" if reply.attached else ""
+        spent = spent_line(found["usage"])
+        warn(f"SUCCEEDED  run {reply.action_id}{f', {spent}' if spent else ''}{attached}")
+    return ExitCode.WAITING if is_waiting else ExitCode.SUCCEEDED
+
+
+def spent_line(usage: dict[str, Any] | None) -> str:
+    """Of an action's document; empty for what is no run."""
+    if usage is None:
+        return ""
+    told = [
+        counted(usage["turns"], "turn"),
+        counted(usage["calls"], "call"),
+        f"{usage['input_tokens']} tokens in, {usage['output_tokens']} out",
+    ]
+    if usage["cost_micros"]:
+        told.append(f"{'' if usage['cost_known'] else 'at least '}{usage['cost_micros'] / 1_000_000:.4f}")
+    return ", ".join(told)
+
+
+def turn_line(turn: dict[str, Any]) -> str:
+    """Of a turn's document, on one line."""
+    told = [f"turn    {turn['turn']}", counted(turn["requests"], "request")]
+    if usage := turn["usage"]:
+        told.append(f"{usage['input_tokens']} tokens in, {usage['output_tokens']} out")
+    if turn["purpose"] not in ("", "answer"):
+        told.append(turn["purpose"])
+    if turn["failure"]:
+        told.append(f"no answer: {turn['failure']}")
+    return "  ".join([*told, *(call["tool"] for call in turn["calls"])])
+
+
+def _arguments(texts: list[str] | None) -> dict[str, str]:
+    """Raises Complaint for what is not K=V."""
+    found: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise Complaint(f"--argument is {text!r}; say --argument name=value")
+        found[name] = value
+    return found

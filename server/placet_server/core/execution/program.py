@@ -1,0 +1,81 @@
+"""What runs without a handler of anybody's: agents. The core knows programs by these protocols alone; the composition
+root says which there are.
+
+A program is an async tool of ours that begins again from its start in every stretch of its run, reads what the run
+remembers, and goes on from there. What it has of its attempt is in `stretch.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from placet.app import Tool
+from placet_server.model.capability import Capability
+from placet_server.model.entry import Entry
+from placet_server.model.usage import Counters
+from placet_server.store.run import Remembered
+
+EXTRA_MISSING = "extra_missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCall:
+    """One call of a turn. `step`: parts joined by "/", as "turn/2/call/1"."""
+
+    step: str
+    capability: str
+    input_json: str
+    version: str = ""
+    timeout_seconds: float | None = None
+    scopes: frozenset[str] | None = None
+
+
+class RunEntries(Protocol):
+    """What a run remembers, as one attempt of it reads and writes it. One call at a time."""
+
+    async def read(self) -> Remembered:
+        """First of all, and once. Empty before the run has opened."""
+
+    async def append(self, entry: Entry, counters: Counters, *, seen: Sequence[str] = ()) -> None:
+        """Durable once it returns, however long the store is away, as the entry after what was read and appended; with
+        what the run has spent by now. `seen`: children whose ends it tells; "" is none.
+
+        Raises LeaseLost: the attempt counts no longer."""
+
+
+class Programs(Protocol):
+    """What can be run here, by what its contract says."""
+
+    @property
+    def are_here(self) -> bool:
+        """Whether this process can run any."""
+
+    def problem(self, capability: Capability) -> str:
+        """Why no run of it can begin here, as AgentUnavailable names it; empty: one can. Must be quick."""
+
+    def tool(self, capability: Capability) -> Tool | None:
+        """What runs it here: async, with a context. None while there is a problem. Must be quick."""
+
+
+class NoPrograms:
+    """This process runs none."""
+
+    are_here = False
+
+    def problem(self, capability: Capability) -> str:
+        return EXTRA_MISSING
+
+    def tool(self, capability: Capability) -> Tool | None:
+        return None
+
+
+@runtime_checkable
+class Asks(Protocol):
+    """A holding of a run that is not needed while it only waits for an answer from elsewhere."""
+
+    def ask(self) -> None: ...
+
+    def asked(self) -> None:
+        """Taken back; the run may have ended meanwhile."""

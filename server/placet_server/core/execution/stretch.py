@@ -1,0 +1,172 @@
+"""What a program of ours has of its attempt: what its run remembers, its calls of others, and the places where a crash
+must cost nothing.
+
+A stretch is one attempt, or what of it lies between two waits: it begins with `entries.read()`, and ends by a value, a
+Failure, or `Ended`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from placet.standing import AsyncStanding
+from placet_server.core.execution.attempt import Attempt, LeaseLost, attempt_of
+from placet_server.core.execution.child import PROGRAM_STEP, ChildEnd, check_call
+from placet_server.core.execution.program import Asks, RunEntries, StepCall
+from placet_server.core.publication import entries as memory
+from placet_server.core.publication.boundary import BoundaryName
+from placet_server.model.entry import Entry, EntryType, Opened, of_text
+from placet_server.model.usage import Counters
+from placet_server.store.run import Remembered
+
+_WRITTEN: dict[EntryType, BoundaryName] = {
+    EntryType.OPENED: "run_opened",
+    EntryType.REQUESTED: "turn_requested",
+    EntryType.ANSWERED: "turn_answered",
+    EntryType.FAILED: "turn_failed",
+    EntryType.COMPACTED: "run_compacted",
+}
+
+
+def stretch_of(context: AsyncStanding) -> Stretch:
+    """Of the context that a program is called with."""
+    return Stretch(attempt_of(context))
+
+
+class Stretch:
+    """Of one attempt of what is COMPOSED."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+        self.entries: RunEntries = _Entries(self)
+
+    def reached(self, boundary: BoundaryName) -> None:
+        """Between two durable facts, where the process may end."""
+        self.attempt.journal.boundary.reached(boundary, self.attempt.action.capability)
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Meanwhile it needs memory and a socket, and others may have its place."""
+        lent = [holding for holding in self.attempt.run.holdings if isinstance(holding, Asks)]
+        for holding in lent:
+            holding.ask()
+        try:
+            yield
+        finally:
+            for holding in lent:
+                holding.asked()
+
+    async def call_all(
+        self, calls: Sequence[StepCall], told: Callable[[int, ChildEnd], None] = lambda index, end: None
+    ) -> list[ChildEnd]:
+        """All of them at once, and how each has ended; a refusal is an end. `told`: of each as it ends, by its index.
+
+        Raises Parked, Cancelled, LeaseLost, and ValueError for a step, a timeout or a scope that cannot be.
+        """
+        for call in calls:
+            check_call(
+                call.step,
+                call.capability,
+                call.version,
+                call.timeout_seconds,
+                call.scopes,
+                steps=PROGRAM_STEP,
+            )
+        self.attempt.check_wanted()
+        ends: dict[int, ChildEnd] = {}
+        try:
+            with self._until_all_stand(calls) as stands:
+                async with asyncio.TaskGroup() as group:
+                    for index, call in enumerate(calls):
+                        group.create_task(self._call(index, call, ends, stands, told))
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from None
+        self.attempt.check_wanted()
+        return [ends[index] for index in range(len(calls))]
+
+    async def _call(
+        self,
+        index: int,
+        call: StepCall,
+        ends: dict[int, ChildEnd],
+        stands: Callable[[str], None],
+        told: Callable[[int, ChildEnd], None],
+    ) -> None:
+        end = await self.attempt.calls.call(
+            call.step, call.capability, call.version, call.input_json, call.timeout_seconds, call.scopes
+        )
+        stands(call.step)
+        ends[index] = end
+        self.reached("call_told")
+        told(index, end)
+
+    @contextmanager
+    def _until_all_stand(self, calls: Sequence[StepCall]) -> Iterator[Callable[[str], None]]:
+        """Once each of them is a row, or has ended without one, all are admitted, and nobody was told anything more."""
+        attempt = self.attempt
+        assert attempt.steps is not None, "what runs a program is COMPOSED"
+        attempt.calls.begin_turn()
+        open_steps = {call.step for call in calls}
+
+        def stands(step: str) -> None:
+            if step in open_steps:
+                open_steps.discard(step)
+                if not open_steps:
+                    self.reached("calls_admitted")
+
+        attempt.steps.stands = stands
+        try:
+            yield stands
+        finally:
+            attempt.steps.stands = None
+
+
+class _Entries:
+    """See `RunEntries`. What was said before an entry is durable before it, and its event says how much that was."""
+
+    def __init__(self, stretch: Stretch) -> None:
+        self._stretch = stretch
+        self._attempt = stretch.attempt
+        self._ordinal: int | None = None
+        self._model = ""
+
+    async def read(self) -> Remembered:
+        attempt = self._attempt
+        found = await memory.read(attempt.journal, attempt.action)
+        self._ordinal = found.entries[-1].ordinal if found.entries else 0
+        if found.entries:
+            self._note(found.entries[0])
+        return found
+
+    async def append(self, entry: Entry, counters: Counters, *, seen: Sequence[str] = ()) -> None:
+        attempt = self._attempt
+        if self._ordinal is None:
+            raise RuntimeError("what a run remembers is read before anything is added to it")
+        attempt.check_goes_on()
+        await attempt.drain_lane()
+        self._note(entry)
+        item = memory.item_of(
+            attempt.action,
+            entry,
+            counters,
+            ordinal=self._ordinal + 1,
+            model=self._model,
+            lane_number=attempt.lane_number,
+            seen=seen,
+        )
+        written = await attempt.durably(attempt.journal.writer.append(item))
+        if written is None and not await memory.is_written(
+            attempt.journal, attempt.action, item, entry.digest
+        ):
+            raise LeaseLost
+        self._ordinal += 1
+        attempt.journal.hub.publish(attempt.action.action_id)
+        self._stretch.reached(_WRITTEN[entry.type])
+
+    def _note(self, entry: Entry) -> None:
+        if entry.type is EntryType.OPENED:
+            opened = of_text(entry.type, entry.body)
+            assert isinstance(opened, Opened)
+            self._model = opened.model

@@ -1,0 +1,16 @@
+"""How an agent runs: what its run remembers, what a model is asked, and what becomes of the answer. All pure, but
+for the first four, and `provider/`, which alone talks to models.
+
+agent           which agents can run here, and what runs them
+program         the loop: ask, call, tell, until there is an answer
+turn            one request, and the entry that comes of it
+tools           which capabilities a run may call, pinned when it opens
+transcript      what the entries of a run amount to: its messages, what it has spent, what is to be done next
+plan            what each call of an answer becomes, before any of them is made
+result          what the model is told of how a call ended
+budget          charging before anything is spent
+instruction     instructions with the arguments of a run in them
+alias           what a model calls a capability by
+local_model     a model without a model: plans over the sample shop by the words of the message
+provider/       asking a model: names, credentials, wires, failures
+"""

@@ -1,0 +1,227 @@
+"""What becomes of an answer, decided before any of it is acted on: so a resume decides nothing, it reads.
+
+Each call of the answer becomes one of three: a step with its input, a refusal that the model is told instead, or the
+alias of an equal call to a delegate. So each has exactly one result, whatever happens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from placet_server.harness.budget import bound_of_calls, slice_for
+from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, ModelCall
+from placet_server.model.entry import Answered, CallRecord, Opened, PinnedTool
+from placet_server.model.errors import JsonNotInteroperable, MalformedJson, PayloadTooLarge
+from placet_server.model.json_schema import Violation, compile_schema
+from placet_server.model.json_text import canonicalize, canonicalize_value
+from placet_server.model.usage import Budget, Counters
+
+CALLS_MAX = 64
+INPUT_BYTES_MAX = 2**20
+OUTPUT_BYTES_MAX = 2**20
+_NAMES_SHOWN_MAX = 64
+
+NOT_RUN = "Not run: the answer was final."
+FINISHED = "Taken as the final answer."
+SAY_SOMETHING = "The answer was empty. Answer in words, or call a tool."
+CALL_FINAL_OUTPUT = f"The answer has to be given by calling {FINAL_OUTPUT}."
+UNKEEPABLE = "The answer has characters that cannot be kept, or is too long. Answer again without them."
+CUT_OFF = "Not run: the answer was cut off before the call was complete. Make it again, and shorter."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCall:
+    """One call. It is made if it has a step; else it is told its refusal, or what the call of `alias_of` is told."""
+
+    call: int
+    provider_id: str
+    tool: PinnedTool | None
+    alias: str
+    step: str = ""
+    input_json: str = ""
+    refusal: str = ""
+    alias_of: int | None = None
+    slice: Budget | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The calls of one answer, in its order."""
+
+    turn: int
+    calls: tuple[PlannedCall, ...] = ()
+
+    @property
+    def steps(self) -> tuple[PlannedCall, ...]:
+        return tuple(call for call in self.calls if call.step)
+
+
+def plan_of(answered: Answered, opened: Opened) -> Plan:
+    """As it was decided."""
+    return Plan(turn=answered.turn, calls=tuple(_planned(call, opened) for call in answered.calls))
+
+
+def plan(
+    answer: Answer, opened: Opened, *, turn: int, counters: Counters, equal: Mapping[str, int]
+) -> Answered:
+    """The entry of an answer. `equal`: how often calls were made before, by `equality`."""
+    output, refusals, invalid, repair = _ending(answer, opened)
+    calls = tuple(
+        _record(turn, number, call, answer, opened, output is not None, refusals.get(number, ""))
+        for number, call in enumerate(answer.calls, start=1)
+    )
+    calls = _shared(_aliased(calls, opened), opened, counters)
+    spent = bound_of_calls(counters, opened.budget, len(calls), _most_equal(calls, opened, equal))
+    return Answered(
+        turn=turn,
+        usage=answer.usage,
+        cost_micros=answer.cost_micros,
+        finish=answer.finish,
+        calls=calls,
+        output=output,
+        invalid=invalid,
+        repair=repair,
+        spent=None if output is not None else spent,
+        messages=(answer.text,),
+    )
+
+
+def equality(call: CallRecord) -> str:
+    """The same for the same tool with the same input."""
+    return sha256(f"{call.tool}\0{call.input}".encode()).hexdigest()[:16]
+
+
+def _ending(answer: Answer, opened: Opened) -> tuple[str | None, dict[int, str], bool, str]:
+    """The run's output if it ends with this answer; what calls of `final_output` are told; whether the answer is one
+    that the run cannot end with; and what the model is told then.
+    """
+    if opened.output_schema is None:
+        if answer.calls:
+            return None, {}, False, ""
+        return _spoken(answer)
+    finals = [
+        (number, call)
+        for number, call in enumerate(answer.calls, start=1)
+        if call.tool == FINAL_OUTPUT and not _is_cut_off(answer, number)
+    ]
+    refusals: dict[int, str] = {}
+    for number, call in finals:
+        text, problem = _input(call, opened.output_schema)
+        if not problem:
+            others = dict.fromkeys(range(1, len(answer.calls) + 1), NOT_RUN)
+            return text, {**others, number: FINISHED}, False, ""
+        refusals[number] = problem
+    if not answer.calls:
+        return None, {}, True, CALL_FINAL_OUTPUT
+    return None, refusals, bool(refusals), ""
+
+
+def _spoken(answer: Answer) -> tuple[str | None, dict[int, str], bool, str]:
+    parts = [{"text": text} for text in answer.said if text]
+    if not parts:
+        return None, {}, True, SAY_SOMETHING
+    try:
+        return canonicalize_value({"parts": parts}, bytes_max=OUTPUT_BYTES_MAX).text, {}, False, ""
+    except (JsonNotInteroperable, PayloadTooLarge):
+        return None, {}, True, UNKEEPABLE
+
+
+def _record(
+    turn: int, number: int, call: ModelCall, answer: Answer, opened: Opened, is_final: bool, refusal: str
+) -> CallRecord:
+    record = CallRecord(call=number, id=call.id, tool=call.tool, refusal=refusal)
+    if refusal:
+        return record
+    if is_final:
+        return replace(record, refusal=NOT_RUN)
+    if number > CALLS_MAX:
+        return replace(record, refusal=f"Not run: an answer may have {CALLS_MAX} calls.")
+    if _is_cut_off(answer, number):
+        return replace(record, refusal=CUT_OFF)
+    tool = opened.tool(call.tool)
+    if tool is None:
+        return replace(record, refusal=_unknown(call.tool, opened))
+    text, problem = _input(call, tool.input_schema)
+    if problem:
+        return replace(record, refusal=problem)
+    return replace(record, step=f"turn/{turn}/call/{number}", input=text)
+
+
+def _is_cut_off(answer: Answer, number: int) -> bool:
+    """Only the last one can be: what follows a call shows that it was whole."""
+    return answer.cut_off and number == len(answer.calls)
+
+
+def _input(call: ModelCall, schema: str) -> tuple[str, str]:
+    """The canonical input, or what is wrong with it."""
+    try:
+        document = canonicalize(call.arguments or "{}", bytes_max=INPUT_BYTES_MAX)
+    except MalformedJson as error:
+        return "", f"Not run: the arguments are not JSON: {error.detail}, at character {error.offset}."
+    except JsonNotInteroperable as error:
+        return "", f"Not run: the arguments have {error.problem}, at {error.path or 'their root'}."
+    except PayloadTooLarge:
+        return "", f"Not run: the arguments have more than {INPUT_BYTES_MAX} bytes."
+    if not isinstance(document.value, dict):
+        return "", "Not run: the arguments have to be an object."
+    violations = compile_schema(schema).violations(document.value)
+    return ("", _told(violations)) if violations else (document.text, "")
+
+
+def _told(violations: Sequence[Violation]) -> str:
+    lines = [f"{violation.path or '/'}: {violation.message}" for violation in violations]
+    return "Not run: the arguments do not fit the schema.\n" + "\n".join(lines)
+
+
+def _unknown(alias: str, opened: Opened) -> str:
+    names = [tool.alias for tool in opened.tools][:_NAMES_SHOWN_MAX]
+    return f"Not run: there is no tool of this name. There are: {', '.join(names) or 'none'}."
+
+
+def _aliased(calls: Sequence[CallRecord], opened: Opened) -> tuple[CallRecord, ...]:
+    """Equal delegations of one answer are one; equal calls of a tool are as many as the model wants."""
+    first: dict[str, int] = {}
+    found = []
+    for call in calls:
+        tool = opened.tool(call.tool)
+        if call.step and tool is not None and tool.delegate:
+            number = first.setdefault(equality(call), call.call)
+            call = call if number == call.call else replace(call, step="", input="", alias_of=number)
+        found.append(call)
+    return tuple(found)
+
+
+def _shared(calls: Sequence[CallRecord], opened: Opened, counters: Counters) -> tuple[CallRecord, ...]:
+    """Delegates get their budgets."""
+    tools = {tool.alias: tool for tool in opened.tools if tool.delegate}
+    delegates = [call for call in calls if call.step and call.tool in tools]
+    return tuple(
+        replace(call, slice=slice_for(counters, opened.budget, tools[call.tool].budget, len(delegates)))
+        if call in delegates
+        else call
+        for call in calls
+    )
+
+
+def _most_equal(calls: Sequence[CallRecord], opened: Opened, equal: Mapping[str, int]) -> int:
+    if not opened.budget.equal_calls:
+        return 0
+    here = Counter(equality(call) for call in calls if call.step)
+    return max((equal.get(digest, 0) + count for digest, count in here.items()), default=0)
+
+
+def _planned(call: CallRecord, opened: Opened) -> PlannedCall:
+    return PlannedCall(
+        call=call.call,
+        provider_id=call.id,
+        tool=opened.tool(call.tool),
+        alias=call.tool,
+        step=call.step,
+        input_json=call.input,
+        refusal=call.refusal,
+        alias_of=call.alias_of,
+        slice=call.slice,
+    )

@@ -1,0 +1,286 @@
+"""The loop of an agent: ask the model, make the calls that it wants, tell it what came of them, until it has an answer.
+
+It begins from its start in every stretch of a run. What was done before is in the entries, and `Transcript` says from
+them what is to be done next; so nothing here remembers anything of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn, assert_never
+
+from placet.failure import Failure
+from placet_server.core.execution.child import ChildEnd
+from placet_server.core.execution.connectors import OutputText
+from placet_server.core.execution.ending import Ended, Postponed
+from placet_server.core.execution.ending import Spent as SpentEnding
+from placet_server.core.execution.judgement import RETRY_BUDGET
+from placet_server.core.execution.program import StepCall
+from placet_server.core.execution.stretch import Stretch
+from placet_server.harness.budget import bound_of_request
+from placet_server.harness.instruction import InstructionRefused, render
+from placet_server.harness.plan import PlannedCall
+from placet_server.harness.provider.adapter import Models, load
+from placet_server.harness.provider.answer import AgentsUnavailable, Picture, Provider, ResultPart
+from placet_server.harness.result import results_of
+from placet_server.harness.tools import Offers, ToolsRefused, resolve
+from placet_server.harness.transcript import Stage, Transcript, replay
+from placet_server.harness.turn import SLEPT_SECONDS_MAX, delay_of, take_turn
+from placet_server.model.ask import Part, arguments_of, parts_of
+from placet_server.model.budget_errors import bound_of
+from placet_server.model.capability import Capability
+from placet_server.model.entry import (
+    Entry,
+    EntryRefused,
+    Failed,
+    Opened,
+    Purpose,
+    Requested,
+    Told,
+    entry_of,
+)
+from placet_server.model.usage import Budget, Spent
+
+MESSAGE_LENGTH_MAX = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all runs of a server have. `budget_max`: none of them spends more."""
+
+    models: Models
+    offers: Offers
+    budget_max: Budget
+
+
+async def run(around: Surroundings, stretch: Stretch, capability: Capability, text: str) -> OutputText:
+    """One stretch of a run of the agent. Raises Failure, Ended, and what `Stretch.call_all` and `RunEntries` raise."""
+    remembered = await stretch.entries.read()
+    state = replay(remembered.entries, active_ms=remembered.active_ms)
+    try:
+        return await _Loop(around, stretch, capability, text, state).run(
+            remembered.entries[-1].attempt if remembered.entries else 0
+        )
+    except AgentsUnavailable as error:
+        # What the operator takes away under a run is missing to it: redriven, it goes on once that is there again.
+        raise failure("agent_unavailable", str(error)) from None
+
+
+class _Loop:
+    def __init__(
+        self, around: Surroundings, stretch: Stretch, capability: Capability, text: str, state: Transcript
+    ) -> None:
+        self._around = around
+        self._stretch = stretch
+        self._capability = capability
+        self._text = text
+        self._state = state
+        self._active_ms = state.counters.active_ms
+        self._begin = asyncio.get_running_loop().time()
+
+    async def run(self, written_by: int) -> OutputText:
+        """`written_by`: which attempt wrote the newest entry."""
+        if self._state.stage is Stage.OPEN:
+            await self._open()
+        await load()
+        if self._state.failure is not None and not self._is_redriven(written_by):
+            self._check_goes_on(self._state.failure)
+        while True:
+            match self._state.stage:
+                case Stage.DONE:
+                    assert self._state.output is not None
+                    return OutputText(self._state.output)
+                case Stage.SPENT:
+                    assert self._state.spent is not None
+                    _spent(self._state.spent)
+                case Stage.INVALID:
+                    raise failure("output_invalid", "The model gave no answer that the run may end with.")
+                case Stage.ASK | Stage.CALL:
+                    await self._turn()
+                case Stage.OPEN | Stage.COMPACT:
+                    raise AssertionError(f"no run is at {self._state.stage.value} here")
+                case _:
+                    assert_never(self._state.stage)
+
+    def _is_redriven(self, written_by: int) -> bool:
+        """People have asked for more than what failed: the turn is asked for again."""
+        action = self._stretch.attempt.action
+        return action.generation > 1 and written_by < action.attempt
+
+    async def _open(self) -> None:
+        spec = self._capability.agent
+        assert spec is not None
+        tenant = self._stretch.attempt.run.work.caller.tenant
+        arguments = arguments_of(json.loads(self._text))
+        budget = spec.budget.tightened(self._around.budget_max)
+        model = self._around.models.find(spec.model, with_price=bool(budget.cost_micros))
+        # What is missing to ask it is told before anything is kept.
+        self._provider(spec.model)
+        try:
+            opened = Opened(
+                spec_digest=self._capability.contract_digest,
+                model=spec.model,
+                instructions=render(spec.instructions, arguments),
+                tools=await resolve(self._around.offers, spec, tenant),
+                budget=budget,
+                settings=replace(spec.settings, max_tokens=min(spec.settings.max_tokens, model.max_tokens)),
+                retry=spec.provider_retry,
+                arguments=json.dumps(arguments, ensure_ascii=False, sort_keys=True),
+                output_schema=self._capability.output_schema or None,
+                output_repairs_max=spec.output_repairs_max,
+            )
+            await self._append(entry_of(opened))
+        except ToolsRefused as error:
+            raise failure("agent_tools", f"{self._capability.name}: {error}.") from None
+        except InstructionRefused as error:
+            raise failure("agent_arguments", f"{self._capability.name}: {error}.", "invalid") from None
+        except EntryRefused as error:
+            raise failure(
+                "agent_tools", f"{self._capability.name} and its tools are too large: {error}."
+            ) from None
+
+    async def _turn(self) -> None:
+        provider = self._provider(self._opened.model)
+        results, messages = await self._told()
+        requested = self._charged(results, messages)
+        await self._append(self._fitting(requested), [told.action_id for told in results if told.action_id])
+        await self._append(await take_turn(self._stretch, self._state, provider))
+        if self._state.failure is not None:
+            await self._wait_after(self._state.failure)
+
+    def _provider(self, model: str) -> Provider:
+        """Raises AgentsUnavailable."""
+        spec, caller = self._capability.agent, self._stretch.attempt.run.work.caller
+        assert spec is not None
+        return self._around.models.provider(model, caller.tenant, spec.credential)
+
+    @property
+    def _opened(self) -> Opened:
+        assert self._state.opened is not None
+        return self._state.opened
+
+    async def _told(self) -> tuple[tuple[Told, ...], tuple[str, ...]]:
+        """What the model is told next, and of which calls. Raises as `Stretch.call_all` does."""
+        from placet_server.harness.provider import wire
+
+        plan = self._state.pending
+        if plan is not None:
+            ends = await self._call(plan.steps)
+            parts = results_of(plan, ends)
+            repair = [self._state.repair] if self._state.repair else []
+            return tuple(_record(part, ends) for part in parts), (wire.request_text(repair, parts),)
+        if self._state.next_request[1] > 1:
+            return (), ()
+        if self._state.turn == 0:
+            return (), (wire.request_text([_said(part) for part in parts_of(json.loads(self._text))]),)
+        return (), (wire.request_text([self._state.repair]),)
+
+    async def _call(self, steps: Sequence[PlannedCall]) -> dict[int, ChildEnd]:
+        """By the numbers of the calls."""
+        if not steps:
+            return {}
+        ends = await self._stretch.call_all([_step(call) for call in steps])
+        return {call.call: end for call, end in zip(steps, ends, strict=True)}
+
+    def _charged(self, results: tuple[Told, ...], messages: tuple[str, ...]) -> Requested:
+        """Raises Ended if it would pass a bound."""
+        state, opened = self._state, self._opened
+        turn, number = state.next_request
+        reserve = state.reserve(messages, self._around.models.find(opened.model).price)
+        counters = replace(state.counters, active_ms=self._active())
+        if (spent := bound_of_request(counters, opened.budget, number, reserve)) is not None:
+            _spent(spent)
+        repairs = state.answer is not None and state.answer.invalid
+        return Requested(
+            turn=turn,
+            number=number,
+            purpose=Purpose.REPAIR if repairs else Purpose.ANSWER,
+            tokens=reserve.tokens,
+            micros=reserve.micros,
+            results=results,
+            messages=messages,
+        )
+
+    def _fitting(self, requested: Requested) -> Entry:
+        try:
+            return entry_of(requested)
+        except EntryRefused as error:
+            raise failure(
+                "message_too_large", f"What the model would be told is too large: {error}.", "invalid"
+            ) from None
+
+    async def _append(self, entry: Entry, seen: Sequence[str] = ()) -> None:
+        after = self._state.next(entry).is_active(self._active())
+        await self._stretch.entries.append(entry, after.counters, seen=seen)
+        self._state = after
+
+    def _active(self) -> int:
+        """Milliseconds that something of the run has run, this stretch with all before it."""
+        return self._active_ms + round((asyncio.get_running_loop().time() - self._begin) * 1000)
+
+    def _check_goes_on(self, failed: Failed) -> None:
+        """Raises Failure or Ended if this was the last try of the turn."""
+        told = f"The model {self._opened.model} gave no answer: {failed.category.value}"
+        told = f"{told} ({failed.status}). {failed.detail}" if failed.status else f"{told}. {failed.detail}"
+        if not failed.category.is_temporary:
+            raise failure(f"model_{failed.category.value}", told)
+        if delay_of(failed, self._opened.retry) is None:
+            ending = SpentEnding(
+                reason=RETRY_BUDGET, cause=failed.category.value, message=told[:MESSAGE_LENGTH_MAX]
+            )
+            raise Ended(ending)
+
+    async def _wait_after(self, failed: Failed) -> None:
+        """Until the next try; a long time without this process. Raises Failure, Ended."""
+        self._check_goes_on(failed)
+        delay = delay_of(failed, self._opened.retry) or 0.0
+        if delay > SLEPT_SECONDS_MAX:
+            message = f"The model {self._opened.model} is to be asked again later: {failed.category.value}."
+            raise Ended(Postponed(delay_seconds=delay, message=message))
+        with self._stretch.asking():
+            await asyncio.sleep(delay)
+
+
+def failure(code: str, message: str, category: str = "permanent") -> Failure:
+    """Of the run itself: what its calls have done is told by the core."""
+    return Failure(
+        code,
+        message[:MESSAGE_LENGTH_MAX],
+        category="invalid" if category == "invalid" else "permanent",
+        effect="not_done",
+    )
+
+
+def _spent(spent: Spent) -> NoReturn:
+    raise Ended(SpentEnding(reason=spent.reason.value, cause=bound_of(spent.budget, spent.bound)))
+
+
+def _step(call: PlannedCall) -> StepCall:
+    assert call.tool is not None
+    scopes = call.tool.scopes
+    return StepCall(
+        step=call.step,
+        capability=call.tool.name,
+        version=call.tool.version,
+        input_json=call.input_json,
+        scopes=None if scopes is None else frozenset(scopes),
+    )
+
+
+def _record(part: ResultPart, ends: dict[int, ChildEnd]) -> Told:
+    end = ends.get(part.call)
+    if end is None:
+        return Told(call=part.call)
+    return Told(call=part.call, action_id=end.outcome.action_id, kind=end.outcome.kind.value)
+
+
+def _said(part: Part) -> str | Picture:
+    if part.text is not None:
+        return part.text
+    if part.json is not None:
+        return part.json
+    assert part.binary is not None
+    return Picture(media_type=part.binary.media_type, data=part.binary.data)

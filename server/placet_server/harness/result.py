@@ -1,0 +1,111 @@
+"""What the model is told of how a call ended. Each kind of ending has words of its own, none is told as another.
+
+The words have no ids of ours and no times: what a model is told must not tell two equal runs apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, assert_never
+
+from placet_server.core.execution.child import ChildEnd
+from placet_server.harness.plan import Plan, PlannedCall
+from placet_server.harness.provider.answer import ResultPart
+from placet_server.model.outcome import EffectState, Outcome, OutcomeKind
+
+# All results of a turn stand in one entry, with what else it has.
+RESULTS_BYTES_MAX = 2 * 2**20
+
+ToldAs = Literal["success", "failed", "denied", "interrupted"]
+
+
+def results_of(plan: Plan, ends: Mapping[int, ChildEnd]) -> tuple[ResultPart, ...]:
+    """Exactly one for each call of the plan, in its order. `ends`: of each call that was made, by its number.
+
+    Raises KeyError if a call that was to be made has no end: nothing is told of a turn that is not over.
+    """
+    told: dict[int, ResultPart] = {}
+    for call in plan.calls:
+        if call.alias_of is not None:
+            same = told[call.alias_of]
+            told[call.call] = replace(same, call=call.call, id=call.provider_id, tool=call.alias)
+        elif call.step:
+            told[call.call] = render(call, ends[call.call])
+        else:
+            told[call.call] = _part(call, call.refusal, "failed")
+    return _bounded(tuple(told[call.call] for call in plan.calls))
+
+
+def render(call: PlannedCall, end: ChildEnd) -> ResultPart:
+    text, outcome = _told(end)
+    return _part(call, text, outcome)
+
+
+def _part(call: PlannedCall, text: str, outcome: ToldAs) -> ResultPart:
+    return ResultPart(call=call.call, id=call.provider_id, tool=call.alias, text=text, outcome=outcome)
+
+
+def _told(end: ChildEnd) -> tuple[str, ToldAs]:
+    outcome = end.outcome
+    match outcome.kind:
+        case OutcomeKind.SUCCEEDED:
+            return end.output_json or "null", "success"
+        case OutcomeKind.FAILED:
+            code = outcome.failure_code or outcome.reason or "failed"
+            return _joined(f"Failed ({code}).", outcome), "failed"
+        case OutcomeKind.DENIED:
+            return _joined("Denied: people, or a time limit, did not allow it.", outcome), "denied"
+        case OutcomeKind.REFUSED:
+            return _joined(f"Refused ({outcome.reason or 'by a rule'}).", outcome), "failed"
+        case OutcomeKind.CANCELLED:
+            return _joined("Cancelled before it was complete.", outcome), "interrupted"
+        case OutcomeKind.EXHAUSTED:
+            return _joined(
+                f"Given up: its budget is spent ({outcome.reason or 'unknown'}).", outcome
+            ), "failed"
+        case OutcomeKind.AMBIGUOUS:
+            return (
+                "Not known: it may have happened, or not. Do not repeat it. People are told, and will find out.",
+                "interrupted",
+            )
+        case OutcomeKind.WAITING:
+            return "Not over: it waits for people. Do not repeat it.", "interrupted"
+        case OutcomeKind.PENDING:
+            return "Not over: it is still running. Do not repeat it.", "interrupted"
+        case _:
+            assert_never(outcome.kind)
+
+
+def _joined(what: str, outcome: Outcome) -> str:
+    return " ".join(text for text in (what, outcome.message, _effect(outcome.effect)) if text)
+
+
+def _effect(effect: EffectState | None) -> str:
+    match effect:
+        case None:
+            return ""
+        case EffectState.NOT_DONE:
+            return "Nothing was done."
+        case EffectState.DONE:
+            return "Its effect happened nevertheless."
+        case EffectState.UNKNOWN:
+            return "Whether its effect happened is not known. Do not repeat it."
+        case _:
+            assert_never(effect)
+
+
+def _bounded(parts: Sequence[ResultPart]) -> tuple[ResultPart, ...]:
+    """What has more than its share of the whole is told by its size, if all together are too much."""
+    sizes = [len(part.text.encode()) for part in parts]
+    if sum(sizes) <= RESULTS_BYTES_MAX:
+        return tuple(parts)
+    share = RESULTS_BYTES_MAX // len(parts)
+    return tuple(
+        replace(part, text=f"It succeeded, but what it gave has {size} bytes, too many to be shown.")
+        if size > share and part.outcome == "success"
+        else replace(part, text=part.text.encode()[:share].decode(errors="ignore"))
+        if size > share
+        else part
+        for part, size in zip(parts, sizes, strict=True)
+    )

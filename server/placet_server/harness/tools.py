@@ -1,0 +1,105 @@
+"""Which capabilities a run may call, as the catalogue has them when it opens: pinned by version, so that what is
+admitted later does not change a run that is under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from placet_server.core.admission.builtin import is_reserved
+from placet_server.core.admission.catalog import CatalogEntry
+from placet_server.harness.alias import alias_of
+from placet_server.model.agent import ALL_BELOW, TOOLS_MAX, AgentSpec, ToolChoice, by_name, choice_for
+from placet_server.model.capability import Capability, CapabilityKind
+from placet_server.model.entry import PinnedTool
+from placet_server.model.gate_errors import CapabilityNotFound
+from placet_server.store.catalog import StoredCapability
+
+DESCRIPTION_LENGTH_MAX = 4096
+_PAGE_SIZE = 100
+# Of names that patterns cover, most of which may have no version in service.
+_LOOKED_AT_MAX = 2000
+
+
+class ToolsRefused(ValueError):
+    """No run can open with these tools. The text is for whoever asked."""
+
+
+class Offers(Protocol):
+    """The part of the catalogue that is asked here."""
+
+    async def find(self, tenant: str, name: str, version: str | None = None) -> StoredCapability: ...
+
+    async def list_capabilities(
+        self, tenant: str, *, page_size: int, name_prefix: str = "", after: tuple[str, str] = ("", "")
+    ) -> list[CatalogEntry]: ...
+
+
+async def resolve(offers: Offers, spec: AgentSpec, tenant: str) -> tuple[PinnedTool, ...]:
+    """By name, each once, whether anything serves it now or not: what cannot be called is told by its call. Raises
+    ToolsRefused, StoreUnavailable.
+    """
+    found: dict[str, PinnedTool] = {}
+    for tool in spec.tools:
+        if not tool.is_pattern:
+            found[tool.name] = await _named(offers, tool, tenant)
+    chosen = by_name(spec.tools)
+    for tool in spec.tools:
+        if tool.is_pattern:
+            async for capability in _covered(offers, tool, tenant):
+                if choice_for(chosen, capability.name) is tool:
+                    found[capability.name] = _pinned(capability, tool)
+    if len(found) > TOOLS_MAX:
+        raise ToolsRefused(
+            f"it may call {len(found)} capabilities, and a model is told of {TOOLS_MAX} at most"
+        )
+    return tuple(found[name] for name in sorted(found))
+
+
+async def _named(offers: Offers, tool: ToolChoice, tenant: str) -> PinnedTool:
+    try:
+        capability = (await offers.find(tenant, tool.name, tool.version or None)).capability
+    except CapabilityNotFound:
+        version = f" in version {tool.version}" if tool.version else ""
+        raise ToolsRefused(f"there is no {tool.name}{version}") from None
+    if capability.kind is CapabilityKind.AGENT:
+        raise ToolsRefused(f"{tool.name} is an agent, and no tool")
+    return _pinned(capability, tool)
+
+
+async def _covered(offers: Offers, tool: ToolChoice, tenant: str) -> AsyncIterator[Capability]:
+    """In the versions that their names mean now; agents and what governs the server are never covered."""
+    prefix = tool.name.removesuffix(ALL_BELOW) + "."
+    after, looked_at, known = ("", ""), 0, ""
+    while looked_at < _LOOKED_AT_MAX:
+        page = await offers.list_capabilities(tenant, page_size=_PAGE_SIZE, name_prefix=prefix, after=after)
+        for entry in page:
+            listed = entry.stored.capability
+            after = (listed.name, listed.version)
+            if listed.name == known or is_reserved(listed.name):
+                continue
+            known = listed.name
+            try:
+                current = (await offers.find(tenant, known)).capability
+            except CapabilityNotFound:
+                continue
+            if current.kind is not CapabilityKind.AGENT:
+                yield current
+        looked_at += len(page)
+        if len(page) < _PAGE_SIZE:
+            return
+    raise ToolsRefused(f"{tool.name} covers more than {_LOOKED_AT_MAX} versions of capabilities")
+
+
+def _pinned(capability: Capability, tool: ToolChoice) -> PinnedTool:
+    told = capability.presentation
+    return PinnedTool(
+        alias=alias_of(capability.name),
+        name=capability.name,
+        version=capability.version,
+        contract_digest=capability.contract_digest,
+        input_schema=capability.input_schema,
+        description=(told.description or told.title)[:DESCRIPTION_LENGTH_MAX],
+        scopes=None if tool.scopes is None else tuple(sorted(tool.scopes)),
+    )

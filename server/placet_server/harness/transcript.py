@@ -1,0 +1,281 @@
+"""What the entries of a run amount to. A run that goes on and a run that is read again take the same step for each
+entry, `next`, from the text of the entry: so they cannot differ.
+
+What is to be done next follows from the last entry alone:
+
+    nothing              open
+    opened, told         ask          (a new turn)
+    requested            ask again    (somebody may have asked, and nobody has the answer)
+    answered             make calls | tell results | repair | sum up | end
+    failed               ask again    (a further try)
+    compacted            ask
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Self, assert_never
+
+from placet_server.harness.budget import (
+    charge_request,
+    credit_answer,
+    credit_failure,
+    credit_results,
+    reserve_for,
+)
+from placet_server.harness.plan import Plan, equality, plan_of
+from placet_server.model.entry import (
+    Answered,
+    Body,
+    Compacted,
+    Entry,
+    EntryRow,
+    EqualCalls,
+    Failed,
+    Opened,
+    Purpose,
+    Requested,
+    of_text,
+)
+from placet_server.model.usage import Counters, Price, Reserve, Spent
+
+
+class Stage(StrEnum):
+    """What is to be done next. The last three are ends."""
+
+    OPEN = "open"
+    ASK = "ask"
+    CALL = "call"
+    COMPACT = "compact"
+    DONE = "done"
+    SPENT = "spent"
+    INVALID = "invalid"
+
+
+class JournalBroken(Exception):
+    """Entries in an order that no run of ours writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """`ordinal`: of the newest entry. `turn`: the newest one that was asked for, `tries` how often, `asked` the last
+    request of it; `answer` and `failure`: what came of that, if anything did. `repairs`: answers so far that the run
+    could not end with. `compacted`: the ordinal of the entry that a replay begins with. `measured_tokens`: what the
+    context held at the last answer whose provider said it, `unmeasured_bytes` what has come to it since.
+    """
+
+    opened: Opened | None = None
+    ordinal: int = 0
+    counters: Counters = field(default_factory=Counters)
+    turn: int = 0
+    tries: int = 0
+    asked: Requested | None = None
+    answer: Answered | None = None
+    failure: Failed | None = None
+    repairs: int = 0
+    compacted: int = 0
+    equal: tuple[tuple[str, int], ...] = ()
+    told: tuple[str, ...] = ()
+    measured_tokens: int = 0
+    unmeasured_bytes: int = 0
+
+    @property
+    def stage(self) -> Stage:
+        if self.opened is None:
+            return Stage.OPEN
+        answer = self.answer
+        if answer is None:
+            return Stage.ASK
+        if answer.output is not None:
+            return Stage.DONE
+        if answer.spent is not None:
+            return Stage.SPENT
+        if self.asked is not None and self.asked.purpose is Purpose.COMPACT:
+            return Stage.COMPACT
+        if answer.invalid and self.repairs > self.opened.output_repairs_max:
+            return Stage.INVALID
+        return Stage.CALL if answer.calls else Stage.ASK
+
+    @property
+    def pending(self) -> Plan | None:
+        """The calls whose results the model has not been told."""
+        if self.opened is None or self.answer is None or self.stage is not Stage.CALL:
+            return None
+        return plan_of(self.answer, self.opened)
+
+    @property
+    def output(self) -> str | None:
+        return None if self.answer is None else self.answer.output
+
+    @property
+    def spent(self) -> Spent | None:
+        return None if self.answer is None else self.answer.spent
+
+    @property
+    def repair(self) -> str:
+        """What the model is told in words of an answer that the run cannot end with."""
+        return "" if self.answer is None else self.answer.repair
+
+    @property
+    def next_request(self) -> tuple[int, int]:
+        """Turn and number of the try."""
+        is_over = self.answer is not None or self.asked is None
+        return (self.turn + 1, 1) if is_over else (self.turn, self.tries + 1)
+
+    def reserve(self, messages: Sequence[str], price: Price | None, history: Sequence[str] = ()) -> Reserve:
+        """What the next request may spend, with these messages. A further try is charged as the one before it."""
+        if self.opened is None:
+            raise JournalBroken("nothing is asked for before the run has opened")
+        if self.asked is not None and self.answer is None:
+            return self.asked.reserve
+        new = self.unmeasured_bytes + _bytes(messages)
+        if not self.measured_tokens:
+            new += _bytes(history) + _bytes([self.opened.instructions])
+            new += _bytes(
+                [text for tool in self.opened.tools for text in (tool.description, tool.input_schema)]
+            )
+        return reserve_for(self.measured_tokens, new, self.opened.settings.max_tokens, price)
+
+    def messages(self, history: Sequence[str] = ()) -> list[str]:
+        """All that the model has been told, and has said, in order; `history`: of the session before this run, which
+        what was compacted already holds.
+        """
+        return [*(() if self.compacted else history), *self.told]
+
+    def equal_calls(self) -> dict[str, int]:
+        return dict(self.equal)
+
+    def next(self, entry: Entry) -> Self:
+        """Raises EntryRefused, JournalBroken."""
+        body = of_text(entry.type, entry.body)
+        after = self._after(body)
+        ordinal = entry.ordinal if isinstance(entry, EntryRow) else self.ordinal + 1
+        if isinstance(body, Compacted):
+            after = replace(after, compacted=ordinal)
+        return replace(after, ordinal=ordinal)
+
+    def is_active(self, milliseconds: int) -> Self:
+        """So long something of the run has run, in all: no entry says it, as no two runs would be alike."""
+        return replace(self, counters=replace(self.counters, active_ms=milliseconds))
+
+    def compaction(self, messages: Sequence[str]) -> Compacted:
+        """The entry by which these messages stand for all so far."""
+        return Compacted(
+            turn=self.turn,
+            through=self.ordinal,
+            turns=self.counters.turns,
+            counters=replace(self.counters, active_ms=0),
+            repairs=self.repairs,
+            equal=tuple(EqualCalls(digest=digest, count=count) for digest, count in self.equal),
+            messages=tuple(messages),
+        )
+
+    def _after(self, body: Body) -> Self:
+        match body:
+            case Opened():
+                self._check(self.opened is None, body)
+                return replace(self, opened=body)
+            case Requested():
+                return self._requested(body)
+            case Answered():
+                return self._answered(body)
+            case Failed():
+                self._check(self._is_asked(body.turn) and body.number == self.tries, body)
+                assert self.asked is not None
+                return replace(self, failure=body, counters=credit_failure(self.counters, self.asked, body))
+            case Compacted():
+                return self._compacted(body)
+            case _:
+                assert_never(body)
+
+    def _requested(self, body: Requested) -> Self:
+        self._check(self.opened is not None, body)
+        self._check(self.stage in (Stage.ASK, Stage.CALL), body)
+        self._check((body.turn, body.number) == self.next_request, body)
+        self._check(not (body.number > 1 and (body.messages or body.results)), body)
+        pending = self.pending
+        self._check(
+            [told.call for told in body.results]
+            == ([call.call for call in pending.calls] if pending else []),
+            body,
+        )
+        shares = {} if self.answer is None else {call.call: call.reserve for call in self.answer.calls}
+        counters = credit_results(self.counters, shares, body.results)
+        # A further try is for what the first one was for.
+        purpose = body.purpose if body.number == 1 or self.asked is None else self.asked.purpose
+        return replace(
+            self,
+            counters=charge_request(counters, body),
+            turn=body.turn,
+            tries=body.number,
+            asked=replace(body, purpose=purpose, messages=()),
+            answer=None,
+            failure=None,
+            told=(*self.told, *body.messages),
+            unmeasured_bytes=self.unmeasured_bytes + _bytes(body.messages),
+        )
+
+    def _answered(self, body: Answered) -> Self:
+        self._check(self._is_asked(body.turn), body)
+        assert self.asked is not None
+        assert self.opened is not None
+        return replace(
+            self,
+            counters=credit_answer(self.counters, self.asked, body),
+            answer=replace(body, messages=()),
+            repairs=self.repairs + body.invalid,
+            equal=self._with_equal(body) if self.opened.budget.equal_calls else (),
+            told=(*self.told, *body.messages),
+            measured_tokens=self.measured_tokens if body.usage is None else body.usage.tokens,
+            unmeasured_bytes=self.unmeasured_bytes + _bytes(body.messages) if body.usage is None else 0,
+        )
+
+    def _compacted(self, body: Compacted) -> Self:
+        # A replay begins here, with nothing but what opened the run before it.
+        is_read = self.opened is not None and self.turn == 0
+        self._check(is_read or (self.stage is Stage.COMPACT and body.turn == self.turn), body)
+        return replace(
+            self,
+            counters=replace(body.counters, active_ms=self.counters.active_ms),
+            turn=body.turn,
+            tries=0,
+            asked=None,
+            answer=None,
+            failure=None,
+            repairs=body.repairs,
+            equal=tuple((each.digest, each.count) for each in body.equal),
+            told=body.messages,
+            measured_tokens=0,
+            unmeasured_bytes=_bytes(body.messages),
+        )
+
+    def _with_equal(self, body: Answered) -> tuple[tuple[str, int], ...]:
+        counts = dict(self.equal)
+        for call in body.calls:
+            if call.step:
+                digest = equality(call)
+                counts[digest] = counts.get(digest, 0) + 1
+        return tuple(counts.items())
+
+    def _is_asked(self, turn: int) -> bool:
+        return self.asked is not None and self.answer is None and self.failure is None and turn == self.turn
+
+    def _check(self, holds: bool, body: Body) -> None:
+        if not holds:
+            raise JournalBroken(
+                f"{body.type.value} after entry {self.ordinal}, in the stage {self.stage.value}"
+            )
+
+
+def _bytes(texts: Iterable[str]) -> int:
+    return sum(len(text.encode()) for text in texts)
+
+
+def replay(entries: Iterable[EntryRow], *, active_ms: int = 0) -> Transcript:
+    """Of the entry that opened a run and all since it was compacted. Raises EntryRefused, JournalBroken."""
+    transcript = Transcript()
+    for entry in entries:
+        transcript = transcript.next(entry)
+    return transcript.is_active(active_ms)

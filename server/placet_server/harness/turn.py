@@ -1,0 +1,75 @@
+"""One request of a run, and what comes of it as the entry that follows. Nothing but the provider is touched between the
+entry that says that it will be asked and this one.
+"""
+
+from __future__ import annotations
+
+from placet_server.core.execution.stretch import Stretch
+from placet_server.harness.plan import plan
+from placet_server.harness.provider.answer import Delta, Pins, Provider, TurnFailure
+from placet_server.harness.transcript import Transcript
+from placet_server.model.agent import ProviderRetry
+from placet_server.model.entry import Answered, Entry, EntryRefused, Failed, Opened, TurnProblem, entry_of
+
+RETRY_SECONDS_FIRST = 1.0
+# A delay that is shorter is not worth giving up what the run has in memory.
+SLEPT_SECONDS_MAX = 5.0
+
+
+async def take_turn(stretch: Stretch, state: Transcript, provider: Provider) -> Entry:
+    """Of a transcript whose newest entry is the request. Raises AgentsUnavailable. Cancelled, it hangs up."""
+    assert state.opened is not None
+    stretch.reached("turn_sent")
+    try:
+        with stretch.asking():
+            answer = await provider.turn(
+                state.messages(),
+                pins_of(state.opened),
+                state.opened.settings,
+                on_delta=_unheard,
+                timeout_seconds=state.opened.settings.request_timeout_seconds,
+            )
+    except TurnFailure as failure:
+        stretch.reached("turn_received")
+        return entry_of(_failed(state, failure))
+    stretch.reached("turn_received")
+    answered = plan(answer, state.opened, turn=state.turn, counters=state.counters, equal=state.equal_calls())
+    return _kept(state, answered)
+
+
+def pins_of(opened: Opened) -> Pins:
+    return Pins(instructions=opened.instructions, tools=opened.tools, output_schema=opened.output_schema)
+
+
+def delay_of(failed: Failed, retry: ProviderRetry) -> float | None:
+    """How long to wait after it: what the provider said, else twice as long each time. None: no more tries."""
+    if failed.number >= retry.tries_max:
+        return None
+    wanted = failed.retry_delay_seconds
+    if wanted is None:
+        return min(RETRY_SECONDS_FIRST * 2.0 ** min(failed.number - 1, 16), retry.delay_seconds_max)
+    return max(wanted, 0.0) if wanted <= retry.delay_seconds_max else None
+
+
+def _failed(state: Transcript, failure: TurnFailure) -> Failed:
+    return Failed(
+        turn=state.turn,
+        number=state.tries,
+        category=failure.category,
+        status=failure.status,
+        retry_delay_seconds=failure.retry_after_seconds,
+        charged=failure.charged,
+        detail=failure.detail,
+    )
+
+
+def _kept(state: Transcript, answered: Answered) -> Entry:
+    try:
+        return entry_of(answered)
+    except EntryRefused as error:
+        failure = TurnFailure(TurnProblem.INVALID, charged=True, detail=f"the answer is too large: {error}")
+        return entry_of(_failed(state, failure))
+
+
+async def _unheard(delta: Delta) -> None:
+    """What is said while it is said is for nobody yet; the answer has all of it."""

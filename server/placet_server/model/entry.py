@@ -1,0 +1,311 @@
+"""What a run remembers: entries, appended one by one, each the text of one JSON document.
+
+A provider's message is kept as it came: one changed byte breaks a signature, and with it the conversation. So messages
+are never parsed and written again here. They stand at the end of a body, joined as they are, and the body begins with
+the lengths of their texts, by which they are cut out again:
+
+    {"sizes":[512,88],"turn":3,…,"messages":[<512 characters>,<88 characters>]}
+
+Texts of entries say nothing of when or where they were written: two runs that went alike are alike, whatever was killed
+on the way.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any, ClassVar, cast
+
+import orjson
+
+from placet_server.model.agent import OUTPUT_REPAIRS_DEFAULT, ModelSettings, ProviderRetry
+from placet_server.model.document import DocumentRefused, read, written
+from placet_server.model.usage import NOTHING, Budget, Counters, Reserve, Spent, Usage
+
+ENTRY_BYTES_MAX = 3 * 2**20
+DETAIL_LENGTH_MAX = 512
+
+_SIZES = re.compile(r'\{"sizes":\[([0-9,]*)\],?')
+_MESSAGES = '"messages":['
+
+
+class EntryType(StrEnum):
+    OPENED = "opened"
+    REQUESTED = "requested"
+    ANSWERED = "answered"
+    FAILED = "failed"
+    COMPACTED = "compacted"
+
+
+class Purpose(StrEnum):
+    """Why the model is asked."""
+
+    ANSWER = "answer"
+    REPAIR = "repair"
+    COMPACT = "compact"
+
+
+class TurnProblem(StrEnum):
+    """Why a request has no answer; by the class and status of what the provider said, never by its words."""
+
+    TIMEOUT = "timeout"
+    RATE_LIMITED = "rate_limited"
+    UNAVAILABLE = "unavailable"
+    TRUNCATED = "truncated"
+    REFUSED = "refused"
+    UNAUTHORIZED = "unauthorized"
+    CONTEXT_TOO_LONG = "context_too_long"
+    INVALID = "invalid"
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the same request may be answered later."""
+        return self in _TEMPORARY
+
+
+_TEMPORARY = frozenset(
+    {TurnProblem.TIMEOUT, TurnProblem.RATE_LIMITED, TurnProblem.UNAVAILABLE, TurnProblem.TRUNCATED}
+)
+
+
+class EntryRefused(ValueError):
+    """This is no entry of ours, or too large for one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedTool:
+    """A capability as the run found it when it opened. `alias`: what the model calls it by."""
+
+    alias: str
+    name: str
+    version: str
+    contract_digest: str
+    input_schema: str = ""
+    description: str = ""
+    scopes: tuple[str, ...] | None = None
+    delegate: bool = False
+    budget: Budget = field(default_factory=Budget)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The runs of a session before this one, up to a number."""
+
+    session_id: str
+    through: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What holds for the whole run, whatever the catalogue says later."""
+
+    type: ClassVar[EntryType] = EntryType.OPENED
+    spec_digest: str
+    model: str
+    instructions: str = ""
+    tools: tuple[PinnedTool, ...] = ()
+    budget: Budget = field(default_factory=Budget)
+    settings: ModelSettings = field(default_factory=ModelSettings)
+    retry: ProviderRetry = field(default_factory=ProviderRetry)
+    arguments: str = "{}"
+    output_schema: str | None = None
+    output_repairs_max: int = OUTPUT_REPAIRS_DEFAULT
+    history: History | None = None
+
+    def tool(self, alias: str) -> PinnedTool | None:
+        return next((tool for tool in self.tools if tool.alias == alias), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the model is told of one call; `kind`: an OutcomeKind, or "" for a call that was never made. `usage`,
+    `cost_micros`, `unpriced`: what a delegate has spent.
+    """
+
+    call: int
+    action_id: str = ""
+    kind: str = ""
+    usage: Usage | None = None
+    cost_micros: int = 0
+    unpriced: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """A request that is about to be made. `messages`: new ones since the entry before; of a further try, none."""
+
+    type: ClassVar[EntryType] = EntryType.REQUESTED
+    turn: int
+    number: int = 1
+    purpose: Purpose = Purpose.ANSWER
+    tokens: int = 0
+    micros: int = 0
+    results: tuple[Told, ...] = ()
+    messages: tuple[str, ...] = ()
+
+    @property
+    def reserve(self) -> Reserve:
+        return Reserve(self.tokens, self.micros)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """What one call of an answer became: a step with its input, or a refusal in words for the model, or the alias of
+    an equal call before it. `id` is the provider's word for it.
+    """
+
+    call: int
+    id: str
+    tool: str
+    step: str = ""
+    input: str = ""
+    refusal: str = ""
+    alias_of: int | None = None
+    slice: Budget | None = None
+
+    @property
+    def reserve(self) -> Reserve:
+        return NOTHING if self.slice is None else Reserve(self.slice.tokens, self.slice.cost_micros)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The provider's message, and what it was decided to mean. `usage` is None where the provider did not say: the
+    reserve stays charged then. `output`: the run's, which is over with it. `repair`: the answer is none that the run
+    may end with, and the model is asked again, with these words if they are not told as a call's result.
+    """
+
+    type: ClassVar[EntryType] = EntryType.ANSWERED
+    turn: int
+    usage: Usage | None = None
+    cost_micros: int | None = None
+    finish: str = ""
+    calls: tuple[CallRecord, ...] = ()
+    output: str | None = None
+    invalid: bool = False
+    repair: str = ""
+    spent: Spent | None = None
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """No answer. `charged`: the provider may have worked for it, so its reserve stays charged."""
+
+    type: ClassVar[EntryType] = EntryType.FAILED
+    turn: int
+    number: int = 1
+    category: TurnProblem
+    status: int = 0
+    retry_delay_seconds: float | None = None
+    charged: bool = False
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EqualCalls:
+    """How often one call was made: `digest` is of tool and input."""
+
+    digest: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """Stands for all that was before it, except what the run was opened with: its messages are the whole history, and
+    what a replay would have counted is here.
+    """
+
+    type: ClassVar[EntryType] = EntryType.COMPACTED
+    turn: int
+    through: int
+    turns: int
+    counters: Counters
+    repairs: int = 0
+    equal: tuple[EqualCalls, ...] = ()
+    messages: tuple[str, ...] = ()
+
+
+Body = Opened | Requested | Answered | Failed | Compacted
+_KINDS: dict[EntryType, type[Body]] = {
+    kind.type: kind for kind in (Opened, Requested, Answered, Failed, Compacted)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """As it is stored. `body` is exactly its text."""
+
+    type: EntryType
+    turn: int
+    body: str
+
+    @property
+    def digest(self) -> str:
+        return sha256(self.body.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryRow(Entry):
+    """`attempt`: which one wrote it."""
+
+    ordinal: int
+    attempt: int
+
+
+def entry_of(body: Body) -> Entry:
+    """Raises EntryRefused if it would be larger than an entry may be."""
+    text = to_text(body)
+    # A character has at most four bytes.
+    if len(text) * 4 > ENTRY_BYTES_MAX and (size := len(text.encode())) > ENTRY_BYTES_MAX:
+        raise EntryRefused(f"{size} bytes are more than an entry may have, {ENTRY_BYTES_MAX}")
+    return Entry(type=body.type, turn=0 if isinstance(body, Opened) else body.turn, body=text)
+
+
+def to_text(body: Body) -> str:
+    messages = messages_of(body)
+    head = written(body)
+    head.pop("messages", None)
+    begin = orjson.dumps({"sizes": [len(message) for message in messages], **head}).decode()
+    return f"{begin[:-1]},{_MESSAGES}{','.join(messages)}]}}"
+
+
+def of_text(type: EntryType, text: str) -> Body:
+    """Members that this release does not know are passed over: a later one may have written them.
+
+    Raises EntryRefused.
+    """
+    kind = _KINDS[type]
+    head, messages = _cut(text)
+    known = {each.name for each in fields(kind)}
+    try:
+        document = orjson.loads(head)
+        body = read(cast(Any, kind), {name: member for name, member in document.items() if name in known})
+    except (orjson.JSONDecodeError, DocumentRefused) as error:
+        raise EntryRefused(f"{type.value}: {error}") from None
+    return cast(Body, replace(body, messages=messages) if messages else body)
+
+
+def messages_of(body: Body) -> tuple[str, ...]:
+    return () if isinstance(body, Opened | Failed) else body.messages
+
+
+def _cut(text: str) -> tuple[str, tuple[str, ...]]:
+    """The document without its messages, and these, exactly as they were put in."""
+    found = _SIZES.match(text)
+    if found is None:
+        raise EntryRefused("an entry begins with the sizes of its messages")
+    sizes = [int(size) for size in found[1].split(",") if size]
+    begin = len(text) - 2 - sum(sizes) - max(len(sizes) - 1, 0)
+    head_end = begin - len(_MESSAGES)
+    if head_end < found.end() or text[head_end:begin] != _MESSAGES or not text.endswith("]}"):
+        raise EntryRefused("its messages do not have the sizes that it tells")
+    messages, at = [], begin
+    for index, size in enumerate(sizes):
+        messages.append(text[at : at + size])
+        at += size + 1
+        if index < len(sizes) - 1 and text[at - 1] != ",":
+            raise EntryRefused("its messages do not have the sizes that it tells")
+    return "{" + text[found.end() : head_end].rstrip(",") + "}", tuple(messages)

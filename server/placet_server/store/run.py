@@ -1,0 +1,124 @@
+"""What runs remember, and have spent. One typed function per query; `append` is the writer's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import orjson
+
+from placet_server.model.document import read
+from placet_server.model.entry import EntryRow, EntryType
+from placet_server.model.usage import Budget, Counters
+from placet_server.store import queries
+from placet_server.store.session import Connection
+
+SQL = queries.load("run")
+
+_COUNTERS = tuple(each.name for each in fields(Counters))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRun:
+    """What a run has spent so far, and may spend. `ordinal`: of its newest entry."""
+
+    ordinal: int
+    model: str
+    budget: Budget
+    counters: Counters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEntry(EntryRow):
+    """With when it was written."""
+
+    create_time_us: int
+
+
+class Remembered(NamedTuple):
+    """What a run goes on from, in order: its first entry, and all since it was compacted. `active_ms`: how long it has
+    run, as its newest entry knows.
+    """
+
+    entries: list[EntryRow]
+    active_ms: int = 0
+
+
+class EntryStanding(NamedTuple):
+    """The lease that the action runs under, and the digest of one of its entries, in hex; None: there is none."""
+
+    lease_id: str | None
+    digest: str | None
+
+
+async def read_entries(connection: Connection, tenant: str, action_id: str) -> Remembered:
+    """The first, and all from the newest compaction on; empty before it has opened."""
+    query = SQL["read_entries"]
+    rows = await connection.fetch(query.sql, *query.arguments(tenant=tenant, action_id=action_id))
+    entries = [
+        EntryRow(
+            ordinal=r["ordinal"],
+            type=EntryType(r["type"]),
+            turn=r["turn"],
+            attempt=r["attempt"],
+            body=r["body"],
+        )
+        for r in rows
+    ]
+    return Remembered(entries, rows[0]["active_ms"] if rows else 0)
+
+
+async def find_written(connection: Connection, tenant: str, action_id: str, ordinal: int) -> EntryStanding:
+    query = SQL["find_written"]
+    row = await connection.fetchrow(
+        query.sql, *query.arguments(tenant=tenant, action_id=action_id, ordinal=ordinal)
+    )
+    assert row is not None, "it has no from"
+    return EntryStanding(None if row["lease_id"] is None else str(row["lease_id"]), row["digest"])
+
+
+async def list_entries(
+    connection: Connection,
+    tenant: str,
+    action_id: str,
+    *,
+    after_ordinal: int,
+    count_max: int,
+    bytes_max: int,
+) -> list[StoredEntry]:
+    """In order, those that a compaction stands for, too. The page ends with the one that reaches `bytes_max`."""
+    query = SQL["list_entries"]
+    arguments = query.arguments(
+        tenant=tenant,
+        action_id=action_id,
+        after_ordinal=after_ordinal,
+        count_max=count_max,
+        bytes_max=bytes_max,
+    )
+    return [
+        StoredEntry(
+            ordinal=r["ordinal"],
+            type=EntryType(r["type"]),
+            turn=r["turn"],
+            attempt=r["attempt"],
+            body=r["body"],
+            create_time_us=r["create_time_us"],
+        )
+        for r in await connection.fetch(query.sql, *arguments)
+    ]
+
+
+async def map_by_ids(connection: Connection, tenant: str, action_ids: Sequence[str]) -> dict[str, StoredRun]:
+    """By action id; those that have not opened are not in it."""
+    query = SQL["list_by_ids"]
+    rows = await connection.fetch(query.sql, *query.arguments(tenant=tenant, action_ids=list(action_ids)))
+    return {
+        r["action_id"]: StoredRun(
+            ordinal=r["ordinal"],
+            model=r["model"],
+            budget=read(Budget, orjson.loads(r["budget"])),
+            counters=Counters(**{name: r[name] for name in _COUNTERS}),
+        )
+        for r in rows
+    }

@@ -1,0 +1,116 @@
+-- What runs remember and have spent: the rows of 0031_runs.sql.
+--
+-- Lock order: the action, its row in `runs`, then rows in `wakes`.
+
+-- name: append
+-- One entry of each run, under its lease, with its event and what it has spent by now, and without the wakes of steps that it has seen the end of: the
+-- writer's. None for an entry that is not the next one: it is there already, or the lease is another's.
+with asked as materialized (
+    select r.*, c.at
+    from json_to_recordset(:advances::json) as r(
+        tenant text, action_id uuid, lease_id uuid, ordinal integer, type text, turn integer, body text, model text, budget text, turns integer,
+        requests integer, calls integer, input_tokens bigint, output_tokens bigint, cached_tokens bigint, cost_micros bigint, unpriced integer,
+        active_ms bigint, reserved_tokens bigint, reserved_micros bigint, seen json, event_type text, event_body text)
+    cross join (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
+    where num_nonnulls(r.tenant, r.action_id, r.lease_id) = 3
+),
+held as (
+    update actions as a
+    set sequence = a.sequence + 1,
+        receipt_digest = receipt(a.receipt_digest, a.action_id, a.sequence + 1, r.event_type, r.at, r.event_body)
+    from asked as r
+    -- As `advanced` says.
+    where num_nonnulls(r.tenant, r.action_id, r.lease_id) = 3
+      and a.tenant = r.tenant
+      and a.action_id = r.action_id
+      and a.lease_id = r.lease_id
+      and (a.state || '') = 'RUNNING'
+      and a.effect_class = 'COMPOSED'
+      and r.ordinal = 1 + coalesce((select u.ordinal from runs as u where u.tenant = r.tenant and u.action_id = r.action_id), 0)
+    returning a.tenant, a.action_id, a.sequence, a.receipt_digest, a.attempt
+),
+entry as materialized (
+    select r.*, h.sequence, h.receipt_digest, h.attempt
+    from held as h
+    join asked as r on r.tenant = h.tenant and r.action_id = h.action_id
+),
+appended as (
+    insert into run_entries (tenant, action_id, ordinal, type, turn, attempt, create_time, body, digest)
+    select tenant, action_id, ordinal, type, turn, attempt, at, body, sha256(convert_to(body, 'UTF8')) from entry
+),
+counted as (
+    insert into runs as u (
+        tenant, action_id, ordinal, model, budget, turns, requests, calls, input_tokens, output_tokens, cached_tokens, cost_micros, unpriced, active_ms,
+        reserved_tokens, reserved_micros)
+    select
+        tenant, action_id, ordinal, model, budget, turns, requests, calls, input_tokens, output_tokens, cached_tokens, cost_micros, unpriced, active_ms,
+        reserved_tokens, reserved_micros
+    from entry
+    where ordinal = 1
+),
+counted_on as (
+    update runs as u
+    set ordinal = r.ordinal,
+        compacted_ordinal = case when r.type = 'compacted' then r.ordinal else u.compacted_ordinal end,
+        turns = r.turns,
+        requests = r.requests,
+        calls = r.calls,
+        input_tokens = r.input_tokens,
+        output_tokens = r.output_tokens,
+        cached_tokens = r.cached_tokens,
+        cost_micros = r.cost_micros,
+        unpriced = r.unpriced,
+        active_ms = r.active_ms,
+        reserved_tokens = r.reserved_tokens,
+        reserved_micros = r.reserved_micros
+    from entry as r
+    where r.ordinal > 1 and num_nonnulls(r.tenant, r.action_id) = 2 and u.tenant = r.tenant and u.action_id = r.action_id
+),
+seen as (
+    delete from wakes as w
+    using entry as r, json_array_elements_text(r.seen) as s
+    where num_nonnulls(r.tenant, r.action_id) = 2 and w.tenant = r.tenant and w.parent_id = r.action_id and w.child_id = s::uuid
+),
+told as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select tenant, action_id, sequence, event_type, at, event_body, receipt_digest from entry
+)
+select action_id, sequence, encode(receipt_digest, 'hex') as receipt, (extract(epoch from at) * 1000000)::bigint as time_us from entry
+
+-- name: read_entries
+-- What a run goes on from: the entry that opened it, and all from the newest compaction on; and how long it has run.
+select e.ordinal, e.type, e.turn, e.attempt, e.body, u.active_ms
+from runs as u
+join run_entries as e on e.tenant = u.tenant and e.action_id = u.action_id
+where u.tenant = :tenant and u.action_id = :action_id and (e.ordinal = 1 or e.ordinal >= u.compacted_ordinal)
+order by e.ordinal
+
+-- name: find_written
+-- Whose lease the action runs under, and the digest of one of its entries: what there is of either.
+select
+    (select lease_id from actions where tenant = :tenant and action_id = :action_id and (state || '') = 'RUNNING') as lease_id,
+    (select encode(digest, 'hex') from run_entries where tenant = :tenant and action_id = :action_id and ordinal = :ordinal) as digest
+
+-- name: list_entries
+-- A page of what a run remembers, in order, with when it was written: bounded in number, and in bytes but for the last one.
+select ordinal, type, turn, attempt, body, (extract(epoch from create_time) * 1000000)::bigint as create_time_us
+from (
+    select *, sum(octet_length(body)) over (order by ordinal rows between unbounded preceding and current row) as bytes
+    from (
+        select ordinal, type, turn, attempt, create_time, body
+        from run_entries
+        where tenant = :tenant and action_id = :action_id and ordinal > :after_ordinal
+        order by ordinal
+        limit :count_max
+    ) as page
+) as measured
+where bytes - octet_length(body) < :bytes_max
+order by ordinal
+
+-- name: list_by_ids
+-- What some runs have spent, and may spend.
+select
+    action_id::text, ordinal, model, budget, turns, requests, calls, input_tokens, output_tokens, cached_tokens, cost_micros, unpriced, active_ms,
+    reserved_tokens, reserved_micros
+from runs
+where tenant = :tenant and action_id = any (:action_ids::uuid[])

@@ -1,0 +1,116 @@
+"""Runs of an agent over a scripted server of models: the loop as it is, with nothing replaced but the model.
+
+`shop.helper` may call `shop.find` (reads), `shop.count` (is done once for each order) and `shop.pay` (waits for a yes
+of finance).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from placet.app import App
+from placet.testing.model_servers import ModelServer
+from placet_server.core.admission.dispatch import QueueSettings
+from placet_server.core.kernel import Kernel
+from placet_server.core.publication.boundary import Hook
+from placet_server.harness.agent import Agents
+from placet_server.harness.provider.adapter import Models
+from placet_server.harness.provider.catalogue import Catalogue, Kind, ModelEntry
+from placet_server.harness.provider.credential import Source, parse
+from placet_server.model.action import Action
+from placet_server.model.usage import Budget, Counters
+from placet_server.rpc.convert.capability import capability_message
+from placet_server.store import run as runs
+from tests.core.kernels import QUEUE, open_kernel, put, read, work_off
+
+ASKED = {"parts": [{"text": "Help me."}]}
+TOOLS = ("shop.count", "shop.find", "shop.pay")
+KEY_VARIABLE = "PLACET_TEST_MODEL_KEY"
+
+
+class Shop:
+    """Its app, and what its tools have done: orders, in their order. `options`: of the agent."""
+
+    def __init__(self, **options: Any) -> None:
+        self.counted: list[str] = []
+        self.paid: list[str] = []
+        self.app = App("shop")
+        wanted = {"model": "test", "tools": TOOLS, "instructions": "Be brief."}
+        self.app.agent("shop.helper", **(wanted | options))
+
+        @self.app.tool("shop.find", "read")
+        async def find(order: str) -> str:
+            return f"found {order}"
+
+        @self.app.tool("shop.count", "idempotent")
+        async def count(order: str) -> str:
+            self.counted.append(order)
+            return f"counted {order}"
+
+        @self.app.tool("shop.pay", "unsafe", approval="1 of role:finance")
+        async def pay(order: str) -> str:
+            self.paid.append(order)
+            return f"paid {order}"
+
+
+def models_at(kind: Kind, address: str, **entry: Any) -> Models:
+    """One model, `test`, with the key that scripted servers want."""
+    made: dict[str, Any] = {
+        "name": "test",
+        "kind": kind,
+        "model": "model-x",
+        "base_url": address,
+        "key": Source(env=KEY_VARIABLE),
+        **entry,
+    }
+    return Models(lambda: Catalogue([ModelEntry(**made)]), lambda: parse({}))
+
+
+def open_shop(
+    dsn: str, shop: Shop, server: ModelServer, **options: Any
+) -> AbstractAsyncContextManager[Kernel]:
+    """With this model."""
+    kind = Kind.OPENAI_COMPATIBLE if server.wire == "openai" else Kind.ANTHROPIC
+    return open_served(dsn, shop, kind, server.base_url, **options)
+
+
+@asynccontextmanager
+async def open_served(
+    dsn: str,
+    shop: Shop,
+    kind: Kind,
+    address: str,
+    *,
+    budget_max: Budget | None = None,
+    queue: QueueSettings = QUEUE,
+    hook: Hook | None = None,
+    **entry: Any,
+) -> AsyncIterator[Kernel]:
+    """`entry`: members of the model's. Leaving the block is a crash."""
+    models = models_at(kind, address, **entry)
+    agents = Agents(models, budget_max or Budget(), capability_message)
+    try:
+        async with open_kernel(dsn, shop.app, queue=queue, programs=agents, boundary_hook=hook) as kernel:
+            agents.attach(kernel.catalog)
+            yield kernel
+    finally:
+        await models.close()
+
+
+async def asked(kernel: Kernel, key: str = "k", value: Any = ASKED) -> Action:
+    """The run as it stands once nothing can go on."""
+    action = (await put(kernel, "shop.helper", value, key)).action
+    await work_off(kernel)
+    return await read(kernel, action.action_id)
+
+
+async def spent(kernel: Kernel, action_id: str) -> Counters:
+    async with kernel.journal.pool.connection() as connection:
+        return (await runs.map_by_ids(connection, "acme", [action_id]))[action_id].counters
+
+
+def said(text: str) -> dict[str, Any]:
+    """The output of a run that has ended with it."""
+    return {"parts": [{"text": text}]}

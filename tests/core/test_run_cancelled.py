@@ -1,0 +1,49 @@
+"""A run that is cancelled: while its model answers, while it waits for the next try, and while people think."""
+
+import asyncio
+
+import pytest
+
+from placet.testing.model_servers import KEY, Fail, OpenAIServer, Say, Stall, Step, call
+from placet_server.core.execution.cancel import cancel_action
+from placet_server.model.lifecycle import ActionState
+from placet_server.model.outcome import EffectState
+from tests.core.agents import ASKED, KEY_VARIABLE, Shop, open_shop, spent
+from tests.core.kernels import ALICE, dispatch, put, read, until, work_off
+from tests.core.scripted import entries
+from tests.postgres import Database
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+
+
+@pytest.mark.parametrize("trouble", [Stall(60.0), Stall(60.0, after_bytes=300), Fail(429, retry_after="4")])
+async def test_a_run_is_cancelled_while_its_turn_is_under_way(database: Database, trouble: Step) -> None:
+    shop = Shop()
+    script = [Say("", call("shop-count", order="A-1")), trouble, Say("Too late.")]
+    async with OpenAIServer(script) as server, open_shop(database.dsn, shop, server) as kernel:
+        action = (await put(kernel, "shop.helper", ASKED, "k")).action
+        await dispatch(kernel)
+        working = asyncio.ensure_future(work_off(kernel))
+        await until(lambda: len(server.requests) == 2, 20.0)
+        await cancel_action(kernel.engine, ALICE, action.action_id, "enough")
+        await working
+        ended = await read(kernel, action.action_id)
+        assert 2 == len(server.requests)
+        assert (ActionState.CANCELLED, EffectState.DONE) == (ended.state, ended.effect)
+        assert "answered" != (await entries(kernel, action.action_id))[-1][1]
+        assert 1 == (await spent(kernel, action.action_id)).calls
+
+
+async def test_a_run_that_waits_for_people_is_cancelled_with_its_calls(database: Database) -> None:
+    shop = Shop()
+    script = [Say("", call("shop-pay", order="A-1")), Say("Over.")]
+    async with OpenAIServer(script) as server, open_shop(database.dsn, shop, server) as kernel:
+        action = (await put(kernel, "shop.helper", ASKED, "k")).action
+        await work_off(kernel)
+        await cancel_action(kernel.engine, ALICE, action.action_id, "enough")
+        await work_off(kernel)
+        ended = await read(kernel, action.action_id)
+        assert (1, ActionState.CANCELLED, []) == (len(server.requests), ended.state, shop.paid)

@@ -1,0 +1,142 @@
+"""Agents asked over the wire of a whole server, with a model at a scripted server of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from placet import App
+from placet.testing.model_servers import KEY, OpenAIServer, Say, Step, call
+from placet.v1 import action_pb2, ask_pb2
+from placet.v1 import runtime_service_pb2 as pb
+from tests.core.agents import Shop
+from tests.postgres import Database
+from tests.rpc.servers import Client, config_of, running
+from tests.rpc.support import refusal
+
+LOOK = Say("I look.", call("shop-find", order="A-1"))
+SUCCEEDED, WAITING = action_pb2.ACTION_STATE_SUCCEEDED, action_pb2.ACTION_STATE_WAITING
+
+
+@asynccontextmanager
+async def served(
+    database: Database, folder: Path, script: list[Step], app: App | None = None
+) -> AsyncIterator[tuple[Client, OpenAIServer]]:
+    async with OpenAIServer(script) as model:
+        (folder / "key").write_text(KEY)
+        (folder / "models.toml").write_text(
+            f'[models.test]\nkind = "openai_compatible"\nmodel = "x"\nbase_url = "{model.base_url}"\n'
+            'credential = "test"\n'
+            'price = { input = "1.00", output = "2.00" }\n'
+        )
+        (folder / "credentials.toml").write_text(f'[credentials.test]\nfile = "{folder / "key"}"\n')
+        config = config_of(
+            database.dsn,
+            folder,
+            model_file=folder / "models.toml",
+            credential_file=folder / "credentials.toml",
+        )
+        async with running(config, [app or Shop().app]) as client:
+            yield client, model
+
+
+def ask(client: Client, key: str = "k", text: str = "Help me.", **members: Any) -> Any:
+    options = action_pb2.InvocationOptions(idempotency_key=key, on_wait=members.pop("on_wait", 0))
+    wanted: dict[str, Any] = {"agent": "shop.helper", "parts": [ask_pb2.MessagePart(text=text)]}
+    request = pb.AskRequest(options=options, **(wanted | members))
+    return client.runtime.Ask(request, metadata=client.metadata, timeout=20)
+
+
+async def test_an_answer_its_cost_and_its_turns(database: Database, tmp_path: Path) -> None:
+    async with served(database, tmp_path, [LOOK, Say("Done.")]) as (client, model):
+        answers = await asyncio.gather(ask(client), ask(client), ask(client))
+        assert [1, 2] == [request.turn for request in model.requests]
+        (answer, *_), ids = answers, {each.action.action_id for each in answers}
+        assert (1, [False, True, True]) == (len(ids), sorted(each.attached for each in answers))
+        assert [["Done."]] * 3 == [[part.text for part in each.parts] for each in answers]
+        assert (SUCCEEDED, {"parts": [{"text": "Done."}]}) == (
+            answer.action.state,
+            json.loads(answer.action.output_json),
+        )
+        usage = answer.action.usage
+        assert (2, 1, 200, 40, 280, True) == (
+            usage.turns,
+            usage.calls,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cost_micros,
+            usage.cost_known,
+        )
+        assert 50 == answer.action.budget.turns
+        asked = pb.ListTurnsRequest(action_id=answer.action.action_id, with_messages=True)
+        turns = (await client.runtime.ListTurns(asked, metadata=client.metadata)).turns
+        assert [(1, 1), (2, 0)] == [(turn.turn, len(turn.calls)) for turn in turns]
+        assert [2, 2] == [len(json.loads(turn.messages_json)) for turn in turns]
+        seen = pb.GetActionRequest(action_id=turns[0].calls[0].action_id)
+        child = (await client.runtime.GetAction(seen, metadata=client.metadata)).action
+        assert ("shop.find", "turn/1/call/1", SUCCEEDED) == (child.capability, child.step_path, child.state)
+        # Execute with the same message and key is the same run.
+        same = await client.execute("shop.helper", {"parts": [{"text": "Help me."}]}, "k")
+        assert (answer.action.action_id, True, 2) == (
+            same.action.action_id,
+            same.attached,
+            len(model.requests),
+        )
+
+
+async def test_another_message_under_the_key_is_a_conflict_and_no_agent_is_refused(
+    database: Database, tmp_path: Path
+) -> None:
+    async with served(database, tmp_path, [Say("Done.")]) as (client, model):
+        await ask(client)
+        refused = await refusal(ask(client, text="Something else."))
+        assert "IDEMPOTENCY_CONFLICT" == refused.reason
+        refused = await refusal(ask(client, agent="shop.find"))
+        assert (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST") == (refused.code, refused.reason)
+        part = ask_pb2.MessagePart(json='1},{"text":"two"')
+        refused = await refusal(ask(client, "other", parts=[part]))
+        assert "MALFORMED_JSON" == refused.reason
+        assert 1 == len(model.requests)
+
+
+async def test_a_run_that_waits_for_people_is_returned_with_what_decides_it(
+    database: Database, tmp_path: Path
+) -> None:
+    script: list[Step] = [Say("", call("shop-pay", order="A-1")), Say("Done.")]
+    async with served(database, tmp_path, script) as (client, model):
+        answer = await ask(client, on_wait=action_pb2.ON_WAIT_RETURN)
+        assert (WAITING, 0, 1) == (answer.action.state, len(answer.parts), len(model.requests))
+        (wait,) = answer.action.outcome.waits
+        assert "turn/1/call/1" == wait.step_path
+        assert "APPROVAL_REQUIRED" == (await refusal(ask(client))).reason
+
+
+async def test_an_agent_whose_model_nobody_knows_is_refused_before_anything_is_stored(
+    database: Database, tmp_path: Path
+) -> None:
+    async with served(database, tmp_path, [Say("Done.")], Shop(model="other").app) as (client, model):
+        refused = await refusal(ask(client))
+        assert "AGENT_UNAVAILABLE" == refused.reason
+        actions = (
+            await client.runtime.ListActions(pb.ListActionsRequest(), metadata=client.metadata)
+        ).actions
+        assert (0, 0) == (len(actions), len(model.requests))
+
+
+@pytest.mark.parametrize("path", ["model_file", "credential_file"])
+async def test_a_file_that_cannot_be_meant_refuses_the_start(
+    database: Database, tmp_path: Path, path: str
+) -> None:
+    from placet_server.config import ConfigRefused
+
+    (tmp_path / "bad.toml").write_text("[models.test]\nkind = 'nothing'\n")
+    with pytest.raises(ConfigRefused):
+        async with running(config_of(database.dsn, tmp_path, **{path: tmp_path / "bad.toml"}), []):
+            pass
