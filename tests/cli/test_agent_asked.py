@@ -11,7 +11,17 @@ def test_the_sample_agent_answers_looks_up_and_refunds_without_a_key_of_anybody(
     assert "A-1001" in asked.out
     assert "SUCCEEDED" in asked.err
     assert "2 turns, 1 call" in asked.err
-    refunded = cli("ask", "shop.helper", "Refund A-1003, please", "--json").document
+    refunded = cli(
+        "ask",
+        "shop.helper",
+        "Refund A-1003, please",
+        "--budget",
+        "turns=9",
+        "--budget",
+        "seconds=60",
+        "--json",
+    ).document
+    assert (9, 60.0) == tuple(refunded["action"]["budget"][name] for name in ("turns", "active_time"))
     assert ("SUCCEEDED", False) == (refunded["action"]["state"], refunded["attached"])
     assert "Refunded" in refunded["text"]
     again = cli("ask", "shop.helper", "Where is order A-1001?", "--key", "where", "--json").document
@@ -24,6 +34,7 @@ def test_the_sample_agent_answers_looks_up_and_refunds_without_a_key_of_anybody(
 
 def test_a_mistake_is_told_as_one(cli: CommandLine) -> None:
     assert 2 == cli("ask", "shop.helper", "x", "--argument", "novalue").code
+    assert 2 == cli("ask", "shop.helper", "x", "--budget", "turns=none").code
     refused = cli("ask", "orders.lookup", "x")
     assert "is no agent" in refused.err
     assert 3 == refused.code

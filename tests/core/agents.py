@@ -56,16 +56,18 @@ class Shop:
 
 
 def models_at(kind: Kind, address: str, **entry: Any) -> Models:
-    """One model, `test`, with the key that scripted servers want."""
+    """The models `test` and `other`, with the key that scripted servers want."""
     made: dict[str, Any] = {
-        "name": "test",
         "kind": kind,
-        "model": "model-x",
         "base_url": address,
         "key": Source(env=KEY_VARIABLE),
         **entry,
     }
-    return Models(lambda: Catalogue([ModelEntry(**made)]), lambda: parse({}))
+    known = [
+        ModelEntry(name="test", model="model-x", **made),
+        ModelEntry(name="other", model="model-y", **made),
+    ]
+    return Models(lambda: Catalogue(known), lambda: parse({}))
 
 
 def open_shop(
@@ -99,9 +101,9 @@ async def open_served(
         await models.close()
 
 
-async def asked(kernel: Kernel, key: str = "k", value: Any = ASKED) -> Action:
+async def asked(kernel: Kernel, key: str = "k", value: Any = ASKED, **options: Any) -> Action:
     """The run as it stands once nothing can go on."""
-    action = (await put(kernel, "shop.helper", value, key)).action
+    action = (await put(kernel, "shop.helper", value, key, **options)).action
     await work_off(kernel)
     return await read(kernel, action.action_id)
 

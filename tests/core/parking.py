@@ -7,9 +7,10 @@ from typing import Any
 from placet.app import App
 from placet.context import Context
 from placet_server.core.kernel import Kernel
+from placet_server.core.recovery.redrive import RedriveCommand, redrive
 from placet_server.loops.queue_runner import QueueRunner
 from placet_server.model.action import Action
-from tests.core.kernels import read, until_stored
+from tests.core.kernels import ALICE, read, until_stored
 
 Plan = Callable[[Context], Awaitable[Any]]
 
@@ -89,3 +90,14 @@ async def serving(kernel: Kernel) -> AsyncIterator[None]:
         yield
     finally:
         await kernel.engine.supervisor.stop([task])
+
+
+async def again(kernel: Kernel, action_id: str) -> str:
+    """The rule against it, if there is one."""
+
+    async def attempts(_: Action) -> int:
+        return 3
+
+    command = RedriveCommand(action_ids=(action_id,), reason="mended")
+    (selected,) = await redrive(kernel.journal, ALICE, command, attempts)
+    return selected.refused_rule

@@ -96,6 +96,22 @@ def test_a_step_that_cannot_be_is_called_by_nobody(step: str) -> None:
     assert child.PROGRAM_STEP.fullmatch(step) is None
 
 
+async def test_a_version_that_is_not_what_was_meant_is_not_called(database: Database) -> None:
+    found: list[ChildEnd] = []
+
+    async def program(stretch: Stretch) -> Any:
+        known = await kernel.catalog.find("acme", "plan.find")
+        for step, digest in (("turn/1/call/1", "00" * 32), ("turn/1/call/2", known.contract_digest)):
+            found.extend(await stretch.call_all([call(step, "plan.find", contract_digest=digest)]))
+        return OVER
+
+    script = Scripted()
+    script.program = program
+    async with open_kernel(database.dsn, script.app, queue=QUEUE, programs=script) as kernel:
+        await ended(kernel)
+    assert ["CONTRACT_VIOLATION", None] == [end.outcome.reason for end in found]
+
+
 async def test_how_many_calls_there_may_be_is_counted_by_turn(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,29 +7,15 @@ from typing import Any
 from placet.context import Context
 from placet.failure import Failure
 from placet_server.core.execution.cancel import cancel_action
-from placet_server.core.kernel import Kernel
 from placet_server.core.publication.waits import with_family_waits
-from placet_server.core.recovery.redrive import RedriveCommand, redrive
-from placet_server.model.action import Action
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from tests.core.kernels import ALICE, QUEUE, open_kernel, output, put, read, work_off
-from tests.core.parking import Planned, parked, steps
+from tests.core.parking import Planned, again, parked, steps
 from tests.core.people import vote
 from tests.postgres import Database
 
 S = ActionState
-
-
-async def again(kernel: Kernel, action_id: str) -> str:
-    """The rule against it, if there is one."""
-
-    async def attempts(_: Action) -> int:
-        return 3
-
-    command = RedriveCommand(action_ids=(action_id,), reason="mended")
-    (selected,) = await redrive(kernel.journal, ALICE, command, attempts)
-    return selected.refused_rule
 
 
 async def test_it_goes_on_after_its_failure_with_what_its_steps_have_done(database: Database) -> None:

@@ -15,9 +15,8 @@ from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from tests.core.agents import ASKED, KEY_VARIABLE, Shop, asked, open_shop, said, spent
 from tests.core.kernels import ALICE, output, put, read, work_off
-from tests.core.parking import steps, told
+from tests.core.parking import again, steps, told
 from tests.core.scripted import age
-from tests.core.test_parked_parent_redriven import again
 from tests.postgres import Database
 
 COUNT = Say("I count.", call("shop-count", order="A-1"))

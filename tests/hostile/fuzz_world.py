@@ -19,8 +19,7 @@ from placet.v1 import approval_service_pb2 as approvals
 from placet.v1 import catalog_service_pb2 as catalog
 from placet.v1 import operations_service_pb2 as operations
 from placet.v1 import runtime_service_pb2 as pb
-from placet_server.model.caller import OPERATOR_SCOPE
-from placet_server.rpc.permission import SENSITIVE_SCOPE
+from placet_server.model.caller import OPERATOR_SCOPE, SENSITIVE_SCOPE
 from tests.hostile.dice import METHODS, Dice
 from tests.hostile.served import Served
 from tests.hostile.shop import app

@@ -11,10 +11,11 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from placet import App
 from placet.testing.model_servers import KEY, OpenAIServer, Say, Step, call
-from placet.v1 import action_pb2, ask_pb2
+from placet.v1 import action_pb2, agent_pb2, ask_pb2
 from placet.v1 import runtime_service_pb2 as pb
 from tests.core.agents import Shop
 from tests.postgres import Database
@@ -98,12 +99,17 @@ async def test_another_message_under_the_key_is_a_conflict_and_no_agent_is_refus
         await ask(client)
         refused = await refusal(ask(client, text="Something else."))
         assert "IDEMPOTENCY_CONFLICT" == refused.reason
+        refused = await refusal(ask(client, budget=agent_pb2.Budget(turns=1)))
+        assert "IDEMPOTENCY_CONFLICT" == refused.reason
+        narrow = agent_pb2.Budget(turns=1, active_time=Duration(seconds=9))
+        bounded = (await ask(client, "narrow", budget=narrow)).action.budget
+        assert (1, 9) == (bounded.turns, bounded.active_time.seconds)
         refused = await refusal(ask(client, agent="shop.find"))
         assert (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST") == (refused.code, refused.reason)
         part = ask_pb2.MessagePart(json='1},{"text":"two"')
         refused = await refusal(ask(client, "other", parts=[part]))
         assert "MALFORMED_JSON" == refused.reason
-        assert 1 == len(model.requests)
+        assert 2 == len(model.requests)
 
 
 async def test_a_run_that_waits_for_people_is_returned_with_what_decides_it(

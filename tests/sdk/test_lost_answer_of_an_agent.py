@@ -63,11 +63,11 @@ async def test_an_answer_that_stays_lost_is_looked_up(
     ],
 )
 def test_the_input_of_the_same_message_is_the_same(message: Message, value: object) -> None:
-    prepared = prepare_ask("shop.helper", message, None, CallOptions(key="k"))
+    prepared = prepare_ask("shop.helper", message, None, None, CallOptions(key="k"))
     assert {"parts": value} == json.loads(prepared.invocation.input_json)
     assert len(prepared.parts) == len(prepared.ask_request().parts)
 
 
 def test_nothing_is_no_message() -> None:
     with pytest.raises(ValueError, match="at least one part"):
-        prepare_ask("shop.helper", [], None, CallOptions())
+        prepare_ask("shop.helper", [], None, None, CallOptions())

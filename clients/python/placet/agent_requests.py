@@ -36,7 +36,7 @@ def spec_message(
             instructions=instructions,
             tools=[_tool_message(each, what) for each in tools],
             delegates=[_delegate_message(each, what) for each in delegates],
-            budget=None if budget is None else _budget_message(budget, what),
+            budget=None if budget is None else budget_message(budget, what),
             memory=None
             if memory is None
             else pb.Memory(compact_at_tokens=memory.compact_at_tokens, keep_turns=memory.keep_turns),
@@ -48,6 +48,18 @@ def spec_message(
     except (TypeError, ValueError) as error:
         # A number beyond its field, or of another type: protobuf names it.
         raise DeclarationError(f"{what}: {error}") from None
+
+
+def budget_message(budget: Budget, what: str) -> pb.Budget:
+    """Raises DeclarationError for a time that is none, TypeError and ValueError as protobuf does."""
+    return pb.Budget(
+        turns=budget.turns,
+        calls=budget.calls,
+        equal_calls=budget.equal_calls,
+        tokens=budget.tokens,
+        cost_micros=budget.cost_micros,
+        active_time=duration_of(budget.active_time, "active_time", what),
+    )
 
 
 def output_text(output: Any, what: str) -> str:
@@ -78,20 +90,9 @@ def _delegate_message(choice: DelegateChoice | Agent | str, what: str) -> pb.Del
         agent=agent.name if isinstance(agent, Agent) else agent,
         version=delegate.version,
         description=delegate.description,
-        budget=None if delegate.budget is None else _budget_message(delegate.budget, what),
+        budget=None if delegate.budget is None else budget_message(delegate.budget, what),
         scopes=given,
         no_scopes=given == [],
-    )
-
-
-def _budget_message(budget: Budget, what: str) -> pb.Budget:
-    return pb.Budget(
-        turns=budget.turns,
-        calls=budget.calls,
-        equal_calls=budget.equal_calls,
-        tokens=budget.tokens,
-        cost_micros=budget.cost_micros,
-        active_time=duration_of(budget.active_time, "active_time", what),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Unpack
 
+from placet.agent import Budget
 from placet.ask_requests import ASK_SECONDS, Message, Reply, ask_agent, prepare_ask, turns_request
 from placet.requests import CallArguments, CallOptions
 from placet.retry import Deadline
@@ -22,16 +23,18 @@ class AskCalls(Sender):
         message: Message,
         *,
         arguments: Mapping[str, str] | None = None,
+        budget: Budget | None = None,
         timeout: float = ASK_SECONDS,
         **options: Unpack[CallArguments],
     ) -> Reply:
         """Ask an agent, and wait for its answer; `timeout` seconds bound that, and the run goes on beyond them.
 
         `message` is text, or parts of which each is text, a JsonPart or a BinaryPart. `arguments` are for the places in
-        the agent's instructions. The rest is as of `call`: with the same `key`, and the same message, it is the same
-        run, whose model is not asked again. Raises what `call` does.
+        the agent's instructions. `budget` bounds what the run may spend, within what the agent and the server let it.
+        The rest is as of `call`: with the same `key`, and the same message, it is the same run, whose model is not
+        asked again. Raises what `call` does.
         """
-        prepared = prepare_ask(agent, message, arguments, CallOptions(**options))
+        prepared = prepare_ask(agent, message, arguments, budget, CallOptions(**options))
         return self._run(ask_agent(prepared, self._keyless, Deadline(timeout), self._policy))
 
     def turns(

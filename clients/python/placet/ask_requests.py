@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
+from placet.agent import Budget
+from placet.agent_requests import budget_message
 from placet.context import Json
 from placet.errors import TransportError
 from placet.requests import CallOptions, PreparedCall, input_text, prepare_call
 from placet.result import Result
 from placet.retry import Deadline, RetryPolicy
 from placet.steps import Steps, invoke, is_keyless, look_up
-from placet.v1 import action_pb2, ask_pb2, runtime_service_pb2, usage_pb2
+from placet.v1 import action_pb2, agent_pb2, ask_pb2, runtime_service_pb2, usage_pb2
 
 ASK_SECONDS = 300.0
 
@@ -62,6 +64,7 @@ class PreparedAsk(PreparedCall):
 
     parts: tuple[ask_pb2.MessagePart, ...]
     arguments: Mapping[str, str]
+    budget: agent_pb2.Budget | None
 
     def ask_request(self) -> runtime_service_pb2.AskRequest:
         return runtime_service_pb2.AskRequest(
@@ -70,19 +73,27 @@ class PreparedAsk(PreparedCall):
             parts=self.parts,
             arguments=self.arguments,
             options=self.invocation.options,
+            budget=self.budget,
         )
 
 
 def prepare_ask(
-    agent: str, message: Message, arguments: Mapping[str, str] | None, options: CallOptions
+    agent: str,
+    message: Message,
+    arguments: Mapping[str, str] | None,
+    budget: Budget | None,
+    options: CallOptions,
 ) -> PreparedAsk:
     """Raises TypeError or ValueError as `prepare_call` does, and for a message without parts."""
+    bounds = None if budget is None else budget_message(budget, "budget")
     parts = [message] if isinstance(message, str | JsonPart | BinaryPart) else list(message)
     if not parts:
         raise ValueError("a message has at least one part")
     value: dict[str, Any] = {"parts": [_document(part) for part in parts]}
     if arguments:
         value["arguments"] = dict(arguments)
+    if bounds is not None:
+        value["budget"] = _budget_document(bounds)
     call = prepare_call(agent, value, options)
     return PreparedAsk(
         invocation=call.invocation,
@@ -91,6 +102,7 @@ def prepare_ask(
         message_time=call.message_time,
         parts=tuple(_part_message(part) for part in parts),
         arguments=dict(arguments or {}),
+        budget=bounds,
     )
 
 
@@ -145,6 +157,19 @@ def _texts(output: Json) -> list[str] | None:
     if not isinstance(parts, list) or not all(isinstance(p, dict) and p.keys() == {"text"} for p in parts):
         return None
     return [str(cast("dict[str, Json]", part)["text"]) for part in parts]
+
+
+def _budget_document(budget: agent_pb2.Budget) -> dict[str, int]:
+    """As the input of a run has it."""
+    document = {
+        "turns": budget.turns,
+        "calls": budget.calls,
+        "equal_calls": budget.equal_calls,
+        "tokens": budget.tokens,
+        "cost_micros": budget.cost_micros,
+        "active_ms": round(budget.active_time.ToTimedelta().total_seconds() * 1000),
+    }
+    return {name: bound for name, bound in document.items() if bound}
 
 
 def _document(part: Part) -> dict[str, Any]:

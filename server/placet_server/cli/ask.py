@@ -12,7 +12,10 @@ from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import Json, Labels, Target, labels_of, seconds_of
 from placet_server.cli.output import counted, pretty_json, print_document, say, warn
 
+BOUNDS = ("turns", "calls", "equal_calls", "tokens", "cost_micros", "seconds")
+
 if TYPE_CHECKING:
+    from placet.agent import Budget
     from placet.ask_requests import Reply
     from placet.requests import CallArguments
 
@@ -23,6 +26,13 @@ def ask(
     argument: Annotated[
         list[str] | None,
         typer.Option(metavar="K=V", help="For a place in its instructions; may be given again."),
+    ] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="K=N",
+            help="What this run may spend, within its agent's budget: turns, calls, tokens, cost_micros or seconds.",
+        ),
     ] = None,
     key: Annotated[
         str | None,
@@ -47,6 +57,7 @@ def ask(
       placet ask shop.helper "Where is order A-1001?"
       placet ask shop.helper "Refund A-1001, and tell the customer" --key refund-A-1001
       placet ask shop.helper "Refund A-1001" --hold --timeout 1h
+      placet ask shop.helper "Where is order A-1001?" --budget turns=3 --budget tokens=20000
       placet ask shop.helper - --json < question.txt
     """
     from placet_server.cli.call import patience
@@ -63,7 +74,14 @@ def ask(
     with connect(target) as client:
         try:
             with patience(seconds):
-                reply = client.ask(agent, text, arguments=_arguments(argument), timeout=seconds, **options)
+                reply = client.ask(
+                    agent,
+                    text,
+                    arguments=_arguments(argument),
+                    budget=budget_of(budget),
+                    timeout=seconds,
+                    **options,
+                )
         except KeyboardInterrupt:
             warn("interrupted: the run goes on without you; `placet ls` finds it")
             return ExitCode.INTERRUPTED
@@ -114,6 +132,24 @@ def turn_line(turn: dict[str, Any]) -> str:
     if turn["failure"]:
         told.append(f"no answer: {turn['failure']}")
     return "  ".join([*told, *(call["tool"] for call in turn["calls"])])
+
+
+def budget_of(texts: list[str] | None) -> Budget | None:
+    """Raises Complaint for what bounds nothing."""
+    from placet.agent import Budget
+
+    if not texts:
+        return None
+    found: dict[str, int] = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        if name not in BOUNDS or not (number.isascii() and number.isdecimal()) or int(number) == 0:
+            raise Complaint(
+                f"--budget is {text!r}; say --budget {BOUNDS[0]}=3, or one of {', '.join(BOUNDS)}"
+            )
+        found[name] = int(number)
+    seconds = found.pop("seconds", None)
+    return Budget(**found, active_time=seconds)
 
 
 def _arguments(texts: list[str] | None) -> dict[str, str]:

@@ -19,8 +19,6 @@ from placet_server.model.agent import AgentSpec
 from placet_server.model.capability import Capability
 from placet_server.model.usage import Budget
 
-DELEGATES_LATER = "delegates_unsupported"
-
 
 class Agents:
     """All of a server: see the protocol Programs. `message_of`: a capability as tools carry it."""
@@ -42,7 +40,7 @@ class Agents:
         spec = capability.agent
         if spec is None or self._around is None:
             return EXTRA_MISSING
-        return self._model_problem(spec) or (DELEGATES_LATER if spec.delegates else "")
+        return self._model_problem(spec)
 
     def tool(self, capability: Capability) -> Tool | None:
         return None if self.problem(capability) else self._made(capability)

@@ -41,32 +41,27 @@ def bound_of_calls(counters: Counters, budget: Budget, calls: int, equal_max: in
 
 def charge_request(counters: Counters, requested: Requested) -> Counters:
     return replace(
-        counters,
+        _hold(counters, requested.reserve),
         turns=counters.turns + (requested.number == 1),
         requests=counters.requests + 1,
-        reserved_tokens=counters.reserved_tokens + requested.tokens,
-        reserved_micros=counters.reserved_micros + requested.micros,
     )
 
 
+def credit_usage(counters: Counters, asked: Requested, usage: Usage | None, micros: int | None) -> Counters:
+    """What an answer has cost takes the place of the reserve; where nobody says it, that stays charged."""
+    if usage is None:
+        return replace(counters, unpriced=counters.unpriced + 1)
+    return _free(_spend(counters, usage, micros or 0, int(micros is None)), asked.reserve)
+
+
 def credit_answer(counters: Counters, asked: Requested, answered: Answered) -> Counters:
-    """The usage takes the place of the reserve. Calls are counted if any of them is made, and delegates get their
-    shares.
-    """
-    if answered.usage is not None:
-        counters = _spend(counters, answered.usage, answered.cost_micros or 0, answered.cost_micros is None)
-        counters = _free(counters, asked.reserve)
-    else:
-        counters = replace(counters, unpriced=counters.unpriced + 1)
+    """As `credit_usage`. Calls are counted if any of them is made, and delegates get their shares."""
+    counters = credit_usage(counters, asked, answered.usage, answered.cost_micros)
     if answered.spent is not None:
         return counters
     counters = replace(counters, calls=counters.calls + len(answered.calls))
     for call in answered.calls:
-        counters = replace(
-            counters,
-            reserved_tokens=counters.reserved_tokens + call.reserve.tokens,
-            reserved_micros=counters.reserved_micros + call.reserve.micros,
-        )
+        counters = _hold(counters, call.reserve)
     return counters
 
 
@@ -80,21 +75,20 @@ def credit_results(counters: Counters, shares: dict[int, Reserve], results: Iter
     for told in results:
         if told.usage is not None:
             counters = _free(counters, shares.get(told.call, NOTHING))
-            counters = _spend(counters, told.usage, told.cost_micros, told.unpriced > 0)
+            counters = _spend(counters, told.usage, told.cost_micros, told.unpriced)
+            counters = _hold(counters, Reserve(told.reserved_tokens, told.reserved_micros))
     return counters
 
 
 def slice_for(counters: Counters, budget: Budget, choice: Budget, delegates: int) -> Budget:
     """The budget of one of so many delegates of a turn: its own, within an equal share of what is left."""
-    left = {
-        "tokens": (budget.tokens, counters.tokens),
-        "cost_micros": (budget.cost_micros, counters.micros),
-        "active_ms": (budget.active_ms, counters.active_ms),
-    }
-    # At least 1, since 0 is no bound: a delegate that is left nothing ends at its first request.
+    left = budget.without(counters)
     shares = {
-        name: max((bound - spent) // max(delegates, 1), 1) for name, (bound, spent) in left.items() if bound
+        name: max(bound // max(delegates, 1), 1)
+        for name in ("tokens", "cost_micros", "active_ms")
+        if (bound := getattr(left, name))
     }
+    # One that is left nothing ends at its first request.
     return choice.tightened(Budget(**shares))
 
 
@@ -106,20 +100,24 @@ def _passed(budget: Budget, wanted: dict[str, int]) -> Spent | None:
     return None
 
 
-def _spend(counters: Counters, usage: Usage, micros: int, is_unpriced: bool) -> Counters:
+def _spend(counters: Counters, usage: Usage, micros: int, unpriced: int) -> Counters:
     return replace(
         counters,
         input_tokens=counters.input_tokens + usage.input_tokens,
         output_tokens=counters.output_tokens + usage.output_tokens,
         cached_tokens=counters.cached_tokens + usage.cached_tokens,
         cost_micros=counters.cost_micros + micros,
-        unpriced=counters.unpriced + is_unpriced,
+        unpriced=counters.unpriced + unpriced,
     )
 
 
 def _free(counters: Counters, reserve: Reserve) -> Counters:
+    return _hold(counters, Reserve(-reserve.tokens, -reserve.micros))
+
+
+def _hold(counters: Counters, reserve: Reserve) -> Counters:
     return replace(
         counters,
-        reserved_tokens=counters.reserved_tokens - reserve.tokens,
-        reserved_micros=counters.reserved_micros - reserve.micros,
+        reserved_tokens=counters.reserved_tokens + reserve.tokens,
+        reserved_micros=counters.reserved_micros + reserve.micros,
     )

@@ -67,7 +67,9 @@ def plan_of(answered: Answered, opened: Opened) -> Plan:
 def plan(
     answer: Answer, opened: Opened, *, turn: int, counters: Counters, equal: Mapping[str, int]
 ) -> Answered:
-    """The entry of an answer. `equal`: how often calls were made before, by `equality`."""
+    """The entry of an answer. `counters`: with what it has cost. `equal`: how often calls were made before, by
+    `equality`.
+    """
     output, refusals, invalid, repair = _ending(answer, opened)
     calls = tuple(
         _record(turn, number, call, answer, opened, output is not None, refusals.get(number, ""))
@@ -144,6 +146,8 @@ def _record(
     tool = opened.tool(call.tool)
     if tool is None:
         return replace(record, refusal=_unknown(call.tool, opened))
+    if tool.barred:
+        return replace(record, refusal=tool.barred)
     text, problem = _input(call, tool.input_schema)
     if problem:
         return replace(record, refusal=problem)

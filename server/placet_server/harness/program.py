@@ -21,16 +21,18 @@ from placet_server.core.execution.judgement import RETRY_BUDGET
 from placet_server.core.execution.program import StepCall
 from placet_server.core.execution.stretch import Stretch
 from placet_server.harness.budget import bound_of_request
+from placet_server.harness.delegate import input_of, record_of
 from placet_server.harness.instruction import InstructionRefused, render
-from placet_server.harness.plan import PlannedCall
+from placet_server.harness.plan import Plan, PlannedCall
 from placet_server.harness.provider.adapter import Models, load
-from placet_server.harness.provider.answer import AgentsUnavailable, Picture, Provider, ResultPart
+from placet_server.harness.provider.answer import AgentsUnavailable, Picture, Provider
 from placet_server.harness.result import results_of
 from placet_server.harness.tools import Offers, ToolsRefused, resolve
 from placet_server.harness.transcript import Stage, Transcript, replay
 from placet_server.harness.turn import SLEPT_SECONDS_MAX, delay_of, take_turn
-from placet_server.model.ask import Part, arguments_of, parts_of
+from placet_server.model.ask import Part, arguments_of, budget_of, parts_of
 from placet_server.model.budget_errors import bound_of
+from placet_server.model.caller import EVERY_SCOPE, SENSITIVE_SCOPE, Caller
 from placet_server.model.capability import Capability
 from placet_server.model.entry import (
     Entry,
@@ -113,9 +115,12 @@ class _Loop:
     async def _open(self) -> None:
         spec = self._capability.agent
         assert spec is not None
-        tenant = self._stretch.attempt.run.work.caller.tenant
-        arguments = arguments_of(json.loads(self._text))
-        budget = spec.budget.tightened(self._around.budget_max)
+        caller = self._caller
+        value = json.loads(self._text)
+        arguments = arguments_of(value)
+        # What an earlier try of this very step has spent is gone.
+        asked = budget_of(value).without(await self._stretch.entries.spent_before())
+        budget = spec.budget.tightened(self._around.budget_max).tightened(asked)
         model = self._around.models.find(spec.model, with_price=bool(budget.cost_micros))
         # What is missing to ask it is told before anything is kept.
         self._provider(spec.model)
@@ -124,7 +129,7 @@ class _Loop:
                 spec_digest=self._capability.contract_digest,
                 model=spec.model,
                 instructions=render(spec.instructions, arguments),
-                tools=await resolve(self._around.offers, spec, tenant),
+                tools=await resolve(self._around.offers, spec, caller.tenant, self._asking()),
                 budget=budget,
                 settings=replace(spec.settings, max_tokens=min(spec.settings.max_tokens, model.max_tokens)),
                 retry=spec.provider_retry,
@@ -151,9 +156,17 @@ class _Loop:
         if self._state.failure is not None:
             await self._wait_after(self._state.failure)
 
+    @property
+    def _caller(self) -> Caller:
+        return self._stretch.attempt.run.work.caller
+
+    def _asking(self) -> tuple[str, ...]:
+        """Itself, and what has asked it."""
+        return (self._capability.name, *(each.subject for each in self._caller.delegation))
+
     def _provider(self, model: str) -> Provider:
         """Raises AgentsUnavailable."""
-        spec, caller = self._capability.agent, self._stretch.attempt.run.work.caller
+        spec, caller = self._capability.agent, self._caller
         assert spec is not None
         return self._around.models.provider(model, caller.tenant, spec.credential)
 
@@ -169,14 +182,24 @@ class _Loop:
         plan = self._state.pending
         if plan is not None:
             ends = await self._call(plan.steps)
-            parts = results_of(plan, ends)
+            parts = results_of(plan, ends, sees_sensitive=self._sees_sensitive)
             repair = [self._state.repair] if self._state.repair else []
-            return tuple(_record(part, ends) for part in parts), (wire.request_text(repair, parts),)
+            return await self._records(plan, ends), (wire.request_text(repair, parts),)
         if self._state.next_request[1] > 1:
             return (), ()
         if self._state.turn == 0:
             return (), (wire.request_text([_said(part) for part in parts_of(json.loads(self._text))]),)
         return (), (wire.request_text([self._state.repair]),)
+
+    @property
+    def _sees_sensitive(self) -> bool:
+        return not self._caller.scopes.isdisjoint((EVERY_SCOPE, SENSITIVE_SCOPE))
+
+    async def _records(self, plan: Plan, ends: dict[int, ChildEnd]) -> tuple[Told, ...]:
+        """With what delegates have spent; one that has never asked its model has spent nothing."""
+        asked = [call.step for call in plan.steps if call.tool is not None and call.tool.delegate]
+        spent = await self._stretch.entries.spent_below(asked) if asked else {}
+        return tuple(record_of(call, ends, spent) for call in plan.calls)
 
     async def _call(self, steps: Sequence[PlannedCall]) -> dict[int, ChildEnd]:
         """By the numbers of the calls."""
@@ -190,7 +213,7 @@ class _Loop:
         state, opened = self._state, self._opened
         turn, number = state.next_request
         reserve = state.reserve(messages, self._around.models.find(opened.model).price)
-        counters = replace(state.counters, active_ms=self._active())
+        counters = replace(state.told_of(results), active_ms=self._active())
         if (spent := bound_of_request(counters, opened.budget, number, reserve)) is not None:
             _spent(spent)
         repairs = state.answer is not None and state.answer.invalid
@@ -265,16 +288,10 @@ def _step(call: PlannedCall) -> StepCall:
         step=call.step,
         capability=call.tool.name,
         version=call.tool.version,
-        input_json=call.input_json,
+        input_json=input_of(call.input_json, call.slice) if call.tool.delegate else call.input_json,
         scopes=None if scopes is None else frozenset(scopes),
+        contract_digest=call.tool.contract_digest,
     )
-
-
-def _record(part: ResultPart, ends: dict[int, ChildEnd]) -> Told:
-    end = ends.get(part.call)
-    if end is None:
-        return Told(call=part.call)
-    return Told(call=part.call, action_id=end.outcome.action_id, kind=end.outcome.kind.value)
 
 
 def _said(part: Part) -> str | Picture:

@@ -5,14 +5,17 @@ The words have no ids of ours and no times: what a model is told must not tell t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, assert_never
 
 from placet_server.core.execution.child import ChildEnd
+from placet_server.harness.delegate import words_of
 from placet_server.harness.plan import Plan, PlannedCall
 from placet_server.harness.provider.answer import ResultPart
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind
+from placet_server.model.redaction import hidden_text
 
 # All results of a turn stand in one entry, with what else it has.
 RESULTS_BYTES_MAX = 2 * 2**20
@@ -20,8 +23,12 @@ RESULTS_BYTES_MAX = 2 * 2**20
 ToldAs = Literal["success", "failed", "denied", "interrupted"]
 
 
-def results_of(plan: Plan, ends: Mapping[int, ChildEnd]) -> tuple[ResultPart, ...]:
+def results_of(
+    plan: Plan, ends: Mapping[int, ChildEnd], *, sees_sensitive: bool = True
+) -> tuple[ResultPart, ...]:
     """Exactly one for each call of the plan, in its order. `ends`: of each call that was made, by its number.
+    `sees_sensitive`: whether the caller of the run may see what contracts call sensitive; what he may not, no model is
+    told for him.
 
     Raises KeyError if a call that was to be made has no end: nothing is told of a turn that is not over.
     """
@@ -31,13 +38,20 @@ def results_of(plan: Plan, ends: Mapping[int, ChildEnd]) -> tuple[ResultPart, ..
             same = told[call.alias_of]
             told[call.call] = replace(same, call=call.call, id=call.provider_id, tool=call.alias)
         elif call.step:
-            told[call.call] = render(call, ends[call.call])
+            told[call.call] = render(call, ends[call.call], sees_sensitive=sees_sensitive)
         else:
             told[call.call] = _part(call, call.refusal, "failed")
     return _bounded(tuple(told[call.call] for call in plan.calls))
 
 
-def render(call: PlannedCall, end: ChildEnd) -> ResultPart:
+def render(call: PlannedCall, end: ChildEnd, *, sees_sensitive: bool = True) -> ResultPart:
+    tool, output = call.tool, end.output_json
+    if output and tool is not None:
+        if tool.sensitive and not sees_sensitive:
+            output = hidden_text(json.loads(output), tool.sensitive)[0]
+        if tool.delegate:
+            output = words_of(output)
+        end = end._replace(output_json=output)
     text, outcome = _told(end)
     return _part(call, text, outcome)
 

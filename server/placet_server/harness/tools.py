@@ -4,13 +4,23 @@ admitted later does not change a run that is under way.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from placet_server.core.admission.builtin import is_reserved
 from placet_server.core.admission.catalog import CatalogEntry
 from placet_server.harness.alias import alias_of
-from placet_server.model.agent import ALL_BELOW, TOOLS_MAX, AgentSpec, ToolChoice, by_name, choice_for
+from placet_server.harness.delegate import schema_of
+from placet_server.model.agent import (
+    ALL_BELOW,
+    TOOLS_MAX,
+    AgentSpec,
+    DelegateChoice,
+    ToolChoice,
+    by_name,
+    choice_for,
+)
 from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.entry import PinnedTool
 from placet_server.model.gate_errors import CapabilityNotFound
@@ -36,9 +46,12 @@ class Offers(Protocol):
     ) -> list[CatalogEntry]: ...
 
 
-async def resolve(offers: Offers, spec: AgentSpec, tenant: str) -> tuple[PinnedTool, ...]:
-    """By name, each once, whether anything serves it now or not: what cannot be called is told by its call. Raises
-    ToolsRefused, StoreUnavailable.
+async def resolve(
+    offers: Offers, spec: AgentSpec, tenant: str, asking: Sequence[str] = ()
+) -> tuple[PinnedTool, ...]:
+    """By name, each once, whether anything serves it now or not: what cannot be called is told by its call. `asking`:
+    who has asked this agent, the nearest first, itself before them; none of them is asked by it. Raises ToolsRefused,
+    StoreUnavailable.
     """
     found: dict[str, PinnedTool] = {}
     for tool in spec.tools:
@@ -49,23 +62,50 @@ async def resolve(offers: Offers, spec: AgentSpec, tenant: str) -> tuple[PinnedT
         if tool.is_pattern:
             async for capability in _covered(offers, tool, tenant):
                 if choice_for(chosen, capability.name) is tool:
-                    found[capability.name] = _pinned(capability, tool)
+                    found[capability.name] = _pinned(capability, tool.scopes)
     if len(found) > TOOLS_MAX:
         raise ToolsRefused(
             f"it may call {len(found)} capabilities, and a model is told of {TOOLS_MAX} at most"
         )
+    for delegate in spec.delegates:
+        found[delegate.agent] = await _delegated(offers, delegate, tenant, asking)
     return tuple(found[name] for name in sorted(found))
 
 
-async def _named(offers: Offers, tool: ToolChoice, tenant: str) -> PinnedTool:
+async def _delegated(
+    offers: Offers, delegate: DelegateChoice, tenant: str, asking: Sequence[str]
+) -> PinnedTool:
+    capability = await _found(offers, delegate.agent, delegate.version, tenant)
+    if capability.agent is None:
+        raise ToolsRefused(f"{delegate.agent} is no agent")
+    barred = ""
+    if delegate.agent in asking:
+        around = [delegate.agent, *reversed(asking[: asking.index(delegate.agent)]), delegate.agent]
+        barred = f"Not run: agents would ask each other without end: {' → '.join(around)}."
+    pinned = _pinned(capability, delegate.scopes)
+    return replace(
+        pinned,
+        input_schema=schema_of(capability.agent),
+        description=delegate.description or pinned.description,
+        delegate=True,
+        budget=delegate.budget,
+        barred=barred,
+    )
+
+
+async def _found(offers: Offers, name: str, version: str, tenant: str) -> Capability:
     try:
-        capability = (await offers.find(tenant, tool.name, tool.version or None)).capability
+        return (await offers.find(tenant, name, version or None)).capability
     except CapabilityNotFound:
-        version = f" in version {tool.version}" if tool.version else ""
-        raise ToolsRefused(f"there is no {tool.name}{version}") from None
+        told = f" in version {version}" if version else ""
+        raise ToolsRefused(f"there is no {name}{told}") from None
+
+
+async def _named(offers: Offers, tool: ToolChoice, tenant: str) -> PinnedTool:
+    capability = await _found(offers, tool.name, tool.version, tenant)
     if capability.kind is CapabilityKind.AGENT:
         raise ToolsRefused(f"{tool.name} is an agent, and no tool")
-    return _pinned(capability, tool)
+    return _pinned(capability, tool.scopes)
 
 
 async def _covered(offers: Offers, tool: ToolChoice, tenant: str) -> AsyncIterator[Capability]:
@@ -92,7 +132,7 @@ async def _covered(offers: Offers, tool: ToolChoice, tenant: str) -> AsyncIterat
     raise ToolsRefused(f"{tool.name} covers more than {_LOOKED_AT_MAX} versions of capabilities")
 
 
-def _pinned(capability: Capability, tool: ToolChoice) -> PinnedTool:
+def _pinned(capability: Capability, scopes: frozenset[str] | None) -> PinnedTool:
     told = capability.presentation
     return PinnedTool(
         alias=alias_of(capability.name),
@@ -101,5 +141,6 @@ def _pinned(capability: Capability, tool: ToolChoice) -> PinnedTool:
         contract_digest=capability.contract_digest,
         input_schema=capability.input_schema,
         description=(told.description or told.title)[:DESCRIPTION_LENGTH_MAX],
-        scopes=None if tool.scopes is None else tuple(sorted(tool.scopes)),
+        scopes=None if scopes is None else tuple(sorted(scopes)),
+        sensitive=capability.contract.data.sensitive_paths,
     )

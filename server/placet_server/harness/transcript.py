@@ -37,6 +37,7 @@ from placet_server.model.entry import (
     Opened,
     Purpose,
     Requested,
+    Told,
     of_text,
 )
 from placet_server.model.usage import Counters, Price, Reserve, Spent
@@ -144,6 +145,11 @@ class Transcript:
         """
         return [*(() if self.compacted else history), *self.told]
 
+    def told_of(self, results: Sequence[Told]) -> Counters:
+        """What it has spent, with what these say of delegates."""
+        shares = {} if self.answer is None else {call.call: call.reserve for call in self.answer.calls}
+        return credit_results(self.counters, shares, results)
+
     def equal_calls(self) -> dict[str, int]:
         return dict(self.equal)
 
@@ -201,8 +207,7 @@ class Transcript:
             == ([call.call for call in pending.calls] if pending else []),
             body,
         )
-        shares = {} if self.answer is None else {call.call: call.reserve for call in self.answer.calls}
-        counters = credit_results(self.counters, shares, body.results)
+        counters = self.told_of(body.results)
         # A further try is for what the first one was for.
         purpose = body.purpose if body.number == 1 or self.asked is None else self.asked.purpose
         return replace(

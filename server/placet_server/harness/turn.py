@@ -5,6 +5,7 @@ entry that says that it will be asked and this one.
 from __future__ import annotations
 
 from placet_server.core.execution.stretch import Stretch
+from placet_server.harness.budget import credit_usage
 from placet_server.harness.plan import plan
 from placet_server.harness.provider.answer import Delta, Pins, Provider, TurnFailure
 from placet_server.harness.transcript import Transcript
@@ -33,7 +34,9 @@ async def take_turn(stretch: Stretch, state: Transcript, provider: Provider) -> 
         stretch.reached("turn_received")
         return entry_of(_failed(state, failure))
     stretch.reached("turn_received")
-    answered = plan(answer, state.opened, turn=state.turn, counters=state.counters, equal=state.equal_calls())
+    assert state.asked is not None
+    counters = credit_usage(state.counters, state.asked, answer.usage, answer.cost_micros)
+    answered = plan(answer, state.opened, turn=state.turn, counters=counters, equal=state.equal_calls())
     return _kept(state, answered)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from placet_server.model.ask import ARGUMENT_NAME, ARGUMENTS_MAX
-from placet_server.model.usage import Budget
+from placet_server.model.usage import BUDGET_MAX, Budget
 
 MAX_TOKENS_DEFAULT = 4096
 REQUEST_TIMEOUT_SECONDS_DEFAULT = 120.0
@@ -33,15 +33,6 @@ MODEL_LENGTH_MAX = 128
 NAME_LENGTH_MAX = 128
 VERSION_LENGTH_MAX = 32
 ALL_BELOW = ".*"
-
-BUDGET_MAX = Budget(
-    turns=10_000,
-    calls=100_000,
-    equal_calls=100_000,
-    tokens=10**12,
-    cost_micros=10**15,
-    active_ms=30 * 86400 * 1000,
-)
 
 _MODEL = re.compile(r"[a-z0-9][a-z0-9._-]*(:[A-Za-z0-9][A-Za-z0-9._:/@-]*)?")
 _CREDENTIAL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,127})?")

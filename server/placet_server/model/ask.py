@@ -1,15 +1,17 @@
-"""What an agent is asked: the parts of one message, and arguments for its instructions. It is the input of every agent,
-so that whoever can ask one can ask all.
+"""What an agent is asked: the parts of one message, arguments for its instructions, and what the run may spend. It is
+the input of every agent, so that whoever can ask one can ask all; and as all of it is input, people and policies see
+it, and a key is bound to it.
 """
 
 from __future__ import annotations
 
 import re
 from base64 import b64decode
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from placet_server.model.json_text import canonicalize_value
+from placet_server.model.usage import BUDGET_MAX, Budget
 
 PARTS_MAX = 64
 TEXT_LENGTH_MAX = 2**20
@@ -60,6 +62,15 @@ INPUT_SCHEMA: dict[str, Any] = {
             "propertyNames": {"pattern": f"^{ARGUMENT_NAME.pattern}$"},
             "additionalProperties": {"type": "string", "maxLength": ARGUMENT_LENGTH_MAX},
         },
+        # What this run may spend, within what its agent and the server let it.
+        "budget": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                each.name: {"type": "integer", "minimum": 0, "maximum": getattr(BUDGET_MAX, each.name)}
+                for each in fields(Budget)
+            },
+        },
     },
 }
 INPUT_SCHEMA_TEXT = canonicalize_value(INPUT_SCHEMA, bytes_max=64 * 1024).text
@@ -92,6 +103,20 @@ def parts_of(value: dict[str, Any]) -> tuple[Part, ...]:
 def arguments_of(value: dict[str, Any]) -> dict[str, str]:
     """Of an input that fits INPUT_SCHEMA."""
     return dict(value.get("arguments", {}))
+
+
+def budget_of(value: dict[str, Any]) -> Budget:
+    """Of an input that fits INPUT_SCHEMA: what whoever asks bounds it by, beside all other bounds."""
+    return Budget(**value.get("budget", {}))
+
+
+def budget_value(budget: Budget) -> dict[str, int]:
+    """As an input has it."""
+    return {
+        each.name: min(bound, getattr(BUDGET_MAX, each.name))
+        for each in fields(Budget)
+        if (bound := getattr(budget, each.name))
+    }
 
 
 def part_of(value: dict[str, Any]) -> Part:

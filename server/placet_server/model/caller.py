@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 EVERY_SCOPE = "*"
 # For what is beyond the own tenant.
 OPERATOR_SCOPE = "operator"
+# For seeing what contracts call sensitive.
+SENSITIVE_SCOPE = "payloads.sensitive"
 
 
 class CallerKind(StrEnum):

@@ -76,7 +76,9 @@ class EntryRefused(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedTool:
-    """A capability as the run found it when it opened. `alias`: what the model calls it by."""
+    """A capability as the run found it when it opened. `alias`: what the model calls it by. `sensitive`: pointers into
+    what it gives. `barred`: why a delegate is never asked, in words for the model; empty: it may be.
+    """
 
     alias: str
     name: str
@@ -87,6 +89,8 @@ class PinnedTool:
     scopes: tuple[str, ...] | None = None
     delegate: bool = False
     budget: Budget = field(default_factory=Budget)
+    sensitive: tuple[str, ...] = ()
+    barred: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +124,8 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the model is told of one call; `kind`: an OutcomeKind, or "" for a call that was never made. `usage`,
-    `cost_micros`, `unpriced`: what a delegate has spent.
+    """What the model is told of one call; `kind`: an OutcomeKind, or "" for a call that was never made. The rest is of
+    delegates, over all tries of the call: what they have spent, and what stays reserved, as answers to it were lost.
     """
 
     call: int
@@ -130,6 +134,8 @@ class Told:
     usage: Usage | None = None
     cost_micros: int = 0
     unpriced: int = 0
+    reserved_tokens: int = 0
+    reserved_micros: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -43,6 +43,27 @@ class Budget:
     def tightened(self, other: Budget) -> Budget:
         """Of each two bounds the lower one."""
         return Budget(**{name: _lower(getattr(self, name), getattr(other, name)) for name in _REASONS})
+
+    def without(self, counters: Counters) -> Budget:
+        """What is left of it after that was spent; at least 1, since 0 is no bound."""
+        spent = {
+            "tokens": counters.tokens,
+            "cost_micros": counters.micros,
+            "active_ms": counters.active_ms,
+        }
+        left = {name: max(bound - spent[name], 1) for name in spent if (bound := getattr(self, name))}
+        return replace(self, **left)
+
+
+BUDGET_MAX = Budget(
+    turns=10_000,
+    calls=100_000,
+    equal_calls=100_000,
+    tokens=10**12,
+    cost_micros=10**15,
+    active_ms=30 * 86400 * 1000,
+)
+"""Larger than what anybody may say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from placet_server.core.decision.voter import voter_of
 from placet_server.core.decision.watch import watch_approvals
 from placet_server.core.kernel import Kernel
 from placet_server.model.action import Action
-from placet_server.model.caller import Caller
+from placet_server.model.caller import SENSITIVE_SCOPE, Caller
 from placet_server.model.capability import Capability
 from placet_server.model.errors import PlacetError
 from placet_server.model.gate_errors import CapabilityNotFound
@@ -23,7 +23,7 @@ from placet_server.rpc.convert.decision import answer_of, approval_message, deci
 from placet_server.rpc.convert.event import event_message
 from placet_server.rpc.convert.time import seconds
 from placet_server.rpc.page import expiry_position, expiry_token, fitting
-from placet_server.rpc.permission import DECIDE_SCOPE, SENSITIVE_SCOPE, may
+from placet_server.rpc.permission import DECIDE_SCOPE, may
 from placet_server.rpc.status import status_message
 from placet_server.rpc.validation import Validation
 

@@ -7,8 +7,6 @@ from placet_server.model.errors import ScopeMissing
 
 # For saying yes or no.
 DECIDE_SCOPE = "approvals.decide"
-# For seeing what contracts call sensitive.
-SENSITIVE_SCOPE = "payloads.sensitive"
 # Where a request names a tenant: all of them.
 EVERY_TENANT = "-"
 

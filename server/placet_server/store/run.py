@@ -109,6 +109,16 @@ async def list_entries(
     ]
 
 
+async def map_by_steps(
+    connection: Connection, tenant: str, parent_id: str, steps: Sequence[str]
+) -> dict[str, Counters]:
+    """What runs that are steps of an action have spent, by step, all tries of it together."""
+    query = SQL["sum_by_steps"]
+    arguments = query.arguments(tenant=tenant, parent_id=parent_id, steps=list(steps))
+    rows = await connection.fetch(query.sql, *arguments)
+    return {r["step"]: Counters(**{name: int(r[name]) for name in _COUNTERS}) for r in rows}
+
+
 async def map_by_ids(connection: Connection, tenant: str, action_ids: Sequence[str]) -> dict[str, StoredRun]:
     """By action id; those that have not opened are not in it."""
     query = SQL["list_by_ids"]

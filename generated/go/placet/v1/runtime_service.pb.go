@@ -232,7 +232,9 @@ type AskRequest struct {
 	// For the places in the agent's instructions, by their names.
 	Arguments map[string]string `protobuf:"bytes,4,rep,name=arguments,proto3" json:"arguments,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// How to run it. on_caller_gone UNSPECIFIED is DETACH.
-	Options       *InvocationOptions `protobuf:"bytes,5,opt,name=options,proto3" json:"options,omitempty"`
+	Options *InvocationOptions `protobuf:"bytes,5,opt,name=options,proto3" json:"options,omitempty"`
+	// What this run may spend, within what the agent and the server let it. Part of the input, so a key is bound to it, too.
+	Budget        *Budget `protobuf:"bytes,6,opt,name=budget,proto3" json:"budget,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -298,6 +300,13 @@ func (x *AskRequest) GetArguments() map[string]string {
 func (x *AskRequest) GetOptions() *InvocationOptions {
 	if x != nil {
 		return x.Options
+	}
+	return nil
+}
+
+func (x *AskRequest) GetBudget() *Budget {
+	if x != nil {
+		return x.Budget
 	}
 	return nil
 }
@@ -2626,7 +2635,7 @@ var File_placet_v1_runtime_service_proto protoreflect.FileDescriptor
 
 const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1fplacet/v1/runtime_service.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x16placet/v1/action.proto\x1a\x13placet/v1/ask.proto\x1a\x15placet/v1/event.proto\x1a\x15placet/v1/usage.proto\"G\n" +
+	"\x1fplacet/v1/runtime_service.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x16placet/v1/action.proto\x1a\x15placet/v1/agent.proto\x1a\x13placet/v1/ask.proto\x1a\x15placet/v1/event.proto\x1a\x15placet/v1/usage.proto\"G\n" +
 	"\x0eExecuteRequest\x125\n" +
 	"\n" +
 	"invocation\x18\x01 \x01(\v2\x15.placet.v1.InvocationR\n" +
@@ -2639,14 +2648,15 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"invocation\x18\x01 \x01(\v2\x15.placet.v1.InvocationR\n" +
 	"invocation\"E\n" +
 	"\x15ExecuteStreamResponse\x12,\n" +
-	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"\xa4\x02\n" +
+	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"\xcf\x02\n" +
 	"\n" +
 	"AskRequest\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12,\n" +
 	"\x05parts\x18\x03 \x03(\v2\x16.placet.v1.MessagePartR\x05parts\x12B\n" +
 	"\targuments\x18\x04 \x03(\v2$.placet.v1.AskRequest.ArgumentsEntryR\targuments\x126\n" +
-	"\aoptions\x18\x05 \x01(\v2\x1c.placet.v1.InvocationOptionsR\aoptions\x1a<\n" +
+	"\aoptions\x18\x05 \x01(\v2\x1c.placet.v1.InvocationOptionsR\aoptions\x12)\n" +
+	"\x06budget\x18\x06 \x01(\v2\x11.placet.v1.BudgetR\x06budget\x1a<\n" +
 	"\x0eArgumentsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x82\x01\n" +
@@ -2898,16 +2908,17 @@ var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*ActionEvent)(nil),                // 45: placet.v1.ActionEvent
 	(*MessagePart)(nil),                // 46: placet.v1.MessagePart
 	(*InvocationOptions)(nil),          // 47: placet.v1.InvocationOptions
-	(*timestamppb.Timestamp)(nil),      // 48: google.protobuf.Timestamp
-	(*Usage)(nil),                      // 49: placet.v1.Usage
-	(*TurnCall)(nil),                   // 50: placet.v1.TurnCall
-	(*durationpb.Duration)(nil),        // 51: google.protobuf.Duration
-	(*status.Status)(nil),              // 52: google.rpc.Status
-	(ActionState)(0),                   // 53: placet.v1.ActionState
-	(ActionView)(0),                    // 54: placet.v1.ActionView
-	(OnWait)(0),                        // 55: placet.v1.OnWait
-	(*Caller)(nil),                     // 56: placet.v1.Caller
-	(DurabilityClass)(0),               // 57: placet.v1.DurabilityClass
+	(*Budget)(nil),                     // 48: placet.v1.Budget
+	(*timestamppb.Timestamp)(nil),      // 49: google.protobuf.Timestamp
+	(*Usage)(nil),                      // 50: placet.v1.Usage
+	(*TurnCall)(nil),                   // 51: placet.v1.TurnCall
+	(*durationpb.Duration)(nil),        // 52: google.protobuf.Duration
+	(*status.Status)(nil),              // 53: google.rpc.Status
+	(ActionState)(0),                   // 54: placet.v1.ActionState
+	(ActionView)(0),                    // 55: placet.v1.ActionView
+	(OnWait)(0),                        // 56: placet.v1.OnWait
+	(*Caller)(nil),                     // 57: placet.v1.Caller
+	(DurabilityClass)(0),               // 58: placet.v1.DurabilityClass
 }
 var file_placet_v1_runtime_service_proto_depIdxs = []int32{
 	43, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
@@ -2917,87 +2928,88 @@ var file_placet_v1_runtime_service_proto_depIdxs = []int32{
 	46, // 4: placet.v1.AskRequest.parts:type_name -> placet.v1.MessagePart
 	40, // 5: placet.v1.AskRequest.arguments:type_name -> placet.v1.AskRequest.ArgumentsEntry
 	47, // 6: placet.v1.AskRequest.options:type_name -> placet.v1.InvocationOptions
-	44, // 7: placet.v1.AskResponse.action:type_name -> placet.v1.Action
-	46, // 8: placet.v1.AskResponse.parts:type_name -> placet.v1.MessagePart
-	8,  // 9: placet.v1.ListTurnsResponse.turns:type_name -> placet.v1.Turn
-	48, // 10: placet.v1.Turn.request_time:type_name -> google.protobuf.Timestamp
-	48, // 11: placet.v1.Turn.answer_time:type_name -> google.protobuf.Timestamp
-	49, // 12: placet.v1.Turn.usage:type_name -> placet.v1.Usage
-	50, // 13: placet.v1.Turn.calls:type_name -> placet.v1.TurnCall
-	43, // 14: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
-	48, // 15: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
-	51, // 16: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
-	44, // 17: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
-	9,  // 18: placet.v1.SubmitBatchRequest.items:type_name -> placet.v1.SubmitRequest
-	13, // 19: placet.v1.SubmitBatchResponse.results:type_name -> placet.v1.SubmitBatchResult
-	14, // 20: placet.v1.SubmitBatchResult.submitted:type_name -> placet.v1.SubmittedAction
-	52, // 21: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
-	53, // 22: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
-	16, // 23: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
-	54, // 24: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
-	44, // 25: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
-	19, // 26: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	53, // 27: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
-	41, // 28: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
-	48, // 29: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
-	48, // 30: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
-	44, // 31: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
-	51, // 32: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
-	44, // 33: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
-	45, // 34: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
-	55, // 35: placet.v1.ResumeActionRequest.on_wait:type_name -> placet.v1.OnWait
-	44, // 36: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
-	55, // 37: placet.v1.ResumeActionStreamRequest.on_wait:type_name -> placet.v1.OnWait
-	45, // 38: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
-	30, // 39: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
-	42, // 40: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
-	45, // 41: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
-	44, // 42: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
-	19, // 43: placet.v1.CancelActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	56, // 44: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
-	57, // 45: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
-	48, // 46: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
-	51, // 47: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
-	51, // 48: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
-	0,  // 49: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
-	2,  // 50: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
-	4,  // 51: placet.v1.RuntimeService.Ask:input_type -> placet.v1.AskRequest
-	9,  // 52: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
-	11, // 53: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
-	15, // 54: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
-	18, // 55: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
-	6,  // 56: placet.v1.RuntimeService.ListTurns:input_type -> placet.v1.ListTurnsRequest
-	21, // 57: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
-	23, // 58: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
-	25, // 59: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
-	27, // 60: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
-	29, // 61: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
-	32, // 62: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
-	34, // 63: placet.v1.RuntimeService.CancelActions:input_type -> placet.v1.CancelActionsRequest
-	36, // 64: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
-	38, // 65: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
-	1,  // 66: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
-	3,  // 67: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
-	5,  // 68: placet.v1.RuntimeService.Ask:output_type -> placet.v1.AskResponse
-	10, // 69: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
-	12, // 70: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
-	17, // 71: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
-	20, // 72: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
-	7,  // 73: placet.v1.RuntimeService.ListTurns:output_type -> placet.v1.ListTurnsResponse
-	22, // 74: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
-	24, // 75: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
-	26, // 76: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
-	28, // 77: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
-	31, // 78: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
-	33, // 79: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
-	35, // 80: placet.v1.RuntimeService.CancelActions:output_type -> placet.v1.CancelActionsResponse
-	37, // 81: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
-	39, // 82: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
-	66, // [66:83] is the sub-list for method output_type
-	49, // [49:66] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	48, // 7: placet.v1.AskRequest.budget:type_name -> placet.v1.Budget
+	44, // 8: placet.v1.AskResponse.action:type_name -> placet.v1.Action
+	46, // 9: placet.v1.AskResponse.parts:type_name -> placet.v1.MessagePart
+	8,  // 10: placet.v1.ListTurnsResponse.turns:type_name -> placet.v1.Turn
+	49, // 11: placet.v1.Turn.request_time:type_name -> google.protobuf.Timestamp
+	49, // 12: placet.v1.Turn.answer_time:type_name -> google.protobuf.Timestamp
+	50, // 13: placet.v1.Turn.usage:type_name -> placet.v1.Usage
+	51, // 14: placet.v1.Turn.calls:type_name -> placet.v1.TurnCall
+	43, // 15: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
+	49, // 16: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
+	52, // 17: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
+	44, // 18: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
+	9,  // 19: placet.v1.SubmitBatchRequest.items:type_name -> placet.v1.SubmitRequest
+	13, // 20: placet.v1.SubmitBatchResponse.results:type_name -> placet.v1.SubmitBatchResult
+	14, // 21: placet.v1.SubmitBatchResult.submitted:type_name -> placet.v1.SubmittedAction
+	53, // 22: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
+	54, // 23: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
+	16, // 24: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
+	55, // 25: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
+	44, // 26: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
+	19, // 27: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
+	54, // 28: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
+	41, // 29: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
+	49, // 30: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
+	49, // 31: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
+	44, // 32: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
+	52, // 33: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
+	44, // 34: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
+	45, // 35: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
+	56, // 36: placet.v1.ResumeActionRequest.on_wait:type_name -> placet.v1.OnWait
+	44, // 37: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
+	56, // 38: placet.v1.ResumeActionStreamRequest.on_wait:type_name -> placet.v1.OnWait
+	45, // 39: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
+	30, // 40: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
+	42, // 41: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
+	45, // 42: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
+	44, // 43: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
+	19, // 44: placet.v1.CancelActionsRequest.filter:type_name -> placet.v1.ActionFilter
+	57, // 45: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
+	58, // 46: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
+	49, // 47: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
+	52, // 48: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
+	52, // 49: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
+	0,  // 50: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
+	2,  // 51: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
+	4,  // 52: placet.v1.RuntimeService.Ask:input_type -> placet.v1.AskRequest
+	9,  // 53: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
+	11, // 54: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
+	15, // 55: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
+	18, // 56: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
+	6,  // 57: placet.v1.RuntimeService.ListTurns:input_type -> placet.v1.ListTurnsRequest
+	21, // 58: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
+	23, // 59: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
+	25, // 60: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
+	27, // 61: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
+	29, // 62: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
+	32, // 63: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
+	34, // 64: placet.v1.RuntimeService.CancelActions:input_type -> placet.v1.CancelActionsRequest
+	36, // 65: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
+	38, // 66: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
+	1,  // 67: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
+	3,  // 68: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
+	5,  // 69: placet.v1.RuntimeService.Ask:output_type -> placet.v1.AskResponse
+	10, // 70: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
+	12, // 71: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
+	17, // 72: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
+	20, // 73: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
+	7,  // 74: placet.v1.RuntimeService.ListTurns:output_type -> placet.v1.ListTurnsResponse
+	22, // 75: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
+	24, // 76: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
+	26, // 77: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
+	28, // 78: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
+	31, // 79: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
+	33, // 80: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
+	35, // 81: placet.v1.RuntimeService.CancelActions:output_type -> placet.v1.CancelActionsResponse
+	37, // 82: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
+	39, // 83: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
+	67, // [67:84] is the sub-list for method output_type
+	50, // [50:67] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_runtime_service_proto_init() }
@@ -3006,6 +3018,7 @@ func file_placet_v1_runtime_service_proto_init() {
 		return
 	}
 	file_placet_v1_action_proto_init()
+	file_placet_v1_agent_proto_init()
 	file_placet_v1_ask_proto_init()
 	file_placet_v1_event_proto_init()
 	file_placet_v1_usage_proto_init()

@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.rpc import status_pb2 as _status_pb2
 from placet.v1 import action_pb2 as _action_pb2
+from placet.v1 import agent_pb2 as _agent_pb2
 from placet.v1 import ask_pb2 as _ask_pb2
 from placet.v1 import event_pb2 as _event_pb2
 from placet.v1 import usage_pb2 as _usage_pb2
@@ -158,6 +159,7 @@ class AskRequest(_message.Message):
     PARTS_FIELD_NUMBER: _builtins.int
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """The agent's name."""
     version: _builtins.str
@@ -174,6 +176,10 @@ class AskRequest(_message.Message):
     def options(self) -> _action_pb2.InvocationOptions:
         """How to run it. on_caller_gone UNSPECIFIED is DETACH."""
 
+    @_builtins.property
+    def budget(self) -> _agent_pb2.Budget:
+        """What this run may spend, within what the agent and the server let it. Part of the input, so a key is bound to it, too."""
+
     def __init__(
         self,
         *,
@@ -182,10 +188,11 @@ class AskRequest(_message.Message):
         parts: _abc.Iterable[_ask_pb2.MessagePart] | None = ...,
         arguments: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         options: _action_pb2.InvocationOptions | None = ...,
+        budget: _agent_pb2.Budget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "arguments", b"arguments", "options", b"options", "parts", b"parts", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "arguments", b"arguments", "budget", b"budget", "options", b"options", "parts", b"parts", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,6 +9,7 @@ import type { Message } from "@bufbuild/protobuf";
 import type { Action, ActionState, ActionView, Caller, DurabilityClass, Invocation, InvocationOptions, OnWait } from "./action_pb.js";
 import type { ActionEvent, TurnCall } from "./event_pb.js";
 import type { MessagePart } from "./ask_pb.js";
+import type { Budget } from "./agent_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Usage } from "./usage_pb.js";
 import type { Status } from "../../google/rpc/status_pb.js";
@@ -146,6 +147,13 @@ export declare type AskRequest = Message<"placet.v1.AskRequest"> & {
    * @generated from field: placet.v1.InvocationOptions options = 5;
    */
   options?: InvocationOptions | undefined;
+
+  /**
+   * What this run may spend, within what the agent and the server let it. Part of the input, so a key is bound to it, too.
+   *
+   * @generated from field: placet.v1.Budget budget = 6;
+   */
+  budget?: Budget | undefined;
 };
 
 /**

@@ -62,6 +62,7 @@ class _Step(NamedTuple):
     name: str
     call: Call
     input_digest: str
+    contract_digest: str
 
 
 class Children:
@@ -79,6 +80,7 @@ class Children:
         input_json: str,
         timeout_seconds: float | None,
         scopes: frozenset[str] | None,
+        contract_digest: str = "",
     ) -> Action:
         """See `ChildAdmitter.call`."""
         invocation = Invocation(
@@ -92,7 +94,7 @@ class Children:
         call = Call(caller=caller, invocation=invocation)
         try:
             digest = canonicalize(input_json, bytes_max=INPUT_BYTES_MAX).digest.hex()
-            return await self._answer(_Step(attempt, step, call, digest))
+            return await self._answer(_Step(attempt, step, call, digest, contract_digest))
         except PlacetError as error:
             self._kernel.engine.observer.refused(error.reason)
             raise
@@ -140,6 +142,7 @@ class Children:
                     parent=step.attempt.action.capability,
                 )
                 _check_effect(step.attempt.action, checked)
+                _check_pinned(step, checked)
                 if checked.capability.contract.effect != "READ":
                     await step.attempt.effect_of_child()
                 return await self._store(step, checked, number)
@@ -301,6 +304,17 @@ def _check_effect(parent: Action, checked: Checked) -> None:
             capability=capability.name,
             rule="read_calls_effect",
             detail=f"{parent.capability} is declared to have no effect, so it calls nothing that has one.",
+        )
+
+
+def _check_pinned(step: _Step, checked: Checked) -> None:
+    """Raises ContractViolation: what has the name and version by now is not what was meant."""
+    capability = checked.capability
+    if step.contract_digest not in ("", capability.contract_digest):
+        raise ContractViolation(
+            capability=capability.name,
+            rule="pinned_digest",
+            detail=f"Version {capability.version} has another contract than when the run began.",
         )
 
 

@@ -10,13 +10,17 @@ from datetime import datetime
 from placet_server.core.admission.manifest import Known, check_manifest, is_refused
 from placet_server.core.admission.manifest_agent import Around, named_by
 from placet_server.core.admission.manifest_weakening import weakenings
-from placet_server.model.capability import Capability
+from placet_server.model.agent import DelegateChoice
+from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.errors import FieldViolation, ManifestRefused, StaleDigest
 from placet_server.model.manifest import LOCAL_TENANT, Handlers, Manifest, Problem
 from placet_server.model.usage import Budget
 from placet_server.store import catalog as rows
-from placet_server.store.catalog import StoredManifest
+from placet_server.store.catalog import ChosenVersion, StoredManifest
 from placet_server.store.session import Connection
+
+# Of those that agents of a manifest ask, and that these ask, and so on: a run bounds what was not seen here.
+AGENTS_LOOKED_AT_MAX = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +149,7 @@ async def _around(
     if not names and not stems:
         return Around(may_be_elsewhere=may_be_elsewhere, budget_max=budget_max, trouble=trouble)
     chosen = await rows.list_chosen(connection, owner, names)
+    asks = await _asks(connection, owner, chosen)
     return Around(
         kinds={(each.name, each.version): each.kind for each in chosen},
         # Of what this manifest had before, what it does not list any more has no current version from now on.
@@ -153,11 +158,31 @@ async def _around(
             for each in chosen
             if each.current and (each.tenant, each.manifest) != (owner, manifest.name)
         },
+        asks=asks,
         stems=frozenset(await rows.list_stems(connection, owner, stems)),
         may_be_elsewhere=may_be_elsewhere,
         budget_max=budget_max,
         trouble=trouble,
     )
+
+
+async def _asks(
+    connection: Connection, owner: str, chosen: list[ChosenVersion]
+) -> dict[tuple[str, str], tuple[DelegateChoice, ...]]:
+    """Whom the agents among them ask, and those whom these ask, and so on. Adds them to `chosen`."""
+    asks: dict[tuple[str, str], tuple[DelegateChoice, ...]] = {}
+    fresh = list(chosen)
+    while fresh and len(asks) < AGENTS_LOOKED_AT_MAX:
+        for each in fresh:
+            if each.kind is CapabilityKind.AGENT:
+                found = await rows.get_capability(connection, each.tenant, each.name, each.version)
+                spec = None if found is None else found.capability.agent
+                asks[each.name, each.version] = () if spec is None else spec.delegates
+        wanted = {delegate.agent for delegates in asks.values() for delegate in delegates}
+        wanted -= {each.name for each in chosen}
+        fresh = await rows.list_chosen(connection, owner, sorted(wanted)) if wanted else []
+        chosen += fresh
+    return asks
 
 
 def _look(

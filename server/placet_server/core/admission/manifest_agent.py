@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from placet_server.core.admission.builtin import RESERVED_PREFIX, is_reserved
 from placet_server.model import question
-from placet_server.model.agent import ALL_BELOW, AgentSpec, bounds, budget_member, problems
+from placet_server.model.agent import ALL_BELOW, AgentSpec, DelegateChoice, bounds, budget_member, problems
 from placet_server.model.ask import INPUT_SCHEMA
 from placet_server.model.capability import Capability, CapabilityKind
 from placet_server.model.contract import EffectClass
@@ -37,12 +37,14 @@ class Around:
     """What agents of a manifest can meet beside it: what is in service and named by any of them.
 
     `kinds`: by name and version. `current`: the version that a name alone means. `stems`: of patterns that cover
-    something. `may_be_elsewhere`: this is not all, so that what is not found may be there for whoever runs them.
+    something. `asks`: whom agents ask that agents of the manifest ask, and so on. `may_be_elsewhere`: this is not all,
+    so that what is not found may be there for whoever runs them.
     `budget_max`: no run spends more. `trouble`: why no run of an agent could begin here; empty: one could."""
 
     kinds: Mapping[tuple[str, str], CapabilityKind] = field(default_factory=dict)
     current: Mapping[str, str] = field(default_factory=dict)
     stems: frozenset[str] = frozenset()
+    asks: Mapping[tuple[str, str], Sequence[DelegateChoice]] = field(default_factory=dict)
     may_be_elsewhere: bool = False
     budget_max: Budget = field(default_factory=Budget)
     trouble: Callable[[Capability], str] = _no_trouble
@@ -103,23 +105,34 @@ def _schema_problems(capability: Capability, path: str) -> Iterator[Problem]:
 
 
 def cycle_problems(manifest: Manifest, there: There) -> Iterator[Problem]:
-    """Agents that would ask each other without end; each round once, at most 16."""
-    graph = {
-        (each.name, each.version): [
-            (found, index)
-            for index, delegate in enumerate(each.agent.delegates)
-            if (found := (delegate.agent, there.version(delegate.agent, delegate.version))) in there.own
-        ]
+    """Agents that would ask each other without end, of this manifest alone or with others; each round once, at most
+    16.
+    """
+    asks = dict(there.asks) | {
+        (each.name, each.version): each.agent.delegates
         for each in manifest.capabilities
         if each.agent is not None
+    }
+    graph = {
+        asking: [
+            (found, index)
+            for index, delegate in enumerate(delegates)
+            if (found := (delegate.agent, there.version(delegate.agent, delegate.version))) in asks
+        ]
+        for asking, delegates in asks.items()
     }
     for _ in range(CYCLES_SHOWN_MAX):
         around = _round(graph)
         if around is None:
             return
+        begin = next((place for place, asking in enumerate(around) if asking in there.own), 0)
+        around = [*around[begin:], *around[1 : begin + 1]]
         asking, asked = around[:2]
         index = next(index for found, index in graph[asking] if found == asked)
         graph[asking] = [each for each in graph[asking] if each[0] != asked]
+        if asking not in there.own:
+            # It was there before, and is nothing of this manifest's.
+            continue
         text = f"They would ask each other without end: {' → '.join(name for name, _ in around)}."
         path = f"capabilities[{there.own[asking]}].agent.delegates[{index}]"
         yield _error(path, "delegates_cycle", text)
@@ -151,6 +164,10 @@ class There:
             if each.kind is not CapabilityKind.AGENT:
                 words = each.name.split(".")
                 self._stems |= {".".join(words[:count]) + "." for count in range(1, len(words))}
+
+    @property
+    def asks(self) -> Mapping[tuple[str, str], Sequence[DelegateChoice]]:
+        return self._around.asks
 
     @property
     def budget_max(self) -> Budget:

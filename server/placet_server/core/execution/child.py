@@ -48,8 +48,10 @@ class ChildAdmitter(Protocol):
         input_json: str,
         timeout_seconds: float | None,
         scopes: frozenset[str] | None,
+        contract_digest: str = "",
     ) -> Action:
         """The child, terminal or ambiguous. Called again, also by a later attempt, a step is the same child.
+        `contract_digest`: "": of whatever is there.
 
         Raises the refusal of a gate, JournalMismatch, ChildLimit; and Cancelled when the attempt may not go on."""
 
@@ -96,6 +98,7 @@ class Calls:
         input_json: str,
         timeout_seconds: float | None,
         scopes: frozenset[str] | None,
+        contract_digest: str = "",
     ) -> ChildEnd:
         """A refusal is an end. Raises Cancelled, Parked."""
         self._count += 1
@@ -106,7 +109,14 @@ class Calls:
             async with self._lending, self._at_once:
                 with _entered(self._attempt.steps, step):
                     child = await self._children.call(
-                        self._attempt, step, capability, version, input_json, timeout_seconds, scopes
+                        self._attempt,
+                        step,
+                        capability,
+                        version,
+                        input_json,
+                        timeout_seconds,
+                        scopes,
+                        contract_digest,
                     )
                 end = end_of(child)
         except PlacetError as error:

@@ -22,7 +22,9 @@ EXTRA_MISSING = "extra_missing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCall:
-    """One call of a turn. `step`: parts joined by "/", as "turn/2/call/1"."""
+    """One call of a turn. `step`: parts joined by "/", as "turn/2/call/1". `contract_digest`: of the version that is
+    meant, if it is said: another one is refused.
+    """
 
     step: str
     capability: str
@@ -30,6 +32,7 @@ class StepCall:
     version: str = ""
     timeout_seconds: float | None = None
     scopes: frozenset[str] | None = None
+    contract_digest: str = ""
 
 
 class RunEntries(Protocol):
@@ -43,6 +46,14 @@ class RunEntries(Protocol):
         what the run has spent by now. `seen`: children whose ends it tells; "" is none.
 
         Raises LeaseLost: the attempt counts no longer."""
+
+    async def spent_below(self, steps: Sequence[str]) -> dict[str, Counters]:
+        """What runs that are steps of this one have spent, by step, over all tries of each; those that have not opened
+        are not in it.
+        """
+
+    async def spent_before(self) -> Counters:
+        """What earlier tries of the step that this run is have spent."""
 
 
 class Programs(Protocol):

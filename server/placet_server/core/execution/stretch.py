@@ -95,7 +95,13 @@ class Stretch:
         told: Callable[[int, ChildEnd], None],
     ) -> None:
         end = await self.attempt.calls.call(
-            call.step, call.capability, call.version, call.input_json, call.timeout_seconds, call.scopes
+            call.step,
+            call.capability,
+            call.version,
+            call.input_json,
+            call.timeout_seconds,
+            call.scopes,
+            call.contract_digest,
         )
         stands(call.step)
         ends[index] = end
@@ -139,6 +145,18 @@ class _Entries:
         if found.entries:
             self._note(found.entries[0])
         return found
+
+    async def spent_below(self, steps: Sequence[str]) -> dict[str, Counters]:
+        action = self._attempt.action
+        return await memory.spent(self._attempt.journal, action, action.action_id, steps)
+
+    async def spent_before(self) -> Counters:
+        action = self._attempt.action
+        step, is_further, _ = action.step_path.partition("#")
+        if not is_further or action.parent_id is None:
+            return Counters()
+        found = await memory.spent(self._attempt.journal, action, action.parent_id, [step])
+        return found.get(step, Counters())
 
     async def append(self, entry: Entry, counters: Counters, *, seen: Sequence[str] = ()) -> None:
         attempt = self._attempt

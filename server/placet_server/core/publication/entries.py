@@ -49,6 +49,18 @@ async def read(journal: Journal, action: Action) -> Remembered:
             await asyncio.sleep(journal.poll_seconds)
 
 
+async def spent(
+    journal: Journal, action: Action, parent_id: str, steps: Sequence[str]
+) -> dict[str, Counters]:
+    """What runs have spent that are steps of an action, by step, once the store answers."""
+    while True:
+        try:
+            async with journal.pool.connection() as connection:
+                return await runs.map_by_steps(connection, action.requester.tenant, parent_id, steps)
+        except StoreUnavailable:
+            await asyncio.sleep(journal.poll_seconds)
+
+
 def item_of(
     action: Action,
     entry: Entry,

@@ -21,7 +21,7 @@ BYTES_READ_MAX = 8 * 2**20
 
 
 class Called(NamedTuple):
-    """One call of a turn: which action it becomes; "" for one that is not made."""
+    """One call of a turn: which action it becomes, maybe with an equal one; "" for one that is not made."""
 
     call: int
     tool: str
@@ -118,7 +118,8 @@ def _messages(entry: StoredEntry, body: Body) -> tuple[str, ...]:
 
 
 def _calls(action_id: str, answered: Answered) -> tuple[Called, ...]:
+    steps = {call.call: call.step for call in answered.calls}
+    told = [(call, call.step or steps.get(call.alias_of or 0, "")) for call in answered.calls]
     return tuple(
-        Called(call.call, call.tool, child_id(action_id, call.step) if call.step else "")
-        for call in answered.calls
+        Called(call.call, call.tool, child_id(action_id, step) if step else "") for call, step in told
     )

@@ -12,9 +12,9 @@ from placet.v1 import action_pb2, ask_pb2, usage_pb2
 from placet.v1 import runtime_service_pb2 as pb
 from placet_server.core.publication.turn import Turn
 from placet_server.model.action import Invocation
-from placet_server.model.ask import Part
+from placet_server.model.ask import Part, budget_value
 from placet_server.model.json_text import canonicalize
-from placet_server.rpc.convert.agent import budget_message
+from placet_server.rpc.convert.agent import budget_message, budget_of
 from placet_server.rpc.convert.invocation import invocation_of
 from placet_server.rpc.convert.time import duration, set_timestamp
 from placet_server.store.run import StoredRun
@@ -32,6 +32,8 @@ def invocation_of_ask(request: pb.AskRequest) -> Invocation:
     text = f'{{"parts":[{",".join(parts)}]'
     if request.arguments:
         text += f',"arguments":{json.dumps(dict(request.arguments), ensure_ascii=False)}'
+    if bounds := budget_value(budget_of(request.budget)):
+        text += f',"budget":{json.dumps(bounds)}'
     return invocation_of(
         action_pb2.Invocation(
             capability=request.agent,

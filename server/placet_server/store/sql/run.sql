@@ -114,3 +114,14 @@ select
     reserved_tokens, reserved_micros
 from runs
 where tenant = :tenant and action_id = any (:action_ids::uuid[])
+
+-- name: sum_by_steps
+-- What runs have spent that are steps of an action, by step: all tries of one together.
+select
+    l.step, sum(u.turns) as turns, sum(u.requests) as requests, sum(u.calls) as calls, sum(u.input_tokens) as input_tokens,
+    sum(u.output_tokens) as output_tokens, sum(u.cached_tokens) as cached_tokens, sum(u.cost_micros) as cost_micros, sum(u.unpriced) as unpriced,
+    sum(u.active_ms) as active_ms, sum(u.reserved_tokens) as reserved_tokens, sum(u.reserved_micros) as reserved_micros
+from lineage as l
+join runs as u on u.tenant = l.tenant and u.action_id = l.action_id
+where l.tenant = :tenant and l.parent_id = :parent_id and l.step = any (:steps::text[])
+group by l.step

@@ -1,0 +1,341 @@
+"""An agent that asks another one: it is a call like any other, in its caller's name, within a share of its budget; and
+however the other one ends, that is told.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from placet.agent import Budget, DelegateChoice, ProviderRetry
+from placet.app import App
+from placet.testing.model_servers import KEY, Call, Fail, ModelServer, OpenAIServer, Say, Step, call
+from placet_server.core.execution.cancel import cancel_action
+from placet_server.core.kernel import Kernel
+from placet_server.core.publication.turn import list_turns
+from placet_server.core.publication.waits import with_family_waits
+from placet_server.model.action import Action
+from placet_server.model.errors import ManifestRefused
+from placet_server.model.lifecycle import ActionState
+from placet_server.model.manifest import Manifest
+from placet_server.model.outcome import EffectState
+from placet_server.rpc.convert.capability import manifest_of
+from placet_server.store import run as runs
+from tests.core.agents import ASKED, KEY_VARIABLE, Shop, asked, open_shop, said, spent
+from tests.core.kernels import ALICE, output, put, read, work_off
+from tests.core.parking import again, parked, steps
+from tests.core.people import ANNA, APPROVE, DENY, vote
+from tests.postgres import Database
+
+DEAR = call("shop-writer", message="Word it.")
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+
+
+def staffed(
+    choice: DelegateChoice | None = None, *, tools: Any = ("shop.pay", "shop.find"), **options: Any
+) -> Shop:
+    """`shop.helper` may ask `shop.writer`, whose model is `other`. `options`: of the writer."""
+    shop = Shop(delegates=[choice or DelegateChoice("shop.writer")], budget=Budget(tokens=100_000))
+    shop.app.agent("shop.writer", model="other", tools=tools, **options)
+    return shop
+
+
+def scripts(helper: Sequence[Step], writer: Sequence[Step]) -> dict[str, Sequence[Step]]:
+    return {"model-x": helper, "model-y": writer}
+
+
+def told(server: ModelServer, turn: int = 2) -> list[str]:
+    """What the helper's model was told of the calls before this turn."""
+    (request,) = of_model(server, "model-x", turn)
+    return [each["content"] for each in request.json["messages"] if each["role"] == "tool"]
+
+
+def of_model(server: ModelServer, model: str, turn: int) -> list[Any]:
+    return [each for each in server.requests_of(turn) if each.json["model"] == model]
+
+
+async def writers(kernel: Kernel, helper: Action) -> list[Action]:
+    return [each for each in await steps(kernel, helper.action_id) if each.capability == "shop.writer"]
+
+
+async def test_a_delegate_is_a_step_in_its_callers_name_and_what_it_has_spent_is_the_runs(
+    database: Database,
+) -> None:
+    shop = staffed()
+    helper = [Say("I ask.", DEAR), Say("All done.")]
+    writer = [Say("I look.", call("shop-find", order="A-1")), Say("Dear Ann.")]
+    async with (
+        OpenAIServer(scripts(helper, writer)) as server,
+        open_shop(database.dsn, shop, server) as kernel,
+    ):
+        ended = await asked(kernel)
+        again = await asked(kernel)
+        assert ([1, 1, 2, 2], ended.action_id) == ([r.turn for r in server.requests], again.action_id)
+        assert (ActionState.SUCCEEDED, said("All done.")) == (ended.state, output(ended))
+        assert ["Dear Ann."] == told(server)
+        assert "Word it." in of_model(server, "model-y", 1)[0].json["messages"][-1]["content"]
+        (child,) = await writers(kernel, ended)
+        (found,) = await steps(kernel, child.action_id)
+        assert ("turn/1/call/1", "turn/1/call/1", ended.action_id) == (
+            child.step_path,
+            found.step_path,
+            found.root_id,
+        )
+        assert ["shop.writer", "shop.helper"] == [each.subject for each in found.requester.delegation]
+        whole, part = await spent(kernel, ended.action_id), await spent(kernel, child.action_id)
+        assert (2, 1, 400, 80, 0) == (
+            whole.turns,
+            whole.calls,
+            whole.input_tokens,
+            whole.output_tokens,
+            whole.reserved_tokens,
+        )
+        assert (2, 200, 40) == (part.turns, part.input_tokens, part.output_tokens)
+
+
+async def test_equal_delegations_of_a_turn_are_one_run_and_each_call_has_its_result(
+    database: Database,
+) -> None:
+    shop = staffed()
+    helper = [Say("", DEAR, call("shop-writer", message="Other."), DEAR), Say("Over.")]
+    async with (
+        OpenAIServer(scripts(helper, [Say("Dear Ann.")])) as server,
+        open_shop(database.dsn, shop, server) as kernel,
+    ):
+        ended = await asked(kernel)
+        assert ["Dear Ann."] * 3 == told(server)
+        children = await writers(kernel, ended)
+        assert ["turn/1/call/1", "turn/1/call/2"] == [each.step_path for each in children]
+        counters = await spent(kernel, ended.action_id)
+        assert (400, 3, 0) == (counters.input_tokens, counters.calls, counters.reserved_tokens)
+        first = (await list_turns(kernel.journal, ended, after=0, page_size=1)).turns[0]
+        one, other = (each.action_id for each in children)
+        assert [one, other, one] == [each.action_id for each in first.calls]
+
+
+@pytest.mark.parametrize(("scopes", "kept"), [(None, {"a", "b"}), (["a", "x"], {"a"}), ([], set())])
+async def test_a_delegate_has_no_scope_but_those_of_its_choice_that_the_caller_has(
+    database: Database, scopes: list[str] | None, kept: set[str]
+) -> None:
+    shop = staffed(DelegateChoice("shop.writer", scopes=scopes))
+    writer = [Say("", call("shop-find", order="A-1")), Say("Dear Ann.")]
+    async with (
+        OpenAIServer(scripts([Say("", DEAR), Say("Over.")], writer)) as server,
+        open_shop(database.dsn, shop, server) as kernel,
+    ):
+        ended = await asked(kernel, caller=replace(ALICE, scopes=frozenset({"a", "b"})))
+        (child,) = await writers(kernel, ended)
+        (found,) = await steps(kernel, child.action_id)
+        assert kept == set(child.requester.scopes) == set(found.requester.scopes)
+
+
+@pytest.mark.parametrize(
+    ("choice", "options", "writer", "state", "words"),
+    [
+        (
+            DelegateChoice("shop.writer", budget=Budget(tokens=4300)),
+            {},
+            [Say("", call("shop-find", order="A-1")), Say("Too late.")],
+            ActionState.EXHAUSTED,
+            "Given up: its budget is spent (SPEND_BUDGET)",
+        ),
+        (
+            None,
+            {"provider_retry": ProviderRetry(tries_max=1)},
+            [Fail(500), Say("Too late.")],
+            ActionState.EXHAUSTED,
+            "Given up: its budget is spent (RETRY_BUDGET)",
+        ),
+        (None, {}, [Fail(400), Say("Too late.")], ActionState.FAILED, "Failed (model_refused)"),
+        (None, {"tools": ["shop.nothing"]}, [Say("")], ActionState.FAILED, "Failed (agent_tools)"),
+    ],
+)
+async def test_how_a_delegate_ends_is_told_as_such_and_tried_again_by_nobody(
+    database: Database,
+    choice: DelegateChoice | None,
+    options: dict[str, Any],
+    writer: list[Step],
+    state: ActionState,
+    words: str,
+) -> None:
+    shop = staffed(choice, **options)
+    helper = [Say("", DEAR), Say("Over.")]
+    async with (
+        OpenAIServer(scripts(helper, writer)) as server,
+        open_shop(database.dsn, shop, server) as kernel,
+    ):
+        ended = await asked(kernel)
+        (child,) = await writers(kernel, ended)
+        assert (state, ActionState.SUCCEEDED) == (child.state, ended.state)
+        assert 1 >= len(of_model(server, "model-y", 1))
+        assert 0 == len(of_model(server, "model-y", 2))
+        (result,) = told(server)
+        assert words in result
+        counters = await spent(kernel, ended.action_id)
+        assert (0, 1) == (counters.reserved_tokens, child.attempt)
+
+
+async def test_delegates_of_a_turn_have_equal_shares_of_what_is_left(database: Database) -> None:
+    shop = staffed(DelegateChoice("shop.writer", budget=Budget(turns=3, tokens=60_000)))
+    helper = [Say("", DEAR, call("shop-writer", message="Other.")), Say("", DEAR), Say("Over.")]
+    async with (
+        OpenAIServer(scripts(helper, [Say("Dear Ann.")])) as server,
+        open_shop(database.dsn, shop, server) as kernel,
+    ):
+        ended = await asked(kernel)
+        children = await writers(kernel, ended)
+        # What two answers of 120 tokens and two delegates of as many have left of 100,000, and the choice allows.
+        assert [49_940, 49_940, 60_000] == [_budget(child)["tokens"] for child in children]
+        assert {3} == {_budget(child)["turns"] for child in children}
+
+
+def _budget(child: Action) -> dict[str, int]:
+    found: dict[str, int] = json.loads(child.input_json or "")["budget"]
+    return found
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_delegate_that_waits_parks_both_and_is_asked_nothing_again(
+    database: Database, dies: bool
+) -> None:
+    shop = staffed()
+    helper, writer = [Say("", DEAR), Say("Over.")], [Say("", call("shop-pay", order="A-1")), Say("Dear Ann.")]
+    async with OpenAIServer(scripts(helper, writer)) as server:
+        async with open_shop(database.dsn, shop, server) as kernel:
+            waiting = await asked(kernel)
+            shown = await with_family_waits(kernel.journal, await parked(kernel, waiting.action_id))
+            approval = shown.waits[0].approval_id
+            if not dies:
+                await vote(kernel, approval, ANNA, APPROVE)
+                await work_off(kernel)
+        async with open_shop(database.dsn, shop, server) as kernel:
+            if dies:
+                await vote(kernel, approval, ANNA, APPROVE)
+                await work_off(kernel)
+            ended = await read(kernel, waiting.action_id)
+            assert [1, 1, 2, 2] == [request.turn for request in server.requests]
+            assert (ActionState.SUCCEEDED, EffectState.DONE, 1) == (ended.state, ended.effect, ended.attempt)
+            assert (["A-1"], ["Dear Ann."]) == (shop.paid, told(server))
+
+
+async def test_a_delegate_that_is_cancelled_alone_is_told_so_and_denied_is_another_word(
+    database: Database,
+) -> None:
+    shop = staffed(approval="1 of role:finance")
+    helper = [Say("", DEAR, call("shop-writer", message="Other.")), Say("Over.")]
+    async with (
+        OpenAIServer(scripts(helper, [Say("Dear Ann.")])) as server,
+        open_shop(database.dsn, shop, server) as kernel,
+    ):
+        waiting = await asked(kernel)
+        one, other = await writers(kernel, waiting)
+        await cancel_action(kernel.engine, ALICE, one.action_id, "not that")
+        assert other.approval_id is not None
+        await vote(kernel, other.approval_id, ANNA, DENY)
+        await work_off(kernel)
+        ended = await read(kernel, waiting.action_id)
+        assert (ActionState.SUCCEEDED, 0) == (ended.state, len(of_model(server, "model-y", 1)))
+        cancelled, denied = told(server)
+        assert cancelled.startswith("Cancelled before")
+        assert denied.startswith("Denied")
+        assert 0 == (await spent(kernel, ended.action_id)).reserved_tokens
+
+
+async def test_agents_do_not_ask_each_other_without_end(database: Database) -> None:
+    shop = Shop(delegates=[DelegateChoice("shop.writer", version="1")])
+    shop.app.agent("shop.writer", model="other")
+    shop.app.agent("shop.writer", model="other", version="2", delegates=["shop.helper"])
+    writer = [Say("", call("shop-helper", message="Help.")), Say("Over.")]
+    async with (
+        OpenAIServer(scripts([Say("", DEAR), Say("I could not.")], writer)) as server,
+        open_shop(database.dsn, shop, server) as kernel,
+    ):
+        action = (await put(kernel, "shop.writer", ASKED, "k")).action
+        await work_off(kernel)
+        (refused,) = told(server)
+        assert "shop.writer → shop.helper → shop.writer" in refused
+        assert [1, 1, 2, 2] == [request.turn for request in server.requests]
+        assert said("Over.") == output(await read(kernel, action.action_id))
+
+
+async def test_a_caller_may_narrow_a_budget_and_never_widen_it(database: Database) -> None:
+    shop = Shop(budget=Budget(turns=2))
+    helper = [Say("", call("shop-find", order=str(n))) for n in range(3)]
+    async with (
+        OpenAIServer([*helper, Say("Over.")]) as server,
+        open_shop(database.dsn, shop, server) as kernel,
+    ):
+        for turns, requests in ((1, 1), (9, 3)):
+            ended = await asked(kernel, str(turns), {**ASKED, "budget": {"turns": turns}})
+            assert (ActionState.EXHAUSTED, requests) == (ended.state, len(server.requests))
+
+
+async def test_what_the_caller_may_not_see_no_model_is_told(database: Database) -> None:
+    for scopes, told_of in (({"*"}, '{"card":"4242"}'), ({"a"}, '{"card":null}')):
+        shop = Shop(tools=["shop.card"])
+
+        @shop.app.tool("shop.card", "read", sensitive=["/card"])
+        async def card() -> dict[str, str]:
+            return {"card": "4242"}
+
+        helper = [Say("", Call("shop-card", "{}")), Say("Over.")]
+        async with OpenAIServer(helper) as server, open_shop(database.dsn, shop, server) as kernel:
+            await asked(kernel, str(scopes), caller=replace(ALICE, scopes=frozenset(scopes)))
+            assert [told_of] == told(server)
+
+
+async def test_a_run_that_is_redriven_gives_a_further_try_what_the_one_before_has_left(
+    database: Database,
+) -> None:
+    shop = staffed(DelegateChoice("shop.writer", budget=Budget(tokens=20_000)))
+    helper, writer = [Say("", DEAR), Say("Over.")], [Say("", call("shop-pay", order="A-1")), Say("Dear Ann.")]
+    async with (
+        OpenAIServer(scripts(helper, writer)) as server,
+        open_shop(database.dsn, shop, server) as kernel,
+    ):
+        waiting = await asked(kernel)
+        await cancel_action(kernel.engine, ALICE, waiting.action_id, "not now")
+        await work_off(kernel)
+        assert "" == await again(kernel, waiting.action_id)
+        await work_off(kernel)
+        shown = await with_family_waits(kernel.journal, await parked(kernel, waiting.action_id))
+        await vote(kernel, shown.waits[0].approval_id, ANNA, APPROVE)
+        await work_off(kernel)
+        ended = await read(kernel, waiting.action_id)
+        first, second = await writers(kernel, ended)
+        assert (ActionState.SUCCEEDED, "turn/1/call/1#2") == (ended.state, second.step_path)
+        # Asked twice over the tries, and the helper's second turn alone once more.
+        assert [2, 1] == [len(of_model(server, "model-y", turn)) for turn in (1, 2)]
+        assert [1, 1] == [len(of_model(server, "model-x", turn)) for turn in (1, 2)]
+        assert [20_000, 19_880] == [await _bound(kernel, each) for each in (first, second)]
+        counters = await spent(kernel, ended.action_id)
+        assert (500, 100, 0) == (counters.input_tokens, counters.output_tokens, counters.reserved_tokens)
+
+
+async def _bound(kernel: Kernel, child: Action) -> int:
+    async with kernel.journal.pool.connection() as connection:
+        return (await runs.map_by_ids(connection, "acme", [child.action_id]))[child.action_id].budget.tokens
+
+
+async def test_a_round_over_several_manifests_is_not_admitted(database: Database) -> None:
+    shop = Shop(delegates=["desk.one"])
+    async with OpenAIServer([Say("")]) as server, open_shop(database.dsn, shop, server) as kernel:
+        for name, delegate in (("one", "desk.two"), ("two", "desk.three")):
+            await kernel.catalog.admit_local(_manifest(name, delegate))
+        with pytest.raises(ManifestRefused) as caught:
+            await kernel.catalog.admit_local(_manifest("three", "shop.helper"))
+        (violation,) = caught.value.violations
+        assert "delegates_cycle" == violation.rule
+        assert "desk.three → shop.helper → desk.one → desk.two → desk.three" in violation.description
+
+
+def _manifest(name: str, delegate: str) -> Manifest:
+    app = App(f"desk_{name}")
+    app.agent(f"desk.{name}", model="test", delegates=[delegate])
+    return manifest_of(app.manifest())
