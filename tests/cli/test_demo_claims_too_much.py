@@ -39,7 +39,8 @@ def test_every_claim_holds_and_nothing_is_left_behind(folder: Path) -> None:
     assert "a queued export survives the crash" in texts
     assert "who asks cannot say yes" in texts
     assert "what people said yes to survives the crash" in texts
-    assert {"refunds": 3, "charges": 1, "messages": 1} == ended.document["provider"]
+    assert "an agent's run survives the crash" in texts
+    assert {"refunds": 3, "charges": 1, "reimbursements": 1, "messages": 1} == ended.document["provider"]
     assert [] == os.listdir(folder)
 
 

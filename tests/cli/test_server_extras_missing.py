@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,17 +28,17 @@ EXTRAS = [
     "rfc8785",
     "uvloop",
 ]
-PROGRAM = f"""
+PROGRAM = """
 import sys
-sys.modules.update(dict.fromkeys({EXTRAS!r}))
+sys.modules.update(dict.fromkeys({!r}))
 from placet_server.cli.main import run
 sys.exit(run(sys.argv[1:]))
 """
 
 
-def _run(*arguments: str, **environment: str) -> Ended:
+def _run(*arguments: str, missing: Sequence[str] = EXTRAS, **environment: str) -> Ended:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
+        [sys.executable, "-c", PROGRAM.format(missing), *arguments],
         capture_output=True,
         text=True,
         env=clean_environment(**environment),
@@ -63,6 +64,13 @@ def test_what_needs_the_server_says_what_to_install(arguments: tuple[str, ...]) 
     assert (11, "") == (ended.code, ended.out)
     assert "pip install 'placet[server,embedded]'" in ended.err
     assert "Traceback" not in ended.err
+
+
+def test_the_demo_says_what_its_agent_needs() -> None:
+    ended = _run("demo", missing=["pydantic_ai"])
+    assert (11, "") == (ended.code, ended.out)
+    assert "runs an agent" in ended.err
+    assert "pip install 'placet[server,embedded,agents]'" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,11 @@ from importlib.util import find_spec
 from placet_server.cli.exit_code import ExitCode
 
 INSTALL_COMMAND = "pip install 'placet[server,embedded]'"
+INSTALL_AGENTS_COMMAND = "pip install 'placet[server,embedded,agents]'"
 
 OWN_PACKAGES = frozenset({"placet", "placet_server", "buf"})
 # One of each layer is enough to tell that the extra is not installed, without importing it.
+AGENT_PACKAGES = ("pydantic_ai",)
 SERVER_PACKAGES = ("asyncpg", "grpc_reflection", "jsonschema_rs", "protovalidate", "pydantic_settings")
 
 
@@ -44,9 +46,19 @@ def require_server_extras() -> None:
             raise _extras_missing(package)
 
 
-def _extras_missing(package: str) -> Complaint:
+def require_agent_extras() -> None:
+    """For a command that has another process run an agent. Raises Complaint."""
+    require_server_extras()
+    for package in AGENT_PACKAGES:
+        if find_spec(package) is None:
+            raise _extras_missing(package, "runs an agent", INSTALL_AGENTS_COMMAND)
+
+
+def _extras_missing(
+    package: str, need: str = "needs the server", command: str = INSTALL_COMMAND
+) -> Complaint:
     return Complaint(
-        f"this command needs the server, and {package!r} is not installed: {INSTALL_COMMAND}",
+        f"this command {need}, and {package!r} is not installed: {command}",
         ExitCode.UNAVAILABLE,
         "EXTRAS_MISSING",
     )

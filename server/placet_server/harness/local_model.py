@@ -50,6 +50,9 @@ DEEDS = (
 )
 
 
+IN_CENTS = ("payments-goodwill", "payments-reimburse")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """One thing that was said in the conversation. `id`: of a call, and of its result."""
@@ -214,7 +217,7 @@ def _standing(order: Mapping[str, Any]) -> str:
 
 
 def _money(deed: Deed, order: str, amount: str) -> dict[str, Any]:
-    if deed.tool == "payments-goodwill":
+    if deed.tool in IN_CENTS:
         return {"order": order, "amount_cents": int(amount.replace(".", "") or "0")}
     return {"order": order, "amount": amount}
 

@@ -21,7 +21,7 @@ helper = app.agent(
     version="1" if model == LOCAL_MODEL else f"1-{sha256(model.encode()).hexdigest()[:8]}",
     model=model,
     title="Helps with orders",
-    description="Looks orders up, charges and refunds them, and writes to customers.",
+    description="Looks orders up, charges, refunds and reimburses them, and writes to customers.",
     instructions=(
         "You help with the orders of a shop. Look an order up before you do anything about it. Do only what you are "
         "asked for, and tell at the end what was done and what was not."
@@ -29,6 +29,7 @@ helper = app.agent(
     tools=[
         ToolChoice("orders.lookup"),
         ToolChoice("payments.refund"),
+        ToolChoice("payments.reimburse"),
         ToolChoice("payments.charge"),
         ToolChoice("messages.send"),
         ToolChoice("reports.export"),

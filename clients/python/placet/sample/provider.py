@@ -3,8 +3,9 @@
 POST /refunds    header Idempotency-Key; {"order", "amount"}; the same key again answers the same
                  refund and has no effect
 POST /charges    {"reference", "order", "amount"}; GET /charges?reference= looks one up
+POST /reimbursements, GET /reimbursements?reference=: as charges
 POST /messages   {"to", "text"}; no key, no lookup
-GET  /counts     {"refunds": n, "charges": n, "messages": n}: effects that happened
+GET  /counts     {"refunds": n, "charges": n, "reimbursements": n, "messages": n}: effects that happened
 POST /hold       {"phase": "before" | "after"}: from now on every effect waits, before or after it happened,
                  for POST /release; GET /held answers how many wait. A caller that is gone by then changes nothing.
 
@@ -25,6 +26,8 @@ from urllib.parse import parse_qs, urlsplit
 
 HELD_SECONDS_MAX = 60.0
 BODY_BYTES_MAX = 1 << 20
+# What can be looked up by our reference: its name, and how its numbers begin.
+REFERRED = {"charges": ("charge", "ch"), "reimbursements": ("reimbursement", "rb")}
 
 Answer = tuple[HTTPStatus, Any]
 
@@ -38,8 +41,8 @@ class Ledger:
         self._phase = ""
         self._held = 0
         self._refunds: dict[str, dict[str, Any]] = {}
-        self._charges: dict[str, dict[str, Any]] = {}
-        self._counts = {"refunds": 0, "charges": 0, "messages": 0}
+        self._referred: dict[tuple[str, str], dict[str, Any]] = {}
+        self._counts = {"refunds": 0, "charges": 0, "reimbursements": 0, "messages": 0}
 
     def counts(self) -> dict[str, int]:
         with self._lock:
@@ -63,17 +66,21 @@ class Ledger:
 
         return self._effect(happen)
 
-    def charge(self, reference: str, body: dict[str, Any]) -> dict[str, Any]:
+    def refer(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        """`kind`: of REFERRED. Does it, however often it is told to, under the reference of the body."""
+
         def happen() -> dict[str, Any]:
-            self._counts["charges"] += 1
-            self._charges[reference] = {"charge": f"ch_{self._counts['charges']}", **body}
-            return self._charges[reference]
+            name, prefix = REFERRED[kind]
+            self._counts[kind] += 1
+            made = {name: f"{prefix}_{self._counts[kind]}", **body}
+            self._referred[kind, body["reference"]] = made
+            return made
 
         return self._effect(happen)
 
-    def charged(self, reference: str) -> dict[str, Any] | None:
+    def referred(self, kind: str, reference: str) -> dict[str, Any] | None:
         with self._lock:
-            return self._charges.get(reference)
+            return self._referred.get((kind, reference))
 
     def message(self, body: dict[str, Any]) -> dict[str, Any]:
         def happen() -> dict[str, Any]:
@@ -120,10 +127,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, self.ledger.counts())
         elif url.path == "/held":
             self._answer(HTTPStatus.OK, {"held": self.ledger.held()})
-        elif url.path == "/charges":
-            found = self.ledger.charged(parse_qs(url.query).get("reference", [""])[0])
+        elif url.path[1:] in REFERRED:
+            kind = url.path[1:]
+            found = self.ledger.referred(kind, parse_qs(url.query).get("reference", [""])[0])
             self._answer(
-                HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK, found or {"error": "no_such_charge"}
+                HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK,
+                found or {"error": f"no_such_{REFERRED[kind][0]}"},
             )
         else:
             self._answer(HTTPStatus.NOT_FOUND, {"error": "no_such_page"})
@@ -148,9 +157,9 @@ class _Handler(BaseHTTPRequestHandler):
                 if not key:
                     return HTTPStatus.BAD_REQUEST, {"error": "idempotency_key_missing"}
                 return HTTPStatus.OK, ledger.refund(key, {"order": body["order"], "amount": body["amount"]})
-            case "/charges":
-                charge = {name: body[name] for name in ("reference", "order", "amount")}
-                return HTTPStatus.OK, ledger.charge(body["reference"], charge)
+            case "/charges" | "/reimbursements":
+                told = {name: body[name] for name in ("reference", "order", "amount")}
+                return HTTPStatus.OK, ledger.refer(self.path[1:], told)
             case "/messages":
                 return HTTPStatus.OK, ledger.message({"to": body["to"], "text": body["text"]})
             case "/hold":

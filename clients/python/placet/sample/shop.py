@@ -63,6 +63,13 @@ class Charge(BaseModel):
     amount: str
 
 
+class Reimbursement(BaseModel):
+    reimbursement: str
+    reference: str
+    order: str
+    amount: str
+
+
 class Message(BaseModel):
     model_config = ConfigDict(extra="forbid")
     to: Annotated[str, Field(min_length=3, max_length=254)]
@@ -109,7 +116,7 @@ async def give_goodwill(
     """Gives back any amount, in whole cents, which a policy can bound."""
     _order(order)
     key = await context.effect()
-    body = {"order": order, "amount": f"{amount_cents // 100}.{amount_cents % 100:02}"}
+    body = {"order": order, "amount": _decimal(amount_cents)}
     return Refund(**await _post("/refunds", body, key=key, seconds=context.time_left()))
 
 
@@ -135,12 +142,36 @@ async def charge(context: Context, order: OrderId, amount: Money) -> Charge:
 @app.lookup("payments.charge")
 async def find_charge(context: LookupContext) -> Committed | NotCommitted | NotKnown:
     """Asks the provider for the reference under which the charge was sent."""
-    found = await asyncio.to_thread(_find_charge, context.effect_key, context.time_left())
-    if found is not None:
-        return Committed(Charge(**found))
-    if PROVIDER_VARIABLE not in os.environ:
-        return NotKnown("what happened in a process is forgotten with it")
-    return NotCommitted(retryable=True, message="the provider knows no such charge")
+    found = await asyncio.to_thread(_find, "charges", context.effect_key, context.time_left())
+    return Committed(Charge(**found)) if found is not None else _nothing_found("charge")
+
+
+@app.tool(
+    "payments.reimburse",
+    "reconcilable",
+    title="Reimburse an order",
+    hazards=["financial"],
+    risk="medium",
+    no_approval="sample data, no money moves; policies may ask for it from an amount on",
+    key_fields=["order", "amount_cents"],
+    effect_marked=True,
+)
+async def reimburse(
+    context: Context, order: OrderId, amount_cents: Annotated[int, Field(ge=1, le=10_000_000)]
+) -> Reimbursement:
+    """Gives back any amount, in whole cents. The provider can be asked for our reference."""
+    _order(order)
+    await context.checkpoint(context.effect_key)
+    await context.effect()
+    body = {"reference": context.effect_key, "order": order, "amount": _decimal(amount_cents)}
+    return Reimbursement(**await _post("/reimbursements", body, seconds=context.time_left()))
+
+
+@app.lookup("payments.reimburse")
+async def find_reimbursement(context: LookupContext) -> Committed | NotCommitted | NotKnown:
+    """Asks the provider for the reference under which the reimbursement was sent."""
+    found = await asyncio.to_thread(_find, "reimbursements", context.effect_key, context.time_left())
+    return Committed(Reimbursement(**found)) if found is not None else _nothing_found("reimbursement")
 
 
 @app.tool(
@@ -174,6 +205,16 @@ async def export(
     return {"orders": len(orders)}
 
 
+def _decimal(cents: int) -> str:
+    return f"{cents // 100}.{cents % 100:02}"
+
+
+def _nothing_found(what: str) -> NotCommitted | NotKnown:
+    if PROVIDER_VARIABLE not in os.environ:
+        return NotKnown("what happened in a process is forgotten with it")
+    return NotCommitted(retryable=True, message=f"the provider knows no such {what}")
+
+
 def _order(order: str) -> Order:
     found = ORDERS.get(order)
     if found is None:
@@ -201,12 +242,12 @@ def _post_blocking(path: str, body: dict[str, Any], key: str, seconds: float) ->
         raise
 
 
-def _find_charge(reference: str, seconds: float) -> Any:
-    """None if there is no such charge. Raises OSError if the provider does not answer."""
+def _find(kind: str, reference: str, seconds: float) -> Any:
+    """None if there is none. Raises OSError if the provider does not answer."""
     base = os.environ.get(PROVIDER_VARIABLE)
     if not base:
-        return _ledger.charged(reference)
-    url = f"{base}/charges?reference={urllib.parse.quote(reference)}"
+        return _ledger.referred(kind, reference)
+    url = f"{base}/{kind}?reference={urllib.parse.quote(reference)}"
     try:
         with _opener.open(url, timeout=max(seconds, 0.001)) as response:
             return json.load(response)
@@ -220,8 +261,8 @@ def _in_memory(path: str, body: dict[str, Any], key: str) -> Any:
     match path:
         case "/refunds":
             return _ledger.refund(key, body)
-        case "/charges":
-            return _ledger.charge(body["reference"], body)
+        case "/charges" | "/reimbursements":
+            return _ledger.refer(path[1:], body)
     return _ledger.message(body)
 
 

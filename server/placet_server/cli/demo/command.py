@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 
-from placet_server.cli.complaint import require_server_extras
+from placet_server.cli.complaint import require_agent_extras
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import Json
 from placet_server.cli.output import print_document
@@ -14,15 +14,16 @@ from placet_server.cli.output import print_document
 def demo(is_json: Json = False) -> int:
     """Kill a server amid payments, and count what happened.
 
-    Before that a refund waits for two people. Runs a server, a payment provider and a Postgres of its own in a
-    temporary folder, and clears all away. Exit code 0 only if every claim held.
+    Before that a refund waits for two people, and so does the call of an agent, whose run goes on after the crash. Runs
+    a server, a payment provider and a Postgres of its own in a temporary folder, and clears all away. Exit code 0 only
+    if every claim held.
 
     \b
     Examples:
       placet demo
       placet demo --json | jq .claims
     """
-    require_server_extras()
+    require_agent_extras()
     from placet_server.cli.demo import story
     from placet_server.cli.demo.stage import Stage
     from placet_server.cli.demo.teller import Teller

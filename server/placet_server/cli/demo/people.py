@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placet import Client, PlacetError, PolicySet
@@ -22,7 +23,7 @@ unless {{ context.input has amount_cents && context.input.amount_cents > {LIMIT_
 
 @id("above-the-limit")
 @approval("2 of role:{ROLE}; ttl=1h")
-permit (principal, action == Action::"payments.goodwill", resource)
+permit (principal, action in [Action::"payments.goodwill", Action::"payments.reimburse"], resource)
 when {{ context.input.amount_cents > {LIMIT_CENTS} }};
 """
 GOODWILL = Wish(
@@ -54,21 +55,23 @@ def ask_above_the_limit(stage: Stage, teller: Teller, claims: Claims, client: Cl
     client.admit_policy_set(PolicySet("refunds", POLICIES))
     teller.outcome(POLICIES.split("\n\n")[1].rstrip())
     asked = _ask(stage, teller, claims, GOODWILL)
-    own = _decide(stage, teller, asked, ASKS)
+    own = decide(stage, teller, asked, ASKS)
     claims.add("who asks cannot say yes, whoever she is", seen=own, wanted="NOT_ELIGIBLE, requester")
-    first = _decide(stage, teller, asked, FIRST)
+    first = decide(stage, teller, asked, FIRST)
     claims.add("one yes of two runs nothing", seen=f"{first}, {_refunds(stage)}", wanted="PENDING, 1 refund")
     teller.aside("another amount is another request, and asks anew:")
     other = _ask(stage, teller, claims, OTHER_AMOUNT)
     borrowed = Asked(approval_id=other.approval_id, digest=asked.digest)
-    refused = _decide(stage, teller, borrowed, FIRST)
+    refused = decide(stage, teller, borrowed, FIRST)
     claims.add("a yes to one amount is none to another", seen=refused, wanted="STALE_DIGEST")
     return asked
 
 
-def say_the_second_yes(stage: Stage, teller: Teller, claims: Claims, asked: Asked) -> None:
-    second = _decide(stage, teller, asked, SECOND)
-    claims.add("the second yes makes it ready", seen=second, wanted="GRANTED")
+def say_the_second_yes(stage: Stage, teller: Teller, claims: Claims, asked: Sequence[Asked]) -> None:
+    states = [decide(stage, teller, each, SECOND) for each in asked]
+    claims.add(
+        "the second yes makes it ready", seen=", ".join(states), wanted=", ".join(["GRANTED"] * len(asked))
+    )
 
 
 def _ask(stage: Stage, teller: Teller, claims: Claims, wish: Wish) -> Asked:
@@ -83,7 +86,7 @@ def _ask(stage: Stage, teller: Teller, claims: Claims, wish: Wish) -> Asked:
     return Asked(approval_id=approval.approval_id, digest=approval.digest)
 
 
-def _decide(stage: Stage, teller: Teller, asked: Asked, who: str) -> str:
+def decide(stage: Stage, teller: Teller, asked: Asked, who: str) -> str:
     """The state of the approval then, or why the yes does not count."""
     teller.command(f"placet approve {asked.approval_id}@{asked.digest}", who)
     try:

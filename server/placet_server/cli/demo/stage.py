@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from placet import Client
+from placet.sample.agent import LOCAL_MODEL
 from placet_server.cli import health
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
@@ -31,6 +32,7 @@ STOP_SECONDS = 10.0
 POLL_SECONDS = 0.02
 PEOPLE = ("anna", "ben", "carl")
 ROLE = "finance"
+APPS = ("placet.sample.shop:app", "placet.sample.agent:app")
 LEASE_SECONDS = 1.0
 DRAIN_SECONDS = 2.0
 LOG_BYTES_MAX = 4000
@@ -139,7 +141,8 @@ class Stage:
             {
                 "PLACET_DSN": self._postgres.dsn,
                 "PLACET_DSN_DURABILITY": "ephemeral",
-                "PLACET_APP": "placet.sample.shop:app",
+                "PLACET_APP": ",".join(APPS),
+                "PLACET_MODELS_ALLOWED": LOCAL_MODEL,
                 "PLACET_SAMPLE_PROVIDER": self._provider_address,
                 "PLACET_IDENTITY_DEV": "true",
                 "PLACET_DEV_PEOPLE": ",".join(f"{name}:{ROLE}" for name in PEOPLE),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from placet import Client
 from placet_server.cli.complaint import Complaint
+from placet_server.cli.demo.agent import ask_an_agent, hear_the_agent
 from placet_server.cli.demo.caller import Answer, Waiting, Wish, answer_of, ask
 from placet_server.cli.demo.claim import Claims
 from placet_server.cli.demo.people import ASKS, GOODWILL, Asked, ask_above_the_limit, say_the_second_yes
-from placet_server.cli.demo.stage import POLL_SECONDS, Stage
+from placet_server.cli.demo.stage import APPS, POLL_SECONDS, Stage
 from placet_server.cli.demo.teller import Teller
 from placet_server.cli.exit_code import ExitCode
 
@@ -52,22 +54,25 @@ QUEUED_EXPORT = Wish(effect="READ", capability="reports.export", input={}, key="
 INTERRUPTED = (EXPORT, SECOND_REFUND, CHARGE, MESSAGE)
 REPEATABLE = ("READ", "IDEMPOTENT")
 # After the crash nothing may be added to this.
-COUNTS_AT_CRASH = {"refunds": 3, "charges": 1, "messages": 1}
+COUNTS_AT_CRASH = {"refunds": 3, "charges": 1, "reimbursements": 1, "messages": 1}
+HELD_AT_CRASH = 5
 SAME = "same action and output"
+SERVE = f"placet serve {' '.join(f'--app {app}' for app in APPS)}"
 
 
 def tell(stage: Stage, teller: Teller) -> Claims:
     """Raises Complaint if the stage fails; a claim that does not hold is no exception."""
     claims = Claims()
     teller.act("A server on an empty Postgres, and a payment provider that counts what it is made to do.")
-    teller.command("placet serve --app placet.sample.shop:app")
+    teller.command(SERVE)
     teller.outcome(f"ready on {stage.start_server()}")
     client = stage.client()
     first = _refund_once(stage, teller, claims, client)
-    asked = ask_above_the_limit(stage, teller, claims, client)
+    asked = ask_above_the_limit(stage, teller, claims, client), ask_an_agent(stage, teller, claims)
     callers = _crash(stage, teller, claims, asked)
     answers = _recover(stage, teller, claims, callers)
     _finish(stage, teller, claims, answers)
+    hear_the_agent(stage, teller, claims)
     _repeat(stage, teller, claims, answers)
     _look_back(teller, claims, stage.client(), first)
     return claims
@@ -94,17 +99,19 @@ def _refund_once(stage: Stage, teller: Teller, claims: Claims, client: Client) -
     return first
 
 
-def _crash(stage: Stage, teller: Teller, claims: Claims, asked: Asked) -> list[Waiting]:
+def _crash(stage: Stage, teller: Teller, claims: Claims, asked: Sequence[Asked]) -> list[Waiting]:
     teller.act("The provider does what it is told, but its answers are delayed. Four callers wait.")
     stage.hold_answers()
     callers = []
     for wish in INTERRUPTED:
         teller.command(f"{wish.command} &")
         callers.append(Waiting(stage.client(), wish))
-    teller.act("Meanwhile the refund above the limit gets its second yes, and a server runs it.")
+    teller.act(
+        "Meanwhile what is above the limit gets its second yes, and the server runs it: the agent's call, too."
+    )
     say_the_second_yes(stage, teller, claims, asked)
     end = time.monotonic() + BEGIN_SECONDS
-    while stage.held() < 4 or not callers[0].wait_until_begun(0):
+    while stage.held() < HELD_AT_CRASH or not callers[0].wait_until_begun(0):
         if time.monotonic() > end:
             raise Complaint("the calls did not reach the provider in time", ExitCode.UNAVAILABLE)
         time.sleep(POLL_SECONDS)
@@ -123,7 +130,7 @@ def _crash(stage: Stage, teller: Teller, claims: Claims, asked: Asked) -> list[W
 
 def _recover(stage: Stage, teller: Teller, claims: Claims, callers: list[Waiting]) -> list[Answer]:
     teller.act("It comes back on the same data. The callers still wait; their SDK sends the same keys again.")
-    teller.command("placet serve --app placet.sample.shop:app")
+    teller.command(SERVE)
     teller.outcome(f"ready on {stage.start_server()}")
     answers = []
     for caller in callers:
