@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from placet_server.config import Config, ConfigRefused
+from placet_server.core.kernel import Kernel
 from placet_server.harness.agent import Agents
+from placet_server.harness.observer import TurnCounts
 from placet_server.harness.provider import catalogue, credential
 from placet_server.harness.provider.adapter import EXTRA, Models
 from placet_server.harness.provider.catalogue import Catalogue
@@ -15,6 +18,9 @@ from placet_server.harness.provider.credential import Credentials
 from placet_server.model.usage import Budget
 from placet_server.rpc.convert.capability import capability_message
 from placet_server.settings_file import SettingsFile, SettingsFileRefused
+
+if TYPE_CHECKING:
+    from placet_server.harness.tracing import RunTracing
 
 log = logging.getLogger("placet.server")
 
@@ -27,6 +33,15 @@ def open_agents(stack: AsyncExitStack, config: Config) -> Agents:
     if not agents.are_here and (config.model_file or config.models_allowed):
         log.warning("no agent can run here: install %s", EXTRA)
     return agents
+
+
+def attach_agents(
+    kernel: Kernel, agents: Agents, counts: TurnCounts, tracing: RunTracing | None = None
+) -> None:
+    """Of a kernel that is whole. `tracing`: None: nothing exports spans."""
+    agents.attach(kernel.catalog, counts, tracing)
+    if tracing is not None:
+        kernel.engine.traces_runs = True
 
 
 def budget_max(config: Config) -> Budget:

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from placet.app import App
@@ -151,11 +151,12 @@ class PlacetServer:
         release = release_version()
         count_calls(self._metrics, self._limiter)
         tracing = open_tracing(self._stack, self._config, self._metrics)
-        self._opened = await open_kernel(self._stack, self._config, self._options, release)
+        options = replace(self._options, run_tracing=None if tracing is None else tracing.runs)
+        self._opened = await open_kernel(self._stack, self._config, options, release)
         count_work(self._metrics, self._opened)
         logins = dev_logins(self._config)
         parts = Parts(
-            telemetry=Observation(self._metrics, tracing).layer,
+            telemetry=Observation(self._metrics, None if tracing is None else tracing.calls).layer,
             limiter=self._limiter,
             identity=await open_identity(self._config, logins, self._bootstrap_tokens()),
             validation=Validation(),

@@ -370,6 +370,10 @@ class Config(BaseSettings):
     trace_ratio: float = Field(
         0.01, ge=0, le=1, description="Part of calls traced when the caller does not decide."
     )
+    otel_content: bool = Field(
+        False,
+        description="Spans of agents' runs show what models are told and say, but for what contracts call sensitive.",
+    )
 
 
 def load_config(**overrides: Any) -> Config:

@@ -14,10 +14,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 from placet.app import App, load_app
 from placet.failure import DeclarationError
-from placet_server.agent_setup import budget_max, open_agents
+from placet_server.agent_setup import attach_agents, budget_max, open_agents
 from placet_server.callback_setup import OpenCallbacks, read_callbacks, start_callbacks
 from placet_server.config import Config, ConfigRefused
 from placet_server.connector.routes import ConnectorRoutes
@@ -70,6 +71,9 @@ from placet_server.store.pool import Pool
 from placet_server.store.session import SessionOptions, StoreUnfit, connect
 from placet_server.telemetry.observer import CountingObserver
 
+if TYPE_CHECKING:
+    from placet_server.harness.tracing import RunTracing
+
 log = logging.getLogger("placet.server")
 
 
@@ -83,6 +87,7 @@ class KernelOptions:
     settings: ExecutionSettings | None = None
     boundary_hook: Hook | None = None
     programs: Programs | None = None
+    run_tracing: RunTracing | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,7 +143,7 @@ async def open_kernel(
     )
     agents = open_agents(stack, config)
     kernel = _kernel(config, options, settings, journal, durability, routes, options.programs or agents)
-    agents.attach(kernel.catalog)
+    attach_agents(kernel, agents, options.observer, options.run_tracing)
     routes.engine = kernel.engine
     kernel.authority = _open_authority(stack, config)
     kernel.message_skew_seconds = config.message_skew_seconds

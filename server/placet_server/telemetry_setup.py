@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from placet_server.config import Config, ConfigRefused
 from placet_server.kernel_setup import OpenKernel
@@ -14,10 +14,18 @@ from placet_server.telemetry.environment import ProtocolRefused, wanted
 from placet_server.telemetry.metric import Metrics
 
 if TYPE_CHECKING:
+    from placet_server.harness.tracing import RunTracing
     from placet_server.rpc.tracing import Tracing
 
 
-def open_tracing(stack: AsyncExitStack, config: Config, metrics: Metrics) -> Tracing | None:
+class OpenTracing(NamedTuple):
+    """Of calls and of agents' runs, into the same traces."""
+
+    calls: Tracing
+    runs: RunTracing
+
+
+def open_tracing(stack: AsyncExitStack, config: Config, metrics: Metrics) -> OpenTracing | None:
     """As OTEL_* says; metrics are sent, too, if it says so. Raises ConfigRefused."""
     try:
         sends_traces, sends_metrics = wanted("TRACES"), wanted("METRICS")
@@ -33,11 +41,16 @@ def open_tracing(stack: AsyncExitStack, config: Config, metrics: Metrics) -> Tra
         stack.push_async_callback(asyncio.to_thread, sender.close)
     if not sends_traces:
         return None
+    from placet_server.harness.tracing import RunTracing
     from placet_server.rpc.tracing import Tracing
+    from placet_server.telemetry.span_ids import SpanIds
 
-    provider = tracer_provider()
+    provider = tracer_provider(ids := SpanIds())
     stack.push_async_callback(asyncio.to_thread, provider.shutdown)
-    return Tracing(provider, config.trace_ratio)
+    return OpenTracing(
+        calls=Tracing(provider, config.trace_ratio),
+        runs=RunTracing(provider, ids, config.trace_ratio, shows_content=config.otel_content),
+    )
 
 
 def count_calls(metrics: Metrics, limiter: Limiter) -> None:

@@ -12,13 +12,16 @@ from typing import Any
 
 from placet.app import App
 from placet.testing.model_servers import ModelServer
+from placet_server.agent_setup import attach_agents
 from placet_server.core.admission.dispatch import QueueSettings
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.boundary import Hook
 from placet_server.harness.agent import Agents
+from placet_server.harness.observer import TurnCounts, Uncounted
 from placet_server.harness.provider.adapter import Models
 from placet_server.harness.provider.catalogue import Catalogue, Kind, ModelEntry
 from placet_server.harness.provider.credential import Source, parse
+from placet_server.harness.tracing import RunTracing
 from placet_server.model.action import Action
 from placet_server.model.usage import Budget, Counters
 from placet_server.rpc.convert.capability import capability_message
@@ -88,6 +91,8 @@ async def open_served(
     budget_max: Budget | None = None,
     queue: QueueSettings = QUEUE,
     hook: Hook | None = None,
+    counts: TurnCounts | None = None,
+    tracing: RunTracing | None = None,
     **entry: Any,
 ) -> AsyncIterator[Kernel]:
     """`entry`: members of the model's. Leaving the block is a crash."""
@@ -95,7 +100,7 @@ async def open_served(
     agents = Agents(models, budget_max or Budget(), capability_message)
     try:
         async with open_kernel(dsn, shop.app, queue=queue, programs=agents, boundary_hook=hook) as kernel:
-            agents.attach(kernel.catalog)
+            attach_agents(kernel, agents, counts or Uncounted(), tracing)
             yield kernel
     finally:
         await models.close()

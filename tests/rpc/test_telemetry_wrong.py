@@ -215,12 +215,15 @@ def test_metrics_are_sent_once_more_at_the_end_and_can_be_encoded() -> None:
     metrics, exporter = Metrics(), Collected()
     metrics.rpcs.of("/m", "OK").observe(0.2)
     metrics.refusals.add("OVERLOADED")
+    metrics.model_seconds.of("chat", "openai", "m", "").observe(0.2)
     metrics.add_gauge("g", "G.", lambda: 1.5)
     sender = MetricsSender(metrics, exporter)
     sender.start()
     sender.close()
     sent = str(encode_metrics(exporter.sent[-1]))
-    assert all(text in sent for text in ("placet_rpc_seconds", "OVERLOADED", "1.5"))
+    assert all(text in sent for text in ("placet_rpc_seconds", "OVERLOADED", "1.5", "gen_ai.request.model"))
+    # By the conventions it is not there unless there was an error.
+    assert "error.type" not in sent
 
 
 @pytest.mark.parametrize(

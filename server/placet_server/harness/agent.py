@@ -11,6 +11,7 @@ from placet.standing import AsyncStanding
 from placet_server.core.execution.connectors import OutputText
 from placet_server.core.execution.program import EXTRA_MISSING
 from placet_server.core.execution.stretch import stretch_of
+from placet_server.harness.observer import NoSpans, RunSpans, TurnCounts, Uncounted
 from placet_server.harness.program import Surroundings, run
 from placet_server.harness.provider.adapter import Models, is_here
 from placet_server.harness.provider.answer import AgentsUnavailable
@@ -30,9 +31,15 @@ class Agents:
         self._message_of = message_of
         self._around: Surroundings | None = None
 
-    def attach(self, offers: Offers) -> None:
-        """What their tools are found in, which knows handlers, and so these."""
-        self._around = Surroundings(models=self._models, offers=offers, budget_max=self._budget_max)
+    def attach(self, offers: Offers, counts: TurnCounts | None = None, spans: RunSpans | None = None) -> None:
+        """What their tools are found in, which knows handlers, and so these; and who is told of what they do."""
+        self._around = Surroundings(
+            models=self._models,
+            offers=offers,
+            budget_max=self._budget_max,
+            counts=counts or Uncounted(),
+            spans=spans or NoSpans(),
+        )
 
     def problem(self, capability: Capability) -> str:
         if not self.are_here:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
 from placet.failure import Failure
@@ -23,6 +23,15 @@ from placet_server.core.execution.stretch import Stretch
 from placet_server.harness.budget import bound_of_request
 from placet_server.harness.delegate import input_of, record_of
 from placet_server.harness.instruction import InstructionRefused, render
+from placet_server.harness.observer import (
+    UNTRACED,
+    NoSpans,
+    Observed,
+    RunSpans,
+    StretchSpans,
+    TurnCounts,
+    Uncounted,
+)
 from placet_server.harness.plan import Plan, PlannedCall
 from placet_server.harness.provider.adapter import Models, load
 from placet_server.harness.provider.answer import AgentsUnavailable, Picture, Provider
@@ -56,22 +65,26 @@ class Surroundings:
     models: Models
     offers: Offers
     budget_max: Budget
+    counts: TurnCounts = field(default_factory=Uncounted)
+    spans: RunSpans = field(default_factory=NoSpans)
 
 
 async def run(around: Surroundings, stretch: Stretch, capability: Capability, text: str) -> OutputText:
     """One stretch of a run of the agent. Raises Failure, Ended, and what `Stretch.call_all` and `RunEntries` raise."""
     remembered = await stretch.entries.read()
     state = replay(remembered.entries, active_ms=remembered.active_ms)
+    loop = _Loop(around, stretch, capability, text, state)
     try:
-        return await _Loop(around, stretch, capability, text, state).run(
-            remembered.entries[-1].attempt if remembered.entries else 0
-        )
+        async with around.spans.stretch(stretch, capability, state) as loop.spans:
+            return await loop.run(remembered.entries[-1].attempt if remembered.entries else 0)
     except AgentsUnavailable as error:
         # What the operator takes away under a run is missing to it: redriven, it goes on once that is there again.
         raise failure("agent_unavailable", str(error)) from None
 
 
 class _Loop:
+    spans: StretchSpans = UNTRACED
+
     def __init__(
         self, around: Surroundings, stretch: Stretch, capability: Capability, text: str, state: Transcript
     ) -> None:
@@ -138,6 +151,7 @@ class _Loop:
                 output_repairs_max=spec.output_repairs_max,
             )
             await self._append(entry_of(opened))
+            await self.spans.opened(opened)
         except ToolsRefused as error:
             raise failure("agent_tools", f"{self._capability.name}: {error}.") from None
         except InstructionRefused as error:
@@ -152,6 +166,7 @@ class _Loop:
         results, messages = await self._told()
         requested = self._charged(results, messages)
         await self._append(self._fitting(requested), [told.action_id for told in results if told.action_id])
+        await self.spans.told()
         await self._append(await take_turn(self._stretch, self._state, provider))
         if self._state.failure is not None:
             await self._wait_after(self._state.failure)
@@ -168,7 +183,8 @@ class _Loop:
         """Raises AgentsUnavailable."""
         spec, caller = self._capability.agent, self._caller
         assert spec is not None
-        return self._around.models.provider(model, caller.tenant, spec.credential)
+        provider = self._around.models.provider(model, caller.tenant, spec.credential)
+        return Observed(provider, provider.entry, self._around.counts, self.spans)
 
     @property
     def _opened(self) -> Opened:
@@ -206,7 +222,9 @@ class _Loop:
         if not steps:
             return {}
         ends = await self._stretch.call_all([_step(call) for call in steps])
-        return {call.call: end for call, end in zip(steps, ends, strict=True)}
+        by_call = {call.call: end for call, end in zip(steps, ends, strict=True)}
+        self.spans.called(steps, by_call)
+        return by_call
 
     def _charged(self, results: tuple[Told, ...], messages: tuple[str, ...]) -> Requested:
         """Raises Ended if it would pass a bound."""

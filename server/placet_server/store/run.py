@@ -45,6 +45,14 @@ class Remembered(NamedTuple):
     active_ms: int = 0
 
 
+class RunTrace(NamedTuple):
+    """Where its spans belong, in hex: the trace, the span that all its stretches are below, and that of the newest."""
+
+    trace_id: str
+    above_id: str
+    newest_id: str
+
+
 class EntryStanding(NamedTuple):
     """The lease that the action runs under, and the digest of one of its entries, in hex; None: there is none."""
 
@@ -132,3 +140,16 @@ async def map_by_ids(connection: Connection, tenant: str, action_ids: Sequence[s
         )
         for r in rows
     }
+
+
+async def find_trace(connection: Connection, tenant: str, action_id: str) -> RunTrace | None:
+    """None: nobody traces it, or there is no such run."""
+    query = SQL["find_trace"]
+    text = await connection.fetchval(query.sql, *query.arguments(tenant=tenant, action_id=action_id))
+    return None if text is None else RunTrace(*text.split("-"))
+
+
+async def set_trace(connection: Connection, tenant: str, action_id: str, trace: RunTrace) -> None:
+    query = SQL["set_trace"]
+    arguments = query.arguments(tenant=tenant, action_id=action_id, trace="-".join(trace))
+    await connection.execute(query.sql, *arguments)

@@ -699,7 +699,9 @@ CREATE TABLE public.runs (
     unpriced integer NOT NULL,
     active_ms bigint NOT NULL,
     reserved_tokens bigint NOT NULL,
-    reserved_micros bigint NOT NULL
+    reserved_micros bigint NOT NULL,
+    trace text,
+    CONSTRAINT runs_trace CHECK ((trace ~ '^[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{16}$'::text))
 )
 WITH (fillfactor='50');
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Metric, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from placet_server.telemetry.metric import Histogram, Metrics
+from placet_server.telemetry.metric import Histogram, HistogramFamily, Metrics
 
 REQUEST_SECONDS_MAX = 5.0
 REQUESTS_AT_ONCE_MAX = 16
@@ -31,7 +31,8 @@ class MetricsCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         for histogram in self._metrics.histograms:
-            spread = HistogramMetricFamily(histogram.name, histogram.help, labels=histogram.labels)
+            labels = [label.replace(".", "_") for label in histogram.labels]
+            spread = HistogramMetricFamily(_name(histogram), histogram.help, labels=labels)
             for values, series in list(histogram.series.items()):
                 spread.add_metric(values, _buckets(series), series.total)
             yield spread
@@ -48,6 +49,13 @@ def registry_of(metrics: Metrics) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(MetricsCollector(metrics))
     return registry
+
+
+def _name(family: HistogramFamily) -> str:
+    """Of OpenTelemetry's as its conventions want them here: without dots, with their unit."""
+    if "." not in family.name:
+        return family.name
+    return family.name.replace(".", "_") + ("_seconds" if family.unit == "s" else "")
 
 
 def _buckets(series: Histogram) -> list[tuple[str, float]]:

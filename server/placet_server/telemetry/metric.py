@@ -7,7 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+# As OpenTelemetry's conventions for generative AI have them.
+MODEL_SECONDS = tuple(0.01 * 2**n for n in range(14))
+TOKENS = tuple(float(4**n) for n in range(14))
 ITEMS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
+
+_MODEL = ("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model")
 
 
 class Histogram:
@@ -30,7 +35,9 @@ Labels = tuple[str, ...]
 
 @dataclass(slots=True, kw_only=True)
 class HistogramFamily:
-    """One metric; `series` by label values."""
+    """One metric; `series` by label values. A name with dots is one of OpenTelemetry's conventions, whose attributes
+    are left out where they are empty.
+    """
 
     name: str
     help: str
@@ -106,6 +113,20 @@ class Metrics:
             unit="s",
             bounds=SECONDS,
         )
+        self.model_tokens = HistogramFamily(
+            name="gen_ai.client.token.usage",
+            help="Tokens of an answer of a model, as its provider counted them: input or output.",
+            unit="{token}",
+            labels=(*_MODEL, "gen_ai.token.type"),
+            bounds=TOKENS,
+        )
+        self.model_seconds = HistogramFamily(
+            name="gen_ai.client.operation.duration",
+            help="Requests to models; what had no answer by why.",
+            unit="s",
+            labels=(*_MODEL, "error.type"),
+            bounds=MODEL_SECONDS,
+        )
         self.refusals = _counter("placet_refusals_total", "Refusals of the gates by reason.", "reason")
         self.dead_letters = _counter(
             "placet_dead_letters_total",
@@ -148,6 +169,8 @@ class Metrics:
             self.flush_items,
             self.flush_seconds,
             self.loop_lag,
+            self.model_tokens,
+            self.model_seconds,
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from placet_server.model.action import Action
+from placet_server.model.usage import Usage
 from placet_server.telemetry.metric import Metrics
 
 QUEUES_MAX = 50
@@ -47,6 +48,13 @@ class CountingObserver:
 
     def deleted(self, kind: str, count: int) -> None:
         self._metrics.deletions.add(kind, count=count)
+
+    def asked_model(self, provider: str, model: str, seconds: float, error: str, usage: Usage | None) -> None:
+        self._metrics.model_seconds.of("chat", provider, model, error).observe(seconds)
+        if usage is not None:
+            tokens = self._metrics.model_tokens
+            tokens.of("chat", provider, model, "input").observe(usage.input_tokens)
+            tokens.of("chat", provider, model, "output").observe(usage.output_tokens)
 
     def flushed(self, items: int, seconds: float) -> None:
         self._metrics.flush_items.of().observe(items)

@@ -16,7 +16,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from placet_server.telemetry.metric import HistogramFamily, Metrics
+from placet_server.telemetry.metric import HistogramFamily, Labels, Metrics
+from placet_server.telemetry.span_ids import SpanIds
 
 _CUMULATIVE = export.AggregationTemporality.CUMULATIVE
 
@@ -29,9 +30,11 @@ def resource() -> Resource:
     return Resource.create() if named else Resource.create({SERVICE_NAME: "placet"})
 
 
-def tracer_provider() -> TracerProvider:
+def tracer_provider(ids: SpanIds) -> TracerProvider:
     """Records all it is given: the sampling is done before."""
-    provider = TracerProvider(sampler=ALWAYS_ON, resource=resource(), shutdown_on_exit=False)
+    provider = TracerProvider(
+        sampler=ALWAYS_ON, resource=resource(), shutdown_on_exit=False, id_generator=ids
+    )
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return provider
 
@@ -90,7 +93,7 @@ class MetricsSender:
         for values, series in list(family.series.items()):
             counts = list(series.counts)
             yield export.HistogramDataPoint(
-                attributes=dict(zip(family.labels, values, strict=True)),
+                attributes=_attributes(family, values),
                 start_time_unix_nano=self._started,
                 time_unix_nano=now,
                 count=sum(counts),
@@ -105,3 +108,8 @@ class MetricsSender:
         return export.NumberDataPoint(
             attributes=labels, start_time_unix_nano=self._started, time_unix_nano=now, value=value
         )
+
+
+def _attributes(family: HistogramFamily, values: Labels) -> dict[str, str]:
+    named = dict(zip(family.labels, values, strict=True))
+    return {name: value for name, value in named.items() if value} if "." in family.name else named

@@ -16,6 +16,7 @@ from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.judgement import judge
 from placet_server.core.execution.run import start_run
 from placet_server.core.execution.runs import Run, Work
+from placet_server.core.execution.trace import trace_of_step
 from placet_server.core.publication.close import end_left_over
 from placet_server.core.publication.settle import settle
 from placet_server.model.action import Action, OnCallerGone
@@ -117,6 +118,8 @@ async def _fit(engine: Engine, taken: Taken, run: Run) -> Action | None:
     except CredentialMismatch as error:
         await _end(engine, taken, _failed(error))
         return None
+    if engine.traces_runs and taken.action.parent_id is not None:
+        run.work = run.work._replace(trace=await trace_of_step(engine.journal, taken.action))
     return await begin(engine, taken.action, run.work.input_json)
 
 

@@ -67,7 +67,9 @@ class ExecutionSettings:
 
 @dataclass(slots=True, kw_only=True)
 class Engine:
-    """Belongs to one event loop. `children`, `recheck`: set once the kernel is whole, as they need it."""
+    """Belongs to one event loop. `children`, `recheck`: set once the kernel is whole, as they need it.
+    `traces_runs`: so what takes their steps looks where they belong.
+    """
 
     journal: Journal
     handlers: HandlerTable
@@ -81,6 +83,7 @@ class Engine:
     observer: Observer = field(default_factory=Unobserved)
     children: ChildAdmitter | None = None
     recheck: Rechecker | None = None
+    traces_runs: bool = False
 
     def new_run(self, work: Work, action_id: str, on_caller_gone: OnCallerGone) -> Run:
         return Run(

@@ -125,3 +125,11 @@ from lineage as l
 join runs as u on u.tenant = l.tenant and u.action_id = l.action_id
 where l.tenant = :tenant and l.parent_id = :parent_id and l.step = any (:steps::text[])
 group by l.step
+
+-- name: find_trace
+-- Where the spans of a run belong; no row, or null: nowhere.
+select trace from runs where tenant = :tenant and action_id = :action_id
+
+-- name: set_trace
+-- Where the spans of a run belong, as its newest stretch says.
+update runs set trace = :trace where tenant = :tenant and action_id = :action_id
