@@ -113,20 +113,7 @@ class Metrics:
             unit="s",
             bounds=SECONDS,
         )
-        self.model_tokens = HistogramFamily(
-            name="gen_ai.client.token.usage",
-            help="Tokens of an answer of a model, as its provider counted them: input or output.",
-            unit="{token}",
-            labels=(*_MODEL, "gen_ai.token.type"),
-            bounds=TOKENS,
-        )
-        self.model_seconds = HistogramFamily(
-            name="gen_ai.client.operation.duration",
-            help="Requests to models; what had no answer by why.",
-            unit="s",
-            labels=(*_MODEL, "error.type"),
-            bounds=MODEL_SECONDS,
-        )
+        self.model_tokens, self.model_seconds = _of_models()
         self.refusals = _counter("placet_refusals_total", "Refusals of the gates by reason.", "reason")
         self.dead_letters = _counter(
             "placet_dead_letters_total",
@@ -191,3 +178,22 @@ class Metrics:
 
 def _counter(name: str, help_text: str, *labels: str) -> CounterFamily:
     return CounterFamily(name=name, help=help_text, labels=labels)
+
+
+def _of_models() -> tuple[HistogramFamily, HistogramFamily]:
+    """Tokens and seconds, by the conventions for generative AI."""
+    tokens = HistogramFamily(
+        name="gen_ai.client.token.usage",
+        help="Tokens of an answer of a model, as its provider counted them: input or output.",
+        unit="{token}",
+        labels=(*_MODEL, "gen_ai.token.type"),
+        bounds=TOKENS,
+    )
+    seconds = HistogramFamily(
+        name="gen_ai.client.operation.duration",
+        help="Requests to models; what had no answer by why.",
+        unit="s",
+        labels=(*_MODEL, "error.type"),
+        bounds=MODEL_SECONDS,
+    )
+    return tokens, seconds
