@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from placet.app import App
-from placet.testing.model_servers import ModelServer
+from placet.testing.model_servers import ModelServer, Say
 from placet_server.agent_setup import attach_agents
 from placet_server.core.admission.dispatch import QueueSettings
 from placet_server.core.kernel import Kernel
@@ -116,6 +116,16 @@ async def asked(kernel: Kernel, key: str = "k", value: Any = ASKED, **options: A
 async def spent(kernel: Kernel, action_id: str) -> Counters:
     async with kernel.journal.pool.connection() as connection:
         return (await runs.map_by_ids(connection, "acme", [action_id]))[action_id].counters
+
+
+def end_of(wire: type[ModelServer], say: Say, words: str, *, model: str = "model-x") -> int:
+    """How many bytes of the answer there are until it has said so much."""
+    told = b""
+    for event in wire([say])._events(say, {"model": model}, 1):
+        told += event
+        if words.encode() in event:
+            return len(told)
+    raise AssertionError(f"never says {words!r}")
 
 
 def said(text: str) -> dict[str, Any]:

@@ -287,7 +287,7 @@ async def test_a_lost_stream_is_a_lost_caller(database: Database, shop: Workshop
         stream = execute_stream(kernel, call_of("work.read", {}))
         await anext(stream)
         await shop.began.wait()
-        await stream.aclose()  # type: ignore[attr-defined]
+        await stream.aclose()
         action = await only_action(kernel)
         end = await wait_action(kernel.journal, ALICE, action.action_id, 5)
     assert ActionState.CANCELLED is end.state

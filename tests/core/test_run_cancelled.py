@@ -1,11 +1,14 @@
 """A run that is cancelled: while its model answers, while it waits for the next try, and while people think."""
 
 import asyncio
+from contextlib import aclosing
 
 import pytest
 
 from placet.testing.model_servers import KEY, Fail, OpenAIServer, Say, Stall, Step, call
 from placet_server.core.execution.cancel import cancel_action
+from placet_server.core.publication.watch import watch_action
+from placet_server.model.event import Event, EventType
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from tests.core.agents import ASKED, KEY_VARIABLE, Shop, open_shop, spent
@@ -22,7 +25,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("trouble", [Stall(60.0), Stall(60.0, after_bytes=300), Fail(429, retry_after="4")])
 async def test_a_run_is_cancelled_while_its_turn_is_under_way(database: Database, trouble: Step) -> None:
     shop = Shop()
-    script = [Say("", call("shop-count", order="A-1")), trouble, Say("Too late.")]
+    script = [Say("I count.", call("shop-count", order="A-1")), trouble, Say("Too late.")]
     async with OpenAIServer(script) as server, open_shop(database.dsn, shop, server) as kernel:
         action = (await put(kernel, "shop.helper", ASKED, "k")).action
         await dispatch(kernel)
@@ -35,6 +38,11 @@ async def test_a_run_is_cancelled_while_its_turn_is_under_way(database: Database
         assert (ActionState.CANCELLED, EffectState.DONE) == (ended.state, ended.effect)
         assert "answered" != (await entries(kernel, action.action_id))[-1][1]
         assert 1 == (await spent(kernel, action.action_id)).calls
+        # What was said before stays readable, also for who comes late.
+        async with aclosing(watch_action(kernel.journal, ALICE, action.action_id, "")) as items:
+            late = [item async for item in items if isinstance(item, Event)]
+        said = [event.body["text"] for event in late if event.type is EventType.DELTA]
+        assert ("I count.", EventType.SETTLED) == ("".join(said)[:8], late[-1].type)
 
 
 async def test_a_run_that_waits_for_people_is_cancelled_with_its_calls(database: Database) -> None:

@@ -59,6 +59,9 @@ GOOD: dict[str, Message] = {
         arguments={"name": "b"},
         options=action_pb2.InvocationOptions(idempotency_key="k"),
     ),
+    "AskStream": pb.AskStreamRequest(
+        ask=pb.AskRequest(agent="hostile.echo", parts=[ask_pb2.MessagePart(text="a")])
+    ),
     "ListTurns": pb.ListTurnsRequest(action_id=ACTION_ID, page_size=5, with_messages=True),
     "Submit": pb.SubmitRequest(invocation=INVOCATION, queue="dice", priority=1),
     "SubmitBatch": pb.SubmitBatchRequest(items=[pb.SubmitRequest(invocation=INVOCATION, queue="dice")] * 2),

@@ -55,6 +55,9 @@ select relname from pg_class where relkind = 'r' and relnamespace = 'public'::re
 and relname not in ('instances', 'queue_counts', 'retention_walk')
 """
 Traces = Mapping[str, tuple[int, int]]
+STREAMS = frozenset(
+    {"AskStream", "ExecuteStream", "WatchAction", "WatchEvents", "WatchApprovals", "ResumeActionStream"}
+)
 
 
 @dataclass(kw_only=True)
@@ -156,7 +159,7 @@ class Client:
         """The response, or all of a stream's. Raises AioRpcError."""
         stub: Any = next(s for s in (self.runtime, self.catalog, *self._others) if hasattr(s, rpc))
         call = getattr(stub, rpc)(request, metadata=self.metadata, timeout=seconds)
-        if rpc in ("ExecuteStream", "WatchAction", "WatchEvents", "WatchApprovals", "ResumeActionStream"):
+        if rpc in STREAMS:
             return [response async for response in call]
         return await call
 

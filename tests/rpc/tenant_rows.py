@@ -165,6 +165,15 @@ ROWS: dict[str, Row] = {
             options=action_pb2.InvocationOptions(idempotency_key=n.key),
         )
     ),
+    "RuntimeService/AskStream": Row(
+        ask=lambda n: runtime.AskStreamRequest(
+            ask=runtime.AskRequest(
+                agent=n.capability,
+                parts=[ask_pb2.MessagePart(text="x")],
+                options=action_pb2.InvocationOptions(idempotency_key=n.key),
+            )
+        )
+    ),
     "RuntimeService/ListTurns": by_id(runtime.ListTurnsRequest, with_messages=True),
     "RuntimeService/ResumeAction": by_id(runtime.ResumeActionRequest),
     "RuntimeService/ResumeActionStream": by_id(runtime.ResumeActionStreamRequest),

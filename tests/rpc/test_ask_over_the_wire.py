@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import protovalidate
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
@@ -90,6 +91,64 @@ async def test_an_answer_its_cost_and_its_turns(database: Database, tmp_path: Pa
             same.attached,
             len(model.requests),
         )
+
+
+async def test_a_run_is_heard_while_it_runs_and_joined_where_its_stream_broke(
+    database: Database, tmp_path: Path
+) -> None:
+    async with served(database, tmp_path, [LOOK, Say("Done.", reasoning="Is it?")]) as (client, model):
+        options = action_pb2.InvocationOptions(idempotency_key="k")
+        asked = pb.AskRequest(
+            agent="shop.helper", parts=[ask_pb2.MessagePart(text="Help me.")], options=options
+        )
+        call = client.runtime.AskStream(pb.AskStreamRequest(ask=asked), metadata=client.metadata, timeout=20)
+        events = [response.event async for response in call]
+        kinds = [event.WhichOneof("event") for event in events]
+        turn = ["turn_requested", "delta", "turn_answered"]
+        called = ["tool_started", "tool_finished"]
+        begun = ["admitted", "attempt_started", "run_opened"]
+        told = [kind for kind in kinds if kind not in ("effect_started", "parked", "requeued", "resumed")]
+        assert [
+            *begun,
+            *turn,
+            *called,
+            "turn_requested",
+            "delta",
+            "delta",
+            "turn_answered",
+            "settled",
+        ] == told
+        assert ["I look.", "", "Done."] == [e.delta.text for e in events if e.HasField("delta")]
+        assert ["Is it?"] == [e.delta.reasoning for e in events if e.delta.reasoning]
+        (ended,) = [event.tool_finished for event in events if event.HasField("tool_finished")]
+        assert (1, 1, "shop.find", "") == (ended.turn, ended.call, ended.tool, ended.outcome.message)
+        assert (100, 20) == next(
+            (e.turn_answered.usage.input_tokens, e.turn_answered.usage.output_tokens)
+            for e in events
+            if e.HasField("turn_answered")
+        )
+        for event in events:
+            protovalidate.validate(event)
+        broke = kinds.index("delta")
+        rest = client.runtime.ResumeActionStream(
+            pb.ResumeActionStreamRequest(action_id=events[0].action_id, after_cursor=events[broke].cursor),
+            metadata=client.metadata,
+            timeout=20,
+        )
+        assert [event.cursor for event in events[broke + 1 :]] == [r.event.cursor async for r in rest]
+        # The whole of it is told again to who asks again, and the model is not.
+        again = client.runtime.AskStream(pb.AskStreamRequest(ask=asked), metadata=client.metadata, timeout=20)
+        assert [event.cursor for event in events] == [response.event.cursor async for response in again]
+        assert [1, 2] == [request.turn for request in model.requests]
+        resumed = pb.ResumeActionRequest(action_id=events[0].action_id)
+        action = (await client.runtime.ResumeAction(resumed, metadata=client.metadata)).action
+        assert (2, 1) == (action.usage.turns, action.usage.calls)
+        asked.agent = "shop.find"
+        call = client.runtime.AskStream(pb.AskStreamRequest(ask=asked), metadata=client.metadata, timeout=20)
+        assert "MALFORMED_REQUEST" == (await refusal(call.read())).reason
+        feed = pb.WatchEventsRequest(filter=pb.EventFilter(types=["placet.action.delta"]))
+        nothing = client.runtime.WatchEvents(feed, metadata=client.metadata, timeout=20)
+        assert "MALFORMED_REQUEST" == (await refusal(nothing.read())).reason
 
 
 async def test_another_message_under_the_key_is_a_conflict_and_no_agent_is_refused(

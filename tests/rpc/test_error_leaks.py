@@ -39,6 +39,9 @@ REQUESTS: dict[str, bytes] = {
     "Submit": pb.SubmitRequest(invocation=INVOCATION).SerializeToString(),
     "SubmitBatch": pb.SubmitBatchRequest(items=[pb.SubmitRequest(invocation=INVOCATION)]).SerializeToString(),
     "Ask": pb.AskRequest(agent="a.b", parts=[ask_pb2.MessagePart(text="x")]).SerializeToString(),
+    "AskStream": pb.AskStreamRequest(
+        ask=pb.AskRequest(agent="a.b", parts=[ask_pb2.MessagePart(text="x")])
+    ).SerializeToString(),
     "ListTurns": pb.ListTurnsRequest(action_id=ACTION_ID).SerializeToString(),
     "PauseQueue": operations_service_pb2.PauseQueueRequest(queue="q").SerializeToString(),
     "ResumeQueue": operations_service_pb2.ResumeQueueRequest(queue="q").SerializeToString(),

@@ -101,6 +101,12 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
         "invocation.options.on_caller_gone",
     ),
     "nobody asked": (ASK, asked(agent=""), "agent"),
+    "no question of a stream": (f"{ASK}Stream", b"", "ask"),
+    "nothing said in a stream": (
+        f"{ASK}Stream",
+        pb.AskStreamRequest(ask=pb.AskRequest(agent="a")).SerializeToString(),
+        "ask.parts",
+    ),
     "nothing said": (ASK, pb.AskRequest(agent="a").SerializeToString(), "parts"),
     "too much said": (ASK, asked(parts=[TEXT] * 65), "parts"),
     "an empty part": (ASK, asked(parts=[ask_pb2.MessagePart()]), "parts[0].part"),

@@ -256,6 +256,10 @@ class Script(RuntimeServiceServicer, OperationsServiceServicer, RecoveryServiceS
         async for sent in self._stream("ExecuteStream", request, context):
             yield runtime_service_pb2.ExecuteStreamResponse(event=sent)
 
+    async def AskStream(self, request: Any, context: Context) -> AsyncIterator[Any]:
+        async for sent in self._stream("AskStream", request, context):
+            yield runtime_service_pb2.AskStreamResponse(event=sent)
+
     async def WatchAction(self, request: Any, context: Context) -> AsyncIterator[Any]:
         async for sent in self._stream("WatchAction", request, context):
             yield runtime_service_pb2.WatchActionResponse(event=sent)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from placet.agent import Agent, Budget, DelegateChoice, Memory, ModelSettings, ProviderRetry, ToolChoice
 from placet.contract import duration_of, words_of
 from placet.failure import DeclarationError
-from placet.schema import adapter_of, schema_of, schema_text
 from placet.v1 import agent_pb2 as pb
 
 
@@ -60,16 +58,6 @@ def budget_message(budget: Budget, what: str) -> pb.Budget:
         cost_micros=budget.cost_micros,
         active_time=duration_of(budget.active_time, "active_time", what),
     )
-
-
-def output_text(output: Any, what: str) -> str:
-    """The schema of what a run ends with: of a type, or as it is given; empty for None."""
-    if output is None:
-        return ""
-    schema = (
-        output if isinstance(output, Mapping) else schema_of(adapter_of(output, what), "validation", what)
-    )
-    return schema_text(schema, what)
 
 
 def _tool_message(choice: ToolChoice | str, what: str) -> pb.ToolChoice:

@@ -12,12 +12,12 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from placet.agent import Agent, Budget, DelegateChoice, Memory, ModelSettings, ProviderRetry, ToolChoice
-from placet.agent_requests import output_text, spec_message
+from placet.agent_requests import spec_message
 from placet.contract import EffectWord, Options, Terms, contract_of
 from placet.failure import DeclarationError
 from placet.handler import Handler, read_handler, read_lookup
 from placet.lookup import Lookup
-from placet.schema import schema_text
+from placet.schema import output_text, schema_text
 from placet.v1 import capability_pb2 as pb
 
 if TYPE_CHECKING:

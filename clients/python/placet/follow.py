@@ -22,6 +22,8 @@ from placet.v1 import event_pb2, outcome_pb2, runtime_service_pb2
 
 # A watch is renewed this often, so that a connection that died silently is noticed.
 WATCH_SECONDS_MAX = 600.0
+# They have a number within the attempt that they name.
+_LANE = frozenset({"chunk", "delta", "tool_started", "tool_finished"})
 
 
 class Follower:
@@ -158,9 +160,10 @@ class Follower:
             repeated = event.sequence <= self._sequence
             self._sequence = max(event.sequence, self._sequence)
             return repeated
-        if kind == "chunk":
-            self._stream_attempt = event.chunk.attempt
-            position = (event.chunk.attempt, event.chunk.number)
+        if kind in _LANE:
+            said = getattr(event, kind)
+            self._stream_attempt = said.attempt
+            position = (said.attempt, said.number)
         elif kind == "progress":
             position = (self._stream_attempt, event.progress.number)
         else:

@@ -314,6 +314,15 @@ def resume_action_request(action_id: str, on_wait: OnWait | None) -> runtime_ser
     return request
 
 
+def resume_stream_request(
+    action_id: str, after: str, on_wait: OnWait | None
+) -> runtime_service_pb2.ResumeActionStreamRequest:
+    request = runtime_service_pb2.ResumeActionStreamRequest(action_id=action_id, after_cursor=after)
+    if on_wait is not None:
+        request.on_wait = _ON_WAIT[on_wait]
+    return request
+
+
 def wait_request(action_id: str, seconds: float) -> runtime_service_pb2.WaitActionRequest:
     return runtime_service_pb2.WaitActionRequest(action_id=action_id, timeout=duration(seconds))
 

@@ -9,11 +9,11 @@ import json
 
 from placet.context import Json
 from placet.errors import PendingError, PlacetError
-from placet.requests import OnWait, resume_action_request
+from placet.requests import OnWait, resume_action_request, resume_stream_request
 from placet.result import Result
 from placet.retry import Deadline, RetryPolicy
 from placet.steps import SEND_SECONDS_MIN, Pause, Send, Steps
-from placet.v1 import event_pb2, runtime_service_pb2
+from placet.v1 import event_pb2
 
 
 def resume(action_id: str, on_wait: OnWait | None, deadline: Deadline, policy: RetryPolicy) -> Steps[Result]:
@@ -35,9 +35,18 @@ class ResumeFollower:
 
     enough = False
 
-    def __init__(self, deadline: Deadline, policy: RetryPolicy, *, action_id: str, cursor: str) -> None:
+    def __init__(
+        self,
+        deadline: Deadline,
+        policy: RetryPolicy,
+        *,
+        action_id: str,
+        cursor: str,
+        on_wait: OnWait | None = None,
+    ) -> None:
         self.action_id = action_id
         self.cursor = cursor
+        self.on_wait = on_wait
         self.output: Json = None
         self._deadline = deadline
         self._policy = policy
@@ -45,9 +54,7 @@ class ResumeFollower:
 
     def opening(self) -> Send:
         """The stream to open next."""
-        request = runtime_service_pb2.ResumeActionStreamRequest(
-            action_id=self.action_id, after_cursor=self.cursor
-        )
+        request = resume_stream_request(self.action_id, self.cursor, self.on_wait)
         return Send("ResumeActionStream", request, min(_working(self._deadline), 86_400.0))
 
     def take(self, event: event_pb2.ActionEvent) -> event_pb2.ActionEvent | None:

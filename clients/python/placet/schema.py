@@ -102,3 +102,13 @@ def _references(node: Any) -> Iterable[str]:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0].rstrip(".")
+
+
+def output_text(output: Any, what: str) -> str:
+    """The schema of what a run ends with: of a type, or as it is given; empty for None."""
+    if output is None:
+        return ""
+    schema = (
+        output if isinstance(output, Mapping) else schema_of(adapter_of(output, what), "validation", what)
+    )
+    return schema_text(schema, what)

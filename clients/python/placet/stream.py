@@ -15,7 +15,9 @@ CALL_SECONDS = 60.0
 READ_SECONDS = 10.0
 
 
-class _Standing:
+class Followed:
+    """How far a follower has come."""
+
     def __init__(self, follower: Follower | ResumeFollower) -> None:
         self._follower = follower
 
@@ -35,7 +37,7 @@ class _Standing:
         return self._follower.output
 
 
-class EventStream(_Standing):
+class EventStream(Followed):
     """Iterate it; close it, or use it as a context manager, to leave early."""
 
     def __init__(self, follower: Follower | ResumeFollower, events: Iterator[ActionEvent]) -> None:
@@ -60,7 +62,7 @@ class EventStream(_Standing):
         self.close()
 
 
-class AsyncEventStream(_Standing):
+class AsyncEventStream(Followed):
     """Iterate it with `async for`; `aclose()`, or use it as an async context manager, to leave early."""
 
     def __init__(self, follower: Follower | ResumeFollower, events: AsyncIterator[ActionEvent]) -> None:

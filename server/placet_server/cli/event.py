@@ -108,6 +108,21 @@ def _answered(turn: dict[str, Any]) -> str:
     return f"turn {turn['turn']} has an answer" + (f", which calls {called}" if called else "")
 
 
+def _delta(delta: dict[str, Any]) -> str:
+    return str(delta["text"]) if "text" in delta else f"(thinks) {delta['reasoning']}"
+
+
+def _tool_started(called: dict[str, Any]) -> str:
+    waits = ", which waits for people" if called["waiting"] else ""
+    return f"turn {called['turn']}: {called['tool']} is action {called['action_id']}{waits}"
+
+
+def _tool_finished(called: dict[str, Any]) -> str:
+    outcome = called["outcome"]
+    ended = "  ".join(part for part in (outcome["kind"], outcome.get("reason", "")) if part)
+    return f"turn {called['turn']}: {called['tool']}  {ended}"
+
+
 _SAY = {
     "admitted": lambda it: f"{it['capability']} {it['version']}, kept {it['durability']}",
     "attempt_started": _started,
@@ -122,6 +137,9 @@ _SAY = {
     "redriven": _redriven,
     "reconcile_given_up": lambda it: f"asked {it['asked']} times; an operator's to find out: {it['finding']}",
     "progress": _progress,
+    "delta": _delta,
+    "tool_started": _tool_started,
+    "tool_finished": _tool_finished,
     "chunk": _chunk,
     "waiting": _waiting,
     "approval_decided": _decided,

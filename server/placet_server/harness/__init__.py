@@ -1,9 +1,10 @@
 """How an agent runs: what its run remembers, what a model is asked, and what becomes of the answer. All pure, but
-for the first four, and `provider/`, which alone talks to models.
+for the first five, and `provider/`, which alone talks to models.
 
 agent           which agents can run here, and what runs them
 program         the loop: ask, call, tell, until there is an answer
 turn            one request, and the entry that comes of it
+live            what is told of a run while it runs
 tools           which capabilities a run may call, pinned when it opens
 transcript      what the entries of a run amount to: its messages, what it has spent, what is to be done next
 plan            what each call of an answer becomes, before any of them is made

@@ -23,6 +23,7 @@ from placet_server.core.execution.stretch import Stretch
 from placet_server.harness.budget import bound_of_request
 from placet_server.harness.delegate import input_of, record_of
 from placet_server.harness.instruction import InstructionRefused, render
+from placet_server.harness.live import Live
 from placet_server.harness.observer import (
     UNTRACED,
     NoSpans,
@@ -90,6 +91,7 @@ class _Loop:
     ) -> None:
         self._around = around
         self._stretch = stretch
+        self._live = Live(stretch)
         self._capability = capability
         self._text = text
         self._state = state
@@ -167,7 +169,8 @@ class _Loop:
         requested = self._charged(results, messages)
         await self._append(self._fitting(requested), [told.action_id for told in results if told.action_id])
         await self.spans.told()
-        await self._append(await take_turn(self._stretch, self._state, provider))
+        heard = self._live.heard(self._state.turn, self._state.tries)
+        await self._append(await take_turn(self._stretch, self._state, provider, heard))
         if self._state.failure is not None:
             await self._wait_after(self._state.failure)
 
@@ -221,7 +224,7 @@ class _Loop:
         """By the numbers of the calls."""
         if not steps:
             return {}
-        ends = await self._stretch.call_all([_step(call) for call in steps])
+        ends = await self._live.call_all(self._state.turn, steps, [_step(call) for call in steps])
         by_call = {call.call: end for call, end in zip(steps, ends, strict=True)}
         self.spans.called(steps, by_call)
         return by_call

@@ -7,7 +7,7 @@ from __future__ import annotations
 from placet_server.core.execution.stretch import Stretch
 from placet_server.harness.budget import credit_usage
 from placet_server.harness.plan import plan
-from placet_server.harness.provider.answer import Delta, Pins, Provider, TurnFailure
+from placet_server.harness.provider.answer import Delta, OnDelta, Pins, Provider, TurnFailure
 from placet_server.harness.transcript import Transcript
 from placet_server.model.agent import ProviderRetry
 from placet_server.model.entry import Answered, Entry, EntryRefused, Failed, Opened, TurnProblem, entry_of
@@ -17,8 +17,16 @@ RETRY_SECONDS_FIRST = 1.0
 SLEPT_SECONDS_MAX = 5.0
 
 
-async def take_turn(stretch: Stretch, state: Transcript, provider: Provider) -> Entry:
-    """Of a transcript whose newest entry is the request. Raises AgentsUnavailable. Cancelled, it hangs up."""
+async def unheard(delta: Delta) -> None:
+    """For answers that nobody is told of before they are there."""
+
+
+async def take_turn(
+    stretch: Stretch, state: Transcript, provider: Provider, on_delta: OnDelta = unheard
+) -> Entry:
+    """Of a transcript whose newest entry is the request. Raises AgentsUnavailable, and what `on_delta` raises.
+    Cancelled, it hangs up.
+    """
     assert state.opened is not None
     stretch.reached("turn_sent")
     try:
@@ -27,7 +35,7 @@ async def take_turn(stretch: Stretch, state: Transcript, provider: Provider) -> 
                 state.messages(),
                 pins_of(state.opened),
                 state.opened.settings,
-                on_delta=_unheard,
+                on_delta=on_delta,
                 timeout_seconds=state.opened.settings.request_timeout_seconds,
             )
     except TurnFailure as failure:
@@ -72,7 +80,3 @@ def _kept(state: Transcript, answered: Answered) -> Entry:
     except EntryRefused as error:
         failure = TurnFailure(TurnProblem.INVALID, charged=True, detail=f"the answer is too large: {error}")
         return entry_of(_failed(state, failure))
-
-
-async def _unheard(delta: Delta) -> None:
-    """What is said while it is said is for nobody yet; the answer has all of it."""

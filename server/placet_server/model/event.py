@@ -10,7 +10,7 @@ from typing import Any
 class EventType(StrEnum):
     """Stored names; on the wire with the prefix `placet.action.`.
 
-    CHUNK and PROGRESS travel in a lane of their own.
+    The last ones, LANE, travel in a lane of their own.
     """
 
     ADMITTED = "admitted"
@@ -35,6 +35,20 @@ class EventType(StrEnum):
     APPROVAL_ENDED = "approval_ended"
     CHUNK = "chunk"
     PROGRESS = "progress"
+    DELTA = "delta"
+    TOOL_STARTED = "tool_started"
+    TOOL_FINISHED = "tool_finished"
+
+
+LANE = frozenset(
+    {
+        EventType.CHUNK,
+        EventType.PROGRESS,
+        EventType.DELTA,
+        EventType.TOOL_STARTED,
+        EventType.TOOL_FINISHED,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +64,9 @@ class Event:
     settled and requeued, of what was in doubt, also resolution {verdict, reason, evidence, requester, request};
     reconcile_given_up {asked, finding}; waiting {approval_id, kind, title, expire_time_us, predecessor_id};
     approval_decided {approval_id, decision_id, voter, verdict, reason, completes, taken_back}; approval_ended
-    {approval_id, state}; progress {message, fraction}; chunk {text | json | base64}."""
+    {approval_id, state}; progress {message, fraction}; chunk {text | json | base64}; delta
+    {turn, request, text | reasoning}; tool_started {turn, call, tool, action_id, waiting}; tool_finished {turn, call,
+    tool, action_id, kind, reason, effect, attempt, retry_advice, retry_delay_seconds, failure_code}."""
 
     action_id: str
     type: EventType

@@ -15,6 +15,7 @@ SCOPES: dict[str, str | None] = {
     "/placet.v1.RuntimeService/Execute": "actions.execute",
     "/placet.v1.RuntimeService/ExecuteStream": "actions.execute",
     "/placet.v1.RuntimeService/Ask": "actions.execute",
+    "/placet.v1.RuntimeService/AskStream": "actions.execute",
     "/placet.v1.RuntimeService/ResumeAction": "actions.execute",
     "/placet.v1.RuntimeService/ResumeActionStream": "actions.execute",
     "/placet.v1.RuntimeService/Submit": "actions.execute",

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from placet.v1 import action_pb2
 from placet.v1 import runtime_service_pb2 as pb
@@ -110,6 +109,7 @@ class RuntimeServicer(AskCalls):
         action = await resume(self._kernel, rpc.caller, rpc.action_id, time_left(rpc), rpc.trace, on_wait)
         response = pb.ResumeActionResponse()
         fill_answer(rpc, response.action, action)
+        await self._fill_runs(rpc, [(response.action, action)])
         return response
 
     async def resume_action_stream(
@@ -268,14 +268,6 @@ class RuntimeServicer(AskCalls):
             name=self._facts.name,
             signing_keys_json=self._facts.signing_keys,
         )
-
-    async def _end_stream(self, rpc: Rpc[Any], on_wait: OnWait) -> None:
-        """The trailers of one that ends OK: it SUCCEEDED, or waits and that was to be returned."""
-        kind = _SUCCEEDED
-        if on_wait is OnWait.RETURN:
-            action = await read.get_action(self._kernel.journal, rpc.caller, rpc.action_id, full=False)
-            kind = outcome_of(action).kind.value
-        rpc.context.set_trailing_metadata(outcome_trailers(kind, rpc.action_id))
 
     async def _by_key(self, caller: Caller, key: pb.KeyRef) -> Action:
         """Keys of the caller's own, and keys that the tenant shares."""

@@ -96,6 +96,15 @@ async def last_lane_number(connection: Connection, tenant: str, action_id: str, 
     return number
 
 
+async def list_tools_told(
+    connection: Connection, tenant: str, action_id: str, *, count_max: int
+) -> list[tuple[str, str]]:
+    """Type and body of what was told of calls among the newest so many items."""
+    query = SQL["list_tools_told"]
+    arguments = query.arguments(tenant=tenant, action_id=action_id, count_max=count_max)
+    return [(r["type"], r["body"]) for r in await connection.fetch(query.sql, *arguments)]
+
+
 async def insert_lane_items(connection: Connection, items: Sequence[LaneItem], now: datetime | None) -> None:
     """Items of a lost lease are dropped: nobody may say anything for an attempt that was given up."""
     query = SQL["insert_lane_items"]

@@ -495,7 +495,7 @@ CREATE TABLE public.lane_items (
     body text NOT NULL,
     CONSTRAINT lane_items_attempt_check CHECK ((attempt >= 1)),
     CONSTRAINT lane_items_number_check CHECK ((number >= 1)),
-    CONSTRAINT lane_items_type_check CHECK ((type = ANY (ARRAY['chunk'::text, 'progress'::text])))
+    CONSTRAINT lane_items_type_check CHECK ((type = ANY (ARRAY['chunk'::text, 'progress'::text, 'delta'::text, 'tool_started'::text, 'tool_finished'::text])))
 );
 
 CREATE TABLE public.lineage (

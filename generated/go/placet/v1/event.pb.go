@@ -32,7 +32,8 @@ type ActionEvent struct {
 	Cursor string `protobuf:"bytes,1,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Whose event. Empty on an idle checkpoint of a feed.
 	ActionId string `protobuf:"bytes,2,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
-	// Gap-free from 1 within the action for events of its life; 0 for chunk, progress and idle checkpoints, which have their own numbers.
+	// Gap-free from 1 within the action for events of its life; 0 for idle checkpoints and for chunk, progress, delta, tool_started and tool_finished, which
+	// have numbers of their own.
 	Sequence int64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// When it was stored.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
@@ -66,6 +67,9 @@ type ActionEvent struct {
 	//	*ActionEvent_TurnAnswered
 	//	*ActionEvent_TurnFailed
 	//	*ActionEvent_Compacted
+	//	*ActionEvent_Delta
+	//	*ActionEvent_ToolStarted
+	//	*ActionEvent_ToolFinished
 	Event         isActionEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -348,6 +352,33 @@ func (x *ActionEvent) GetCompacted() *RunCompacted {
 	return nil
 }
 
+func (x *ActionEvent) GetDelta() *RunDelta {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_Delta); ok {
+			return x.Delta
+		}
+	}
+	return nil
+}
+
+func (x *ActionEvent) GetToolStarted() *ToolStarted {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_ToolStarted); ok {
+			return x.ToolStarted
+		}
+	}
+	return nil
+}
+
+func (x *ActionEvent) GetToolFinished() *ToolFinished {
+	if x != nil {
+		if x, ok := x.Event.(*ActionEvent_ToolFinished); ok {
+			return x.ToolFinished
+		}
+	}
+	return nil
+}
+
 type isActionEvent_Event interface {
 	isActionEvent_Event()
 }
@@ -462,6 +493,21 @@ type ActionEvent_Compacted struct {
 	Compacted *RunCompacted `protobuf:"bytes,43,opt,name=compacted,proto3,oneof"`
 }
 
+type ActionEvent_Delta struct {
+	// What the model of a run is saying: a part of its answer, which is not there yet.
+	Delta *RunDelta `protobuf:"bytes,44,opt,name=delta,proto3,oneof"`
+}
+
+type ActionEvent_ToolStarted struct {
+	// A call that the model has made is an action now.
+	ToolStarted *ToolStarted `protobuf:"bytes,45,opt,name=tool_started,json=toolStarted,proto3,oneof"`
+}
+
+type ActionEvent_ToolFinished struct {
+	// A call that the model has made has come to an end.
+	ToolFinished *ToolFinished `protobuf:"bytes,46,opt,name=tool_finished,json=toolFinished,proto3,oneof"`
+}
+
 func (*ActionEvent_Admitted) isActionEvent_Event() {}
 
 func (*ActionEvent_AttemptStarted) isActionEvent_Event() {}
@@ -505,6 +551,12 @@ func (*ActionEvent_TurnAnswered) isActionEvent_Event() {}
 func (*ActionEvent_TurnFailed) isActionEvent_Event() {}
 
 func (*ActionEvent_Compacted) isActionEvent_Event() {}
+
+func (*ActionEvent_Delta) isActionEvent_Event() {}
+
+func (*ActionEvent_ToolStarted) isActionEvent_Event() {}
+
+func (*ActionEvent_ToolFinished) isActionEvent_Event() {}
 
 // Stored, before any handler was called.
 type ActionAdmitted struct {
@@ -1742,7 +1794,7 @@ type TurnRequested struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its number, from 1.
 	Turn int32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
-	// Which try of the turn it is, from 1.
+	// Which try of the turn it is, from 1. From 2 on what the model has said in the tries before is void.
 	Number int32 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
 	// The model that is asked.
 	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
@@ -2139,11 +2191,326 @@ func (x *RunCompacted) GetDigest() string {
 	return ""
 }
 
+// Some of what a model says in one turn, in its order. All of it is in the answer, once `turn_answered` has come: ListTurns has it. It is void if `turn_failed`,
+// `attempt_started` or a further `turn_requested` of the turn comes instead.
+type RunDelta struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the turn.
+	Turn int32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	// In which try of the turn it is said, as in TurnRequested.
+	Request int32 `protobuf:"varint,2,opt,name=request,proto3" json:"request,omitempty"`
+	// What is said.
+	//
+	// Types that are valid to be assigned to Data:
+	//
+	//	*RunDelta_Text
+	//	*RunDelta_Reasoning
+	Data isRunDelta_Data `protobuf_oneof:"data"`
+	// Position within the attempt, gap-free from 1, shared with whatever else has numbers.
+	Number int64 `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`
+	// The attempt that it is said in.
+	Attempt       int32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunDelta) Reset() {
+	*x = RunDelta{}
+	mi := &file_placet_v1_event_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunDelta) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunDelta) ProtoMessage() {}
+
+func (x *RunDelta) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunDelta.ProtoReflect.Descriptor instead.
+func (*RunDelta) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *RunDelta) GetTurn() int32 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
+func (x *RunDelta) GetRequest() int32 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
+func (x *RunDelta) GetData() isRunDelta_Data {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *RunDelta) GetText() string {
+	if x != nil {
+		if x, ok := x.Data.(*RunDelta_Text); ok {
+			return x.Text
+		}
+	}
+	return ""
+}
+
+func (x *RunDelta) GetReasoning() string {
+	if x != nil {
+		if x, ok := x.Data.(*RunDelta_Reasoning); ok {
+			return x.Reasoning
+		}
+	}
+	return ""
+}
+
+func (x *RunDelta) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *RunDelta) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+type isRunDelta_Data interface {
+	isRunDelta_Data()
+}
+
+type RunDelta_Text struct {
+	// To whoever has asked.
+	Text string `protobuf:"bytes,3,opt,name=text,proto3,oneof"`
+}
+
+type RunDelta_Reasoning struct {
+	// To itself, where the provider shows that.
+	Reasoning string `protobuf:"bytes,4,opt,name=reasoning,proto3,oneof"`
+}
+
+func (*RunDelta_Text) isRunDelta_Data() {}
+
+func (*RunDelta_Reasoning) isRunDelta_Data() {}
+
+// A call of an answer stands as an action, which goes its own way from here: WatchAction tells of it.
+type ToolStarted struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the turn whose answer calls.
+	Turn int32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	// Its number in the answer, as in TurnCall.
+	Call int32 `protobuf:"varint,2,opt,name=call,proto3" json:"call,omitempty"`
+	// The capability.
+	Tool string `protobuf:"bytes,3,opt,name=tool,proto3" json:"tool,omitempty"`
+	// The action.
+	ActionId string `protobuf:"bytes,4,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	// It waits for people first.
+	Waiting bool `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// Position within the attempt.
+	Number int64 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"`
+	// The attempt that called it.
+	Attempt       int32 `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolStarted) Reset() {
+	*x = ToolStarted{}
+	mi := &file_placet_v1_event_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolStarted) ProtoMessage() {}
+
+func (x *ToolStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolStarted.ProtoReflect.Descriptor instead.
+func (*ToolStarted) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ToolStarted) GetTurn() int32 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
+func (x *ToolStarted) GetCall() int32 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
+func (x *ToolStarted) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *ToolStarted) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+func (x *ToolStarted) GetWaiting() bool {
+	if x != nil {
+		return x.Waiting
+	}
+	return false
+}
+
+func (x *ToolStarted) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ToolStarted) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+// How a call of an answer has ended, as the model will be told.
+type ToolFinished struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the turn whose answer calls.
+	Turn int32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	// Its number in the answer, as in TurnCall.
+	Call int32 `protobuf:"varint,2,opt,name=call,proto3" json:"call,omitempty"`
+	// The capability.
+	Tool string `protobuf:"bytes,3,opt,name=tool,proto3" json:"tool,omitempty"`
+	// How it ended, without words. Without an action_id, and without a start, if it was refused before it became an action.
+	Outcome *Outcome `protobuf:"bytes,4,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// Position within the attempt.
+	Number int64 `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`
+	// The attempt that was told.
+	Attempt       int32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolFinished) Reset() {
+	*x = ToolFinished{}
+	mi := &file_placet_v1_event_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolFinished) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolFinished) ProtoMessage() {}
+
+func (x *ToolFinished) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_event_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolFinished.ProtoReflect.Descriptor instead.
+func (*ToolFinished) Descriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ToolFinished) GetTurn() int32 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
+func (x *ToolFinished) GetCall() int32 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
+func (x *ToolFinished) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *ToolFinished) GetOutcome() *Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *ToolFinished) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ToolFinished) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
 var File_placet_v1_event_proto protoreflect.FileDescriptor
 
 const file_placet_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x18placet/v1/decision.proto\x1a\x17placet/v1/outcome.proto\x1a\x15placet/v1/usage.proto\"\xa3\f\n" +
+	"\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x18placet/v1/decision.proto\x1a\x17placet/v1/outcome.proto\x1a\x15placet/v1/usage.proto\"\xcd\r\n" +
 	"\vActionEvent\x12\x16\n" +
 	"\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x1b\n" +
 	"\taction_id\x18\x02 \x01(\tR\bactionId\x12\x1a\n" +
@@ -2175,7 +2542,10 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\rturn_answered\x18) \x01(\v2\x17.placet.v1.TurnAnsweredH\x00R\fturnAnswered\x128\n" +
 	"\vturn_failed\x18* \x01(\v2\x15.placet.v1.TurnFailedH\x00R\n" +
 	"turnFailed\x127\n" +
-	"\tcompacted\x18+ \x01(\v2\x17.placet.v1.RunCompactedH\x00R\tcompactedB\a\n" +
+	"\tcompacted\x18+ \x01(\v2\x17.placet.v1.RunCompactedH\x00R\tcompacted\x12+\n" +
+	"\x05delta\x18, \x01(\v2\x13.placet.v1.RunDeltaH\x00R\x05delta\x12;\n" +
+	"\ftool_started\x18- \x01(\v2\x16.placet.v1.ToolStartedH\x00R\vtoolStarted\x12>\n" +
+	"\rtool_finished\x18. \x01(\v2\x17.placet.v1.ToolFinishedH\x00R\ftoolFinishedB\a\n" +
 	"\x05event\"\xd7\x01\n" +
 	"\x0eActionAdmitted\x12\x1e\n" +
 	"\n" +
@@ -2300,7 +2670,30 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\fRunCompacted\x12\x14\n" +
 	"\x05turns\x18\x01 \x01(\x05R\x05turns\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x16\n" +
-	"\x06digest\x18\x03 \x01(\tR\x06digestB4\n" +
+	"\x06digest\x18\x03 \x01(\tR\x06digest\"\xa8\x01\n" +
+	"\bRunDelta\x12\x12\n" +
+	"\x04turn\x18\x01 \x01(\x05R\x04turn\x12\x18\n" +
+	"\arequest\x18\x02 \x01(\x05R\arequest\x12\x14\n" +
+	"\x04text\x18\x03 \x01(\tH\x00R\x04text\x12\x1e\n" +
+	"\treasoning\x18\x04 \x01(\tH\x00R\treasoning\x12\x16\n" +
+	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x18\n" +
+	"\aattempt\x18\x06 \x01(\x05R\aattemptB\x06\n" +
+	"\x04data\"\xb2\x01\n" +
+	"\vToolStarted\x12\x12\n" +
+	"\x04turn\x18\x01 \x01(\x05R\x04turn\x12\x12\n" +
+	"\x04call\x18\x02 \x01(\x05R\x04call\x12\x12\n" +
+	"\x04tool\x18\x03 \x01(\tR\x04tool\x12\x1b\n" +
+	"\taction_id\x18\x04 \x01(\tR\bactionId\x12\x18\n" +
+	"\awaiting\x18\x05 \x01(\bR\awaiting\x12\x16\n" +
+	"\x06number\x18\x06 \x01(\x03R\x06number\x12\x18\n" +
+	"\aattempt\x18\a \x01(\x05R\aattempt\"\xaa\x01\n" +
+	"\fToolFinished\x12\x12\n" +
+	"\x04turn\x18\x01 \x01(\x05R\x04turn\x12\x12\n" +
+	"\x04call\x18\x02 \x01(\x05R\x04call\x12\x12\n" +
+	"\x04tool\x18\x03 \x01(\tR\x04tool\x12,\n" +
+	"\aoutcome\x18\x04 \x01(\v2\x12.placet.v1.OutcomeR\aoutcome\x12\x16\n" +
+	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x18\n" +
+	"\aattempt\x18\x06 \x01(\x05R\aattemptB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -2315,7 +2708,7 @@ func file_placet_v1_event_proto_rawDescGZIP() []byte {
 	return file_placet_v1_event_proto_rawDescData
 }
 
-var file_placet_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_placet_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_placet_v1_event_proto_goTypes = []any{
 	(*ActionEvent)(nil),           // 0: placet.v1.ActionEvent
 	(*ActionAdmitted)(nil),        // 1: placet.v1.ActionAdmitted
@@ -2342,18 +2735,21 @@ var file_placet_v1_event_proto_goTypes = []any{
 	(*TurnCall)(nil),              // 22: placet.v1.TurnCall
 	(*TurnFailed)(nil),            // 23: placet.v1.TurnFailed
 	(*RunCompacted)(nil),          // 24: placet.v1.RunCompacted
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
-	(DurabilityClass)(0),          // 26: placet.v1.DurabilityClass
-	(*Outcome)(nil),               // 27: placet.v1.Outcome
-	(EffectState)(0),              // 28: placet.v1.EffectState
-	(*Wait)(nil),                  // 29: placet.v1.Wait
-	(VoteVerdict)(0),              // 30: placet.v1.VoteVerdict
-	(ApprovalState)(0),            // 31: placet.v1.ApprovalState
-	(*Usage)(nil),                 // 32: placet.v1.Usage
-	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
+	(*RunDelta)(nil),              // 25: placet.v1.RunDelta
+	(*ToolStarted)(nil),           // 26: placet.v1.ToolStarted
+	(*ToolFinished)(nil),          // 27: placet.v1.ToolFinished
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(DurabilityClass)(0),          // 29: placet.v1.DurabilityClass
+	(*Outcome)(nil),               // 30: placet.v1.Outcome
+	(EffectState)(0),              // 31: placet.v1.EffectState
+	(*Wait)(nil),                  // 32: placet.v1.Wait
+	(VoteVerdict)(0),              // 33: placet.v1.VoteVerdict
+	(ApprovalState)(0),            // 34: placet.v1.ApprovalState
+	(*Usage)(nil),                 // 35: placet.v1.Usage
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
 }
 var file_placet_v1_event_proto_depIdxs = []int32{
-	25, // 0: placet.v1.ActionEvent.create_time:type_name -> google.protobuf.Timestamp
+	28, // 0: placet.v1.ActionEvent.create_time:type_name -> google.protobuf.Timestamp
 	1,  // 1: placet.v1.ActionEvent.admitted:type_name -> placet.v1.ActionAdmitted
 	2,  // 2: placet.v1.ActionEvent.attempt_started:type_name -> placet.v1.AttemptStarted
 	3,  // 3: placet.v1.ActionEvent.requeued:type_name -> placet.v1.ActionRequeued
@@ -2376,25 +2772,29 @@ var file_placet_v1_event_proto_depIdxs = []int32{
 	21, // 20: placet.v1.ActionEvent.turn_answered:type_name -> placet.v1.TurnAnswered
 	23, // 21: placet.v1.ActionEvent.turn_failed:type_name -> placet.v1.TurnFailed
 	24, // 22: placet.v1.ActionEvent.compacted:type_name -> placet.v1.RunCompacted
-	26, // 23: placet.v1.ActionAdmitted.durability:type_name -> placet.v1.DurabilityClass
-	25, // 24: placet.v1.ActionAdmitted.ready_time:type_name -> google.protobuf.Timestamp
-	25, // 25: placet.v1.ActionRequeued.ready_time:type_name -> google.protobuf.Timestamp
-	14, // 26: placet.v1.ActionRequeued.resolution:type_name -> placet.v1.Resolution
-	27, // 27: placet.v1.ActionAmbiguous.outcome:type_name -> placet.v1.Outcome
-	27, // 28: placet.v1.ActionSettled.outcome:type_name -> placet.v1.Outcome
-	14, // 29: placet.v1.ActionSettled.resolution:type_name -> placet.v1.Resolution
-	28, // 30: placet.v1.Resolution.verdict:type_name -> placet.v1.EffectState
-	29, // 31: placet.v1.ActionWaiting.wait:type_name -> placet.v1.Wait
-	30, // 32: placet.v1.ApprovalDecided.verdict:type_name -> placet.v1.VoteVerdict
-	31, // 33: placet.v1.ApprovalEnded.state:type_name -> placet.v1.ApprovalState
-	32, // 34: placet.v1.TurnAnswered.usage:type_name -> placet.v1.Usage
-	22, // 35: placet.v1.TurnAnswered.calls:type_name -> placet.v1.TurnCall
-	33, // 36: placet.v1.TurnFailed.retry_delay:type_name -> google.protobuf.Duration
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	25, // 23: placet.v1.ActionEvent.delta:type_name -> placet.v1.RunDelta
+	26, // 24: placet.v1.ActionEvent.tool_started:type_name -> placet.v1.ToolStarted
+	27, // 25: placet.v1.ActionEvent.tool_finished:type_name -> placet.v1.ToolFinished
+	29, // 26: placet.v1.ActionAdmitted.durability:type_name -> placet.v1.DurabilityClass
+	28, // 27: placet.v1.ActionAdmitted.ready_time:type_name -> google.protobuf.Timestamp
+	28, // 28: placet.v1.ActionRequeued.ready_time:type_name -> google.protobuf.Timestamp
+	14, // 29: placet.v1.ActionRequeued.resolution:type_name -> placet.v1.Resolution
+	30, // 30: placet.v1.ActionAmbiguous.outcome:type_name -> placet.v1.Outcome
+	30, // 31: placet.v1.ActionSettled.outcome:type_name -> placet.v1.Outcome
+	14, // 32: placet.v1.ActionSettled.resolution:type_name -> placet.v1.Resolution
+	31, // 33: placet.v1.Resolution.verdict:type_name -> placet.v1.EffectState
+	32, // 34: placet.v1.ActionWaiting.wait:type_name -> placet.v1.Wait
+	33, // 35: placet.v1.ApprovalDecided.verdict:type_name -> placet.v1.VoteVerdict
+	34, // 36: placet.v1.ApprovalEnded.state:type_name -> placet.v1.ApprovalState
+	35, // 37: placet.v1.TurnAnswered.usage:type_name -> placet.v1.Usage
+	22, // 38: placet.v1.TurnAnswered.calls:type_name -> placet.v1.TurnCall
+	36, // 39: placet.v1.TurnFailed.retry_delay:type_name -> google.protobuf.Duration
+	30, // 40: placet.v1.ToolFinished.outcome:type_name -> placet.v1.Outcome
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_event_proto_init() }
@@ -2429,6 +2829,9 @@ func file_placet_v1_event_proto_init() {
 		(*ActionEvent_TurnAnswered)(nil),
 		(*ActionEvent_TurnFailed)(nil),
 		(*ActionEvent_Compacted)(nil),
+		(*ActionEvent_Delta)(nil),
+		(*ActionEvent_ToolStarted)(nil),
+		(*ActionEvent_ToolFinished)(nil),
 	}
 	file_placet_v1_event_proto_msgTypes[6].OneofWrappers = []any{}
 	file_placet_v1_event_proto_msgTypes[7].OneofWrappers = []any{
@@ -2436,13 +2839,17 @@ func file_placet_v1_event_proto_init() {
 		(*OutputChunk_Json)(nil),
 		(*OutputChunk_Binary)(nil),
 	}
+	file_placet_v1_event_proto_msgTypes[25].OneofWrappers = []any{
+		(*RunDelta_Text)(nil),
+		(*RunDelta_Reasoning)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_event_proto_rawDesc), len(file_placet_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -375,6 +375,98 @@ func (x *AskResponse) GetAttached() bool {
 	return false
 }
 
+// Request of AskStream.
+type AskStreamRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is asked, and whom.
+	Ask           *AskRequest `protobuf:"bytes,1,opt,name=ask,proto3" json:"ask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskStreamRequest) Reset() {
+	*x = AskStreamRequest{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskStreamRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskStreamRequest) ProtoMessage() {}
+
+func (x *AskStreamRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskStreamRequest.ProtoReflect.Descriptor instead.
+func (*AskStreamRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AskStreamRequest) GetAsk() *AskRequest {
+	if x != nil {
+		return x.Ask
+	}
+	return nil
+}
+
+// Response of AskStream.
+type AskStreamResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next event.
+	Event         *ActionEvent `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskStreamResponse) Reset() {
+	*x = AskStreamResponse{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskStreamResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskStreamResponse) ProtoMessage() {}
+
+func (x *AskStreamResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskStreamResponse.ProtoReflect.Descriptor instead.
+func (*AskStreamResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AskStreamResponse) GetEvent() *ActionEvent {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
 // Request of ListTurns.
 type ListTurnsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -392,7 +484,7 @@ type ListTurnsRequest struct {
 
 func (x *ListTurnsRequest) Reset() {
 	*x = ListTurnsRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -404,7 +496,7 @@ func (x *ListTurnsRequest) String() string {
 func (*ListTurnsRequest) ProtoMessage() {}
 
 func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[6]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -417,7 +509,7 @@ func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTurnsRequest.ProtoReflect.Descriptor instead.
 func (*ListTurnsRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{6}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListTurnsRequest) GetActionId() string {
@@ -461,7 +553,7 @@ type ListTurnsResponse struct {
 
 func (x *ListTurnsResponse) Reset() {
 	*x = ListTurnsResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -473,7 +565,7 @@ func (x *ListTurnsResponse) String() string {
 func (*ListTurnsResponse) ProtoMessage() {}
 
 func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[7]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -486,7 +578,7 @@ func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTurnsResponse.ProtoReflect.Descriptor instead.
 func (*ListTurnsResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{7}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListTurnsResponse) GetTurns() []*Turn {
@@ -532,7 +624,7 @@ type Turn struct {
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -544,7 +636,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[8]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -557,7 +649,7 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{8}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Turn) GetTurn() int32 {
@@ -652,7 +744,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +756,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[9]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +769,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{9}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SubmitRequest) GetInvocation() *Invocation {
@@ -757,7 +849,7 @@ type SubmitResponse struct {
 
 func (x *SubmitResponse) Reset() {
 	*x = SubmitResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +861,7 @@ func (x *SubmitResponse) String() string {
 func (*SubmitResponse) ProtoMessage() {}
 
 func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[10]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +874,7 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
 func (*SubmitResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{10}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SubmitResponse) GetAction() *Action {
@@ -810,7 +902,7 @@ type SubmitBatchRequest struct {
 
 func (x *SubmitBatchRequest) Reset() {
 	*x = SubmitBatchRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -822,7 +914,7 @@ func (x *SubmitBatchRequest) String() string {
 func (*SubmitBatchRequest) ProtoMessage() {}
 
 func (x *SubmitBatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[11]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -835,7 +927,7 @@ func (x *SubmitBatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitBatchRequest.ProtoReflect.Descriptor instead.
 func (*SubmitBatchRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{11}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SubmitBatchRequest) GetItems() []*SubmitRequest {
@@ -856,7 +948,7 @@ type SubmitBatchResponse struct {
 
 func (x *SubmitBatchResponse) Reset() {
 	*x = SubmitBatchResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +960,7 @@ func (x *SubmitBatchResponse) String() string {
 func (*SubmitBatchResponse) ProtoMessage() {}
 
 func (x *SubmitBatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[12]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +973,7 @@ func (x *SubmitBatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitBatchResponse.ProtoReflect.Descriptor instead.
 func (*SubmitBatchResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{12}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SubmitBatchResponse) GetResults() []*SubmitBatchResult {
@@ -907,7 +999,7 @@ type SubmitBatchResult struct {
 
 func (x *SubmitBatchResult) Reset() {
 	*x = SubmitBatchResult{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -919,7 +1011,7 @@ func (x *SubmitBatchResult) String() string {
 func (*SubmitBatchResult) ProtoMessage() {}
 
 func (x *SubmitBatchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[13]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -932,7 +1024,7 @@ func (x *SubmitBatchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitBatchResult.ProtoReflect.Descriptor instead.
 func (*SubmitBatchResult) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{13}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SubmitBatchResult) GetResult() isSubmitBatchResult_Result {
@@ -995,7 +1087,7 @@ type SubmittedAction struct {
 
 func (x *SubmittedAction) Reset() {
 	*x = SubmittedAction{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1099,7 @@ func (x *SubmittedAction) String() string {
 func (*SubmittedAction) ProtoMessage() {}
 
 func (x *SubmittedAction) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[14]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1112,7 @@ func (x *SubmittedAction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmittedAction.ProtoReflect.Descriptor instead.
 func (*SubmittedAction) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{14}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SubmittedAction) GetActionId() string {
@@ -1069,7 +1161,7 @@ type GetActionRequest struct {
 
 func (x *GetActionRequest) Reset() {
 	*x = GetActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1173,7 @@ func (x *GetActionRequest) String() string {
 func (*GetActionRequest) ProtoMessage() {}
 
 func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[15]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1186,7 @@ func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionRequest.ProtoReflect.Descriptor instead.
 func (*GetActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{15}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetActionRequest) GetRef() isGetActionRequest_Ref {
@@ -1160,7 +1252,7 @@ type KeyRef struct {
 
 func (x *KeyRef) Reset() {
 	*x = KeyRef{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1264,7 @@ func (x *KeyRef) String() string {
 func (*KeyRef) ProtoMessage() {}
 
 func (x *KeyRef) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[16]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1277,7 @@ func (x *KeyRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRef.ProtoReflect.Descriptor instead.
 func (*KeyRef) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{16}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *KeyRef) GetCapability() string {
@@ -1213,7 +1305,7 @@ type GetActionResponse struct {
 
 func (x *GetActionResponse) Reset() {
 	*x = GetActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1225,7 +1317,7 @@ func (x *GetActionResponse) String() string {
 func (*GetActionResponse) ProtoMessage() {}
 
 func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[17]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1238,7 +1330,7 @@ func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionResponse.ProtoReflect.Descriptor instead.
 func (*GetActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{17}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetActionResponse) GetAction() *Action {
@@ -1263,7 +1355,7 @@ type ListActionsRequest struct {
 
 func (x *ListActionsRequest) Reset() {
 	*x = ListActionsRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1367,7 @@ func (x *ListActionsRequest) String() string {
 func (*ListActionsRequest) ProtoMessage() {}
 
 func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[18]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1380,7 @@ func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsRequest.ProtoReflect.Descriptor instead.
 func (*ListActionsRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{18}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListActionsRequest) GetPageSize() int32 {
@@ -1341,7 +1433,7 @@ type ActionFilter struct {
 
 func (x *ActionFilter) Reset() {
 	*x = ActionFilter{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1445,7 @@ func (x *ActionFilter) String() string {
 func (*ActionFilter) ProtoMessage() {}
 
 func (x *ActionFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[19]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1458,7 @@ func (x *ActionFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionFilter.ProtoReflect.Descriptor instead.
 func (*ActionFilter) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{19}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ActionFilter) GetCapabilities() []string {
@@ -1452,7 +1544,7 @@ type ListActionsResponse struct {
 
 func (x *ListActionsResponse) Reset() {
 	*x = ListActionsResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1556,7 @@ func (x *ListActionsResponse) String() string {
 func (*ListActionsResponse) ProtoMessage() {}
 
 func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[20]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1569,7 @@ func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsResponse.ProtoReflect.Descriptor instead.
 func (*ListActionsResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{20}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListActionsResponse) GetActions() []*Action {
@@ -1507,7 +1599,7 @@ type WaitActionRequest struct {
 
 func (x *WaitActionRequest) Reset() {
 	*x = WaitActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1611,7 @@ func (x *WaitActionRequest) String() string {
 func (*WaitActionRequest) ProtoMessage() {}
 
 func (x *WaitActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[21]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1624,7 @@ func (x *WaitActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitActionRequest.ProtoReflect.Descriptor instead.
 func (*WaitActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{21}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WaitActionRequest) GetActionId() string {
@@ -1560,7 +1652,7 @@ type WaitActionResponse struct {
 
 func (x *WaitActionResponse) Reset() {
 	*x = WaitActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1664,7 @@ func (x *WaitActionResponse) String() string {
 func (*WaitActionResponse) ProtoMessage() {}
 
 func (x *WaitActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[22]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1677,7 @@ func (x *WaitActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitActionResponse.ProtoReflect.Descriptor instead.
 func (*WaitActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{22}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WaitActionResponse) GetAction() *Action {
@@ -1611,7 +1703,7 @@ type WatchActionRequest struct {
 
 func (x *WatchActionRequest) Reset() {
 	*x = WatchActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +1715,7 @@ func (x *WatchActionRequest) String() string {
 func (*WatchActionRequest) ProtoMessage() {}
 
 func (x *WatchActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[23]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +1728,7 @@ func (x *WatchActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionRequest.ProtoReflect.Descriptor instead.
 func (*WatchActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{23}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchActionRequest) GetActionId() string {
@@ -1671,7 +1763,7 @@ type WatchActionResponse struct {
 
 func (x *WatchActionResponse) Reset() {
 	*x = WatchActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +1775,7 @@ func (x *WatchActionResponse) String() string {
 func (*WatchActionResponse) ProtoMessage() {}
 
 func (x *WatchActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[24]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +1788,7 @@ func (x *WatchActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionResponse.ProtoReflect.Descriptor instead.
 func (*WatchActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{24}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchActionResponse) GetEvent() *ActionEvent {
@@ -1719,7 +1811,7 @@ type ResumeActionRequest struct {
 
 func (x *ResumeActionRequest) Reset() {
 	*x = ResumeActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +1823,7 @@ func (x *ResumeActionRequest) String() string {
 func (*ResumeActionRequest) ProtoMessage() {}
 
 func (x *ResumeActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[25]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +1836,7 @@ func (x *ResumeActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeActionRequest.ProtoReflect.Descriptor instead.
 func (*ResumeActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{25}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResumeActionRequest) GetActionId() string {
@@ -1772,7 +1864,7 @@ type ResumeActionResponse struct {
 
 func (x *ResumeActionResponse) Reset() {
 	*x = ResumeActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[26]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +1876,7 @@ func (x *ResumeActionResponse) String() string {
 func (*ResumeActionResponse) ProtoMessage() {}
 
 func (x *ResumeActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[26]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +1889,7 @@ func (x *ResumeActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeActionResponse.ProtoReflect.Descriptor instead.
 func (*ResumeActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{26}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ResumeActionResponse) GetAction() *Action {
@@ -1822,7 +1914,7 @@ type ResumeActionStreamRequest struct {
 
 func (x *ResumeActionStreamRequest) Reset() {
 	*x = ResumeActionStreamRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[27]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +1926,7 @@ func (x *ResumeActionStreamRequest) String() string {
 func (*ResumeActionStreamRequest) ProtoMessage() {}
 
 func (x *ResumeActionStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[27]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +1939,7 @@ func (x *ResumeActionStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeActionStreamRequest.ProtoReflect.Descriptor instead.
 func (*ResumeActionStreamRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{27}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ResumeActionStreamRequest) GetActionId() string {
@@ -1882,7 +1974,7 @@ type ResumeActionStreamResponse struct {
 
 func (x *ResumeActionStreamResponse) Reset() {
 	*x = ResumeActionStreamResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[28]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +1986,7 @@ func (x *ResumeActionStreamResponse) String() string {
 func (*ResumeActionStreamResponse) ProtoMessage() {}
 
 func (x *ResumeActionStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[28]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +1999,7 @@ func (x *ResumeActionStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeActionStreamResponse.ProtoReflect.Descriptor instead.
 func (*ResumeActionStreamResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{28}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ResumeActionStreamResponse) GetEvent() *ActionEvent {
@@ -1932,7 +2024,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[29]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1944,7 +2036,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[29]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1957,7 +2049,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{29}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchEventsRequest) GetAfterCursor() string {
@@ -1996,7 +2088,7 @@ type EventFilter struct {
 
 func (x *EventFilter) Reset() {
 	*x = EventFilter{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[30]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2008,7 +2100,7 @@ func (x *EventFilter) String() string {
 func (*EventFilter) ProtoMessage() {}
 
 func (x *EventFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[30]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2021,7 +2113,7 @@ func (x *EventFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventFilter.ProtoReflect.Descriptor instead.
 func (*EventFilter) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{30}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *EventFilter) GetCapabilities() []string {
@@ -2057,7 +2149,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[31]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2069,7 +2161,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[31]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2082,7 +2174,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{31}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchEventsResponse) GetEvent() *ActionEvent {
@@ -2105,7 +2197,7 @@ type CancelActionRequest struct {
 
 func (x *CancelActionRequest) Reset() {
 	*x = CancelActionRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[32]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2209,7 @@ func (x *CancelActionRequest) String() string {
 func (*CancelActionRequest) ProtoMessage() {}
 
 func (x *CancelActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[32]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2222,7 @@ func (x *CancelActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionRequest.ProtoReflect.Descriptor instead.
 func (*CancelActionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{32}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CancelActionRequest) GetActionId() string {
@@ -2158,7 +2250,7 @@ type CancelActionResponse struct {
 
 func (x *CancelActionResponse) Reset() {
 	*x = CancelActionResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[33]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2262,7 @@ func (x *CancelActionResponse) String() string {
 func (*CancelActionResponse) ProtoMessage() {}
 
 func (x *CancelActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[33]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2275,7 @@ func (x *CancelActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionResponse.ProtoReflect.Descriptor instead.
 func (*CancelActionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{33}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CancelActionResponse) GetAction() *Action {
@@ -2212,7 +2304,7 @@ type CancelActionsRequest struct {
 
 func (x *CancelActionsRequest) Reset() {
 	*x = CancelActionsRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[34]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2224,7 +2316,7 @@ func (x *CancelActionsRequest) String() string {
 func (*CancelActionsRequest) ProtoMessage() {}
 
 func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[34]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2237,7 +2329,7 @@ func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionsRequest.ProtoReflect.Descriptor instead.
 func (*CancelActionsRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{34}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CancelActionsRequest) GetFilter() *ActionFilter {
@@ -2292,7 +2384,7 @@ type CancelActionsResponse struct {
 
 func (x *CancelActionsResponse) Reset() {
 	*x = CancelActionsResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[35]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2304,7 +2396,7 @@ func (x *CancelActionsResponse) String() string {
 func (*CancelActionsResponse) ProtoMessage() {}
 
 func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[35]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2317,7 +2409,7 @@ func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionsResponse.ProtoReflect.Descriptor instead.
 func (*CancelActionsResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{35}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CancelActionsResponse) GetMatched() int32 {
@@ -2357,7 +2449,7 @@ type GetCallerRequest struct {
 
 func (x *GetCallerRequest) Reset() {
 	*x = GetCallerRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[36]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2369,7 +2461,7 @@ func (x *GetCallerRequest) String() string {
 func (*GetCallerRequest) ProtoMessage() {}
 
 func (x *GetCallerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[36]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2382,7 +2474,7 @@ func (x *GetCallerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallerRequest.ProtoReflect.Descriptor instead.
 func (*GetCallerRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{36}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{38}
 }
 
 // Response of GetCaller.
@@ -2400,7 +2492,7 @@ type GetCallerResponse struct {
 
 func (x *GetCallerResponse) Reset() {
 	*x = GetCallerResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[37]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +2504,7 @@ func (x *GetCallerResponse) String() string {
 func (*GetCallerResponse) ProtoMessage() {}
 
 func (x *GetCallerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[37]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +2517,7 @@ func (x *GetCallerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallerResponse.ProtoReflect.Descriptor instead.
 func (*GetCallerResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{37}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetCallerResponse) GetCaller() *Caller {
@@ -2458,7 +2550,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[38]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2470,7 +2562,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[38]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2483,7 +2575,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{38}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{40}
 }
 
 // Response of GetServerInfo.
@@ -2519,7 +2611,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[39]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +2623,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_runtime_service_proto_msgTypes[39]
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +2636,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{39}
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -2663,7 +2755,11 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\vAskResponse\x12)\n" +
 	"\x06action\x18\x01 \x01(\v2\x11.placet.v1.ActionR\x06action\x12,\n" +
 	"\x05parts\x18\x02 \x03(\v2\x16.placet.v1.MessagePartR\x05parts\x12\x1a\n" +
-	"\battached\x18\x03 \x01(\bR\battached\"\x90\x01\n" +
+	"\battached\x18\x03 \x01(\bR\battached\";\n" +
+	"\x10AskStreamRequest\x12'\n" +
+	"\x03ask\x18\x01 \x01(\v2\x15.placet.v1.AskRequestR\x03ask\"A\n" +
+	"\x11AskStreamResponse\x12,\n" +
+	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"\x90\x01\n" +
 	"\x10ListTurnsRequest\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -2823,12 +2919,13 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\n" +
 	"feed_epoch\x18\v \x01(\x05R\tfeedEpoch\x12*\n" +
 	"\x11signing_keys_json\x18\f \x01(\tR\x0fsigningKeysJson\x12\x12\n" +
-	"\x04name\x18\r \x01(\tR\x04name2\xab\n" +
+	"\x04name\x18\r \x01(\tR\x04name2\xf5\n" +
 	"\n" +
 	"\x0eRuntimeService\x12@\n" +
 	"\aExecute\x12\x19.placet.v1.ExecuteRequest\x1a\x1a.placet.v1.ExecuteResponse\x12T\n" +
 	"\rExecuteStream\x12\x1f.placet.v1.ExecuteStreamRequest\x1a .placet.v1.ExecuteStreamResponse0\x01\x124\n" +
-	"\x03Ask\x12\x15.placet.v1.AskRequest\x1a\x16.placet.v1.AskResponse\x12=\n" +
+	"\x03Ask\x12\x15.placet.v1.AskRequest\x1a\x16.placet.v1.AskResponse\x12H\n" +
+	"\tAskStream\x12\x1b.placet.v1.AskStreamRequest\x1a\x1c.placet.v1.AskStreamResponse0\x01\x12=\n" +
 	"\x06Submit\x12\x18.placet.v1.SubmitRequest\x1a\x19.placet.v1.SubmitResponse\x12L\n" +
 	"\vSubmitBatch\x12\x1d.placet.v1.SubmitBatchRequest\x1a\x1e.placet.v1.SubmitBatchResponse\x12F\n" +
 	"\tGetAction\x12\x1b.placet.v1.GetActionRequest\x1a\x1c.placet.v1.GetActionResponse\x12L\n" +
@@ -2858,7 +2955,7 @@ func file_placet_v1_runtime_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_runtime_service_proto_rawDescData
 }
 
-var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*ExecuteRequest)(nil),             // 0: placet.v1.ExecuteRequest
 	(*ExecuteResponse)(nil),            // 1: placet.v1.ExecuteResponse
@@ -2866,150 +2963,156 @@ var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*ExecuteStreamResponse)(nil),      // 3: placet.v1.ExecuteStreamResponse
 	(*AskRequest)(nil),                 // 4: placet.v1.AskRequest
 	(*AskResponse)(nil),                // 5: placet.v1.AskResponse
-	(*ListTurnsRequest)(nil),           // 6: placet.v1.ListTurnsRequest
-	(*ListTurnsResponse)(nil),          // 7: placet.v1.ListTurnsResponse
-	(*Turn)(nil),                       // 8: placet.v1.Turn
-	(*SubmitRequest)(nil),              // 9: placet.v1.SubmitRequest
-	(*SubmitResponse)(nil),             // 10: placet.v1.SubmitResponse
-	(*SubmitBatchRequest)(nil),         // 11: placet.v1.SubmitBatchRequest
-	(*SubmitBatchResponse)(nil),        // 12: placet.v1.SubmitBatchResponse
-	(*SubmitBatchResult)(nil),          // 13: placet.v1.SubmitBatchResult
-	(*SubmittedAction)(nil),            // 14: placet.v1.SubmittedAction
-	(*GetActionRequest)(nil),           // 15: placet.v1.GetActionRequest
-	(*KeyRef)(nil),                     // 16: placet.v1.KeyRef
-	(*GetActionResponse)(nil),          // 17: placet.v1.GetActionResponse
-	(*ListActionsRequest)(nil),         // 18: placet.v1.ListActionsRequest
-	(*ActionFilter)(nil),               // 19: placet.v1.ActionFilter
-	(*ListActionsResponse)(nil),        // 20: placet.v1.ListActionsResponse
-	(*WaitActionRequest)(nil),          // 21: placet.v1.WaitActionRequest
-	(*WaitActionResponse)(nil),         // 22: placet.v1.WaitActionResponse
-	(*WatchActionRequest)(nil),         // 23: placet.v1.WatchActionRequest
-	(*WatchActionResponse)(nil),        // 24: placet.v1.WatchActionResponse
-	(*ResumeActionRequest)(nil),        // 25: placet.v1.ResumeActionRequest
-	(*ResumeActionResponse)(nil),       // 26: placet.v1.ResumeActionResponse
-	(*ResumeActionStreamRequest)(nil),  // 27: placet.v1.ResumeActionStreamRequest
-	(*ResumeActionStreamResponse)(nil), // 28: placet.v1.ResumeActionStreamResponse
-	(*WatchEventsRequest)(nil),         // 29: placet.v1.WatchEventsRequest
-	(*EventFilter)(nil),                // 30: placet.v1.EventFilter
-	(*WatchEventsResponse)(nil),        // 31: placet.v1.WatchEventsResponse
-	(*CancelActionRequest)(nil),        // 32: placet.v1.CancelActionRequest
-	(*CancelActionResponse)(nil),       // 33: placet.v1.CancelActionResponse
-	(*CancelActionsRequest)(nil),       // 34: placet.v1.CancelActionsRequest
-	(*CancelActionsResponse)(nil),      // 35: placet.v1.CancelActionsResponse
-	(*GetCallerRequest)(nil),           // 36: placet.v1.GetCallerRequest
-	(*GetCallerResponse)(nil),          // 37: placet.v1.GetCallerResponse
-	(*GetServerInfoRequest)(nil),       // 38: placet.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),      // 39: placet.v1.GetServerInfoResponse
-	nil,                                // 40: placet.v1.AskRequest.ArgumentsEntry
-	nil,                                // 41: placet.v1.ActionFilter.LabelsEntry
-	nil,                                // 42: placet.v1.EventFilter.LabelsEntry
-	(*Invocation)(nil),                 // 43: placet.v1.Invocation
-	(*Action)(nil),                     // 44: placet.v1.Action
-	(*ActionEvent)(nil),                // 45: placet.v1.ActionEvent
-	(*MessagePart)(nil),                // 46: placet.v1.MessagePart
-	(*InvocationOptions)(nil),          // 47: placet.v1.InvocationOptions
-	(*Budget)(nil),                     // 48: placet.v1.Budget
-	(*timestamppb.Timestamp)(nil),      // 49: google.protobuf.Timestamp
-	(*Usage)(nil),                      // 50: placet.v1.Usage
-	(*TurnCall)(nil),                   // 51: placet.v1.TurnCall
-	(*durationpb.Duration)(nil),        // 52: google.protobuf.Duration
-	(*status.Status)(nil),              // 53: google.rpc.Status
-	(ActionState)(0),                   // 54: placet.v1.ActionState
-	(ActionView)(0),                    // 55: placet.v1.ActionView
-	(OnWait)(0),                        // 56: placet.v1.OnWait
-	(*Caller)(nil),                     // 57: placet.v1.Caller
-	(DurabilityClass)(0),               // 58: placet.v1.DurabilityClass
+	(*AskStreamRequest)(nil),           // 6: placet.v1.AskStreamRequest
+	(*AskStreamResponse)(nil),          // 7: placet.v1.AskStreamResponse
+	(*ListTurnsRequest)(nil),           // 8: placet.v1.ListTurnsRequest
+	(*ListTurnsResponse)(nil),          // 9: placet.v1.ListTurnsResponse
+	(*Turn)(nil),                       // 10: placet.v1.Turn
+	(*SubmitRequest)(nil),              // 11: placet.v1.SubmitRequest
+	(*SubmitResponse)(nil),             // 12: placet.v1.SubmitResponse
+	(*SubmitBatchRequest)(nil),         // 13: placet.v1.SubmitBatchRequest
+	(*SubmitBatchResponse)(nil),        // 14: placet.v1.SubmitBatchResponse
+	(*SubmitBatchResult)(nil),          // 15: placet.v1.SubmitBatchResult
+	(*SubmittedAction)(nil),            // 16: placet.v1.SubmittedAction
+	(*GetActionRequest)(nil),           // 17: placet.v1.GetActionRequest
+	(*KeyRef)(nil),                     // 18: placet.v1.KeyRef
+	(*GetActionResponse)(nil),          // 19: placet.v1.GetActionResponse
+	(*ListActionsRequest)(nil),         // 20: placet.v1.ListActionsRequest
+	(*ActionFilter)(nil),               // 21: placet.v1.ActionFilter
+	(*ListActionsResponse)(nil),        // 22: placet.v1.ListActionsResponse
+	(*WaitActionRequest)(nil),          // 23: placet.v1.WaitActionRequest
+	(*WaitActionResponse)(nil),         // 24: placet.v1.WaitActionResponse
+	(*WatchActionRequest)(nil),         // 25: placet.v1.WatchActionRequest
+	(*WatchActionResponse)(nil),        // 26: placet.v1.WatchActionResponse
+	(*ResumeActionRequest)(nil),        // 27: placet.v1.ResumeActionRequest
+	(*ResumeActionResponse)(nil),       // 28: placet.v1.ResumeActionResponse
+	(*ResumeActionStreamRequest)(nil),  // 29: placet.v1.ResumeActionStreamRequest
+	(*ResumeActionStreamResponse)(nil), // 30: placet.v1.ResumeActionStreamResponse
+	(*WatchEventsRequest)(nil),         // 31: placet.v1.WatchEventsRequest
+	(*EventFilter)(nil),                // 32: placet.v1.EventFilter
+	(*WatchEventsResponse)(nil),        // 33: placet.v1.WatchEventsResponse
+	(*CancelActionRequest)(nil),        // 34: placet.v1.CancelActionRequest
+	(*CancelActionResponse)(nil),       // 35: placet.v1.CancelActionResponse
+	(*CancelActionsRequest)(nil),       // 36: placet.v1.CancelActionsRequest
+	(*CancelActionsResponse)(nil),      // 37: placet.v1.CancelActionsResponse
+	(*GetCallerRequest)(nil),           // 38: placet.v1.GetCallerRequest
+	(*GetCallerResponse)(nil),          // 39: placet.v1.GetCallerResponse
+	(*GetServerInfoRequest)(nil),       // 40: placet.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),      // 41: placet.v1.GetServerInfoResponse
+	nil,                                // 42: placet.v1.AskRequest.ArgumentsEntry
+	nil,                                // 43: placet.v1.ActionFilter.LabelsEntry
+	nil,                                // 44: placet.v1.EventFilter.LabelsEntry
+	(*Invocation)(nil),                 // 45: placet.v1.Invocation
+	(*Action)(nil),                     // 46: placet.v1.Action
+	(*ActionEvent)(nil),                // 47: placet.v1.ActionEvent
+	(*MessagePart)(nil),                // 48: placet.v1.MessagePart
+	(*InvocationOptions)(nil),          // 49: placet.v1.InvocationOptions
+	(*Budget)(nil),                     // 50: placet.v1.Budget
+	(*timestamppb.Timestamp)(nil),      // 51: google.protobuf.Timestamp
+	(*Usage)(nil),                      // 52: placet.v1.Usage
+	(*TurnCall)(nil),                   // 53: placet.v1.TurnCall
+	(*durationpb.Duration)(nil),        // 54: google.protobuf.Duration
+	(*status.Status)(nil),              // 55: google.rpc.Status
+	(ActionState)(0),                   // 56: placet.v1.ActionState
+	(ActionView)(0),                    // 57: placet.v1.ActionView
+	(OnWait)(0),                        // 58: placet.v1.OnWait
+	(*Caller)(nil),                     // 59: placet.v1.Caller
+	(DurabilityClass)(0),               // 60: placet.v1.DurabilityClass
 }
 var file_placet_v1_runtime_service_proto_depIdxs = []int32{
-	43, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
-	44, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
-	43, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
-	45, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
-	46, // 4: placet.v1.AskRequest.parts:type_name -> placet.v1.MessagePart
-	40, // 5: placet.v1.AskRequest.arguments:type_name -> placet.v1.AskRequest.ArgumentsEntry
-	47, // 6: placet.v1.AskRequest.options:type_name -> placet.v1.InvocationOptions
-	48, // 7: placet.v1.AskRequest.budget:type_name -> placet.v1.Budget
-	44, // 8: placet.v1.AskResponse.action:type_name -> placet.v1.Action
-	46, // 9: placet.v1.AskResponse.parts:type_name -> placet.v1.MessagePart
-	8,  // 10: placet.v1.ListTurnsResponse.turns:type_name -> placet.v1.Turn
-	49, // 11: placet.v1.Turn.request_time:type_name -> google.protobuf.Timestamp
-	49, // 12: placet.v1.Turn.answer_time:type_name -> google.protobuf.Timestamp
-	50, // 13: placet.v1.Turn.usage:type_name -> placet.v1.Usage
-	51, // 14: placet.v1.Turn.calls:type_name -> placet.v1.TurnCall
-	43, // 15: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
-	49, // 16: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
-	52, // 17: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
-	44, // 18: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
-	9,  // 19: placet.v1.SubmitBatchRequest.items:type_name -> placet.v1.SubmitRequest
-	13, // 20: placet.v1.SubmitBatchResponse.results:type_name -> placet.v1.SubmitBatchResult
-	14, // 21: placet.v1.SubmitBatchResult.submitted:type_name -> placet.v1.SubmittedAction
-	53, // 22: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
-	54, // 23: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
-	16, // 24: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
-	55, // 25: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
-	44, // 26: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
-	19, // 27: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	54, // 28: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
-	41, // 29: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
-	49, // 30: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
-	49, // 31: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
-	44, // 32: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
-	52, // 33: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
-	44, // 34: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
-	45, // 35: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
-	56, // 36: placet.v1.ResumeActionRequest.on_wait:type_name -> placet.v1.OnWait
-	44, // 37: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
-	56, // 38: placet.v1.ResumeActionStreamRequest.on_wait:type_name -> placet.v1.OnWait
-	45, // 39: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
-	30, // 40: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
-	42, // 41: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
-	45, // 42: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
-	44, // 43: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
-	19, // 44: placet.v1.CancelActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	57, // 45: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
-	58, // 46: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
-	49, // 47: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
-	52, // 48: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
-	52, // 49: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
-	0,  // 50: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
-	2,  // 51: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
-	4,  // 52: placet.v1.RuntimeService.Ask:input_type -> placet.v1.AskRequest
-	9,  // 53: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
-	11, // 54: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
-	15, // 55: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
-	18, // 56: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
-	6,  // 57: placet.v1.RuntimeService.ListTurns:input_type -> placet.v1.ListTurnsRequest
-	21, // 58: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
-	23, // 59: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
-	25, // 60: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
-	27, // 61: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
-	29, // 62: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
-	32, // 63: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
-	34, // 64: placet.v1.RuntimeService.CancelActions:input_type -> placet.v1.CancelActionsRequest
-	36, // 65: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
-	38, // 66: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
-	1,  // 67: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
-	3,  // 68: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
-	5,  // 69: placet.v1.RuntimeService.Ask:output_type -> placet.v1.AskResponse
-	10, // 70: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
-	12, // 71: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
-	17, // 72: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
-	20, // 73: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
-	7,  // 74: placet.v1.RuntimeService.ListTurns:output_type -> placet.v1.ListTurnsResponse
-	22, // 75: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
-	24, // 76: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
-	26, // 77: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
-	28, // 78: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
-	31, // 79: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
-	33, // 80: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
-	35, // 81: placet.v1.RuntimeService.CancelActions:output_type -> placet.v1.CancelActionsResponse
-	37, // 82: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
-	39, // 83: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
-	67, // [67:84] is the sub-list for method output_type
-	50, // [50:67] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	45, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
+	46, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
+	45, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
+	47, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
+	48, // 4: placet.v1.AskRequest.parts:type_name -> placet.v1.MessagePart
+	42, // 5: placet.v1.AskRequest.arguments:type_name -> placet.v1.AskRequest.ArgumentsEntry
+	49, // 6: placet.v1.AskRequest.options:type_name -> placet.v1.InvocationOptions
+	50, // 7: placet.v1.AskRequest.budget:type_name -> placet.v1.Budget
+	46, // 8: placet.v1.AskResponse.action:type_name -> placet.v1.Action
+	48, // 9: placet.v1.AskResponse.parts:type_name -> placet.v1.MessagePart
+	4,  // 10: placet.v1.AskStreamRequest.ask:type_name -> placet.v1.AskRequest
+	47, // 11: placet.v1.AskStreamResponse.event:type_name -> placet.v1.ActionEvent
+	10, // 12: placet.v1.ListTurnsResponse.turns:type_name -> placet.v1.Turn
+	51, // 13: placet.v1.Turn.request_time:type_name -> google.protobuf.Timestamp
+	51, // 14: placet.v1.Turn.answer_time:type_name -> google.protobuf.Timestamp
+	52, // 15: placet.v1.Turn.usage:type_name -> placet.v1.Usage
+	53, // 16: placet.v1.Turn.calls:type_name -> placet.v1.TurnCall
+	45, // 17: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
+	51, // 18: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
+	54, // 19: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
+	46, // 20: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
+	11, // 21: placet.v1.SubmitBatchRequest.items:type_name -> placet.v1.SubmitRequest
+	15, // 22: placet.v1.SubmitBatchResponse.results:type_name -> placet.v1.SubmitBatchResult
+	16, // 23: placet.v1.SubmitBatchResult.submitted:type_name -> placet.v1.SubmittedAction
+	55, // 24: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
+	56, // 25: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
+	18, // 26: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
+	57, // 27: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
+	46, // 28: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
+	21, // 29: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
+	56, // 30: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
+	43, // 31: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
+	51, // 32: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
+	51, // 33: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
+	46, // 34: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
+	54, // 35: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
+	46, // 36: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
+	47, // 37: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
+	58, // 38: placet.v1.ResumeActionRequest.on_wait:type_name -> placet.v1.OnWait
+	46, // 39: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
+	58, // 40: placet.v1.ResumeActionStreamRequest.on_wait:type_name -> placet.v1.OnWait
+	47, // 41: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
+	32, // 42: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
+	44, // 43: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
+	47, // 44: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
+	46, // 45: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
+	21, // 46: placet.v1.CancelActionsRequest.filter:type_name -> placet.v1.ActionFilter
+	59, // 47: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
+	60, // 48: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
+	51, // 49: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
+	54, // 50: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
+	54, // 51: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
+	0,  // 52: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
+	2,  // 53: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
+	4,  // 54: placet.v1.RuntimeService.Ask:input_type -> placet.v1.AskRequest
+	6,  // 55: placet.v1.RuntimeService.AskStream:input_type -> placet.v1.AskStreamRequest
+	11, // 56: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
+	13, // 57: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
+	17, // 58: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
+	20, // 59: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
+	8,  // 60: placet.v1.RuntimeService.ListTurns:input_type -> placet.v1.ListTurnsRequest
+	23, // 61: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
+	25, // 62: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
+	27, // 63: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
+	29, // 64: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
+	31, // 65: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
+	34, // 66: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
+	36, // 67: placet.v1.RuntimeService.CancelActions:input_type -> placet.v1.CancelActionsRequest
+	38, // 68: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
+	40, // 69: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
+	1,  // 70: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
+	3,  // 71: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
+	5,  // 72: placet.v1.RuntimeService.Ask:output_type -> placet.v1.AskResponse
+	7,  // 73: placet.v1.RuntimeService.AskStream:output_type -> placet.v1.AskStreamResponse
+	12, // 74: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
+	14, // 75: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
+	19, // 76: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
+	22, // 77: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
+	9,  // 78: placet.v1.RuntimeService.ListTurns:output_type -> placet.v1.ListTurnsResponse
+	24, // 79: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
+	26, // 80: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
+	28, // 81: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
+	30, // 82: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
+	33, // 83: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
+	35, // 84: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
+	37, // 85: placet.v1.RuntimeService.CancelActions:output_type -> placet.v1.CancelActionsResponse
+	39, // 86: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
+	41, // 87: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
+	70, // [70:88] is the sub-list for method output_type
+	52, // [52:70] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_runtime_service_proto_init() }
@@ -3022,15 +3125,15 @@ func file_placet_v1_runtime_service_proto_init() {
 	file_placet_v1_ask_proto_init()
 	file_placet_v1_event_proto_init()
 	file_placet_v1_usage_proto_init()
-	file_placet_v1_runtime_service_proto_msgTypes[9].OneofWrappers = []any{
+	file_placet_v1_runtime_service_proto_msgTypes[11].OneofWrappers = []any{
 		(*SubmitRequest_ReadyTime)(nil),
 		(*SubmitRequest_Delay)(nil),
 	}
-	file_placet_v1_runtime_service_proto_msgTypes[13].OneofWrappers = []any{
+	file_placet_v1_runtime_service_proto_msgTypes[15].OneofWrappers = []any{
 		(*SubmitBatchResult_Submitted)(nil),
 		(*SubmitBatchResult_Error)(nil),
 	}
-	file_placet_v1_runtime_service_proto_msgTypes[15].OneofWrappers = []any{
+	file_placet_v1_runtime_service_proto_msgTypes[17].OneofWrappers = []any{
 		(*GetActionRequest_ActionId)(nil),
 		(*GetActionRequest_Key)(nil),
 	}
@@ -3040,7 +3143,7 @@ func file_placet_v1_runtime_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_runtime_service_proto_rawDesc), len(file_placet_v1_runtime_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	RuntimeService_Execute_FullMethodName            = "/placet.v1.RuntimeService/Execute"
 	RuntimeService_ExecuteStream_FullMethodName      = "/placet.v1.RuntimeService/ExecuteStream"
 	RuntimeService_Ask_FullMethodName                = "/placet.v1.RuntimeService/Ask"
+	RuntimeService_AskStream_FullMethodName          = "/placet.v1.RuntimeService/AskStream"
 	RuntimeService_Submit_FullMethodName             = "/placet.v1.RuntimeService/Submit"
 	RuntimeService_SubmitBatch_FullMethodName        = "/placet.v1.RuntimeService/SubmitBatch"
 	RuntimeService_GetAction_FullMethodName          = "/placet.v1.RuntimeService/GetAction"
@@ -54,6 +55,9 @@ type RuntimeServiceClient interface {
 	ExecuteStream(ctx context.Context, in *ExecuteStreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteStreamResponse], error)
 	// Asks an agent, and waits for its answer: Execute of an agent with a typed message. OK if and only if SUCCEEDED.
 	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
+	// The same, with events: what the model says while it says it, and what it calls. The last message is `settled` unless the caller's wait ends first,
+	// then the same status. A stream that broke goes on by ResumeActionStream or WatchAction, at any server.
+	AskStream(ctx context.Context, in *AskStreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AskStreamResponse], error)
 	// Stores it and returns: OK if and only if stored. A server runs it from its queue.
 	Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*SubmitResponse, error)
 	// Many at once, each with its own answer: what is wrong with one does not touch the others. OK if the batch as such was understood.
@@ -133,6 +137,25 @@ func (c *runtimeServiceClient) Ask(ctx context.Context, in *AskRequest, opts ...
 	return out, nil
 }
 
+func (c *runtimeServiceClient) AskStream(ctx context.Context, in *AskStreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AskStreamResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &RuntimeService_ServiceDesc.Streams[1], RuntimeService_AskStream_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AskStreamRequest, AskStreamResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RuntimeService_AskStreamClient = grpc.ServerStreamingClient[AskStreamResponse]
+
 func (c *runtimeServiceClient) Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*SubmitResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SubmitResponse)
@@ -195,7 +218,7 @@ func (c *runtimeServiceClient) WaitAction(ctx context.Context, in *WaitActionReq
 
 func (c *runtimeServiceClient) WatchAction(ctx context.Context, in *WatchActionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchActionResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &RuntimeService_ServiceDesc.Streams[1], RuntimeService_WatchAction_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &RuntimeService_ServiceDesc.Streams[2], RuntimeService_WatchAction_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +247,7 @@ func (c *runtimeServiceClient) ResumeAction(ctx context.Context, in *ResumeActio
 
 func (c *runtimeServiceClient) ResumeActionStream(ctx context.Context, in *ResumeActionStreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ResumeActionStreamResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &RuntimeService_ServiceDesc.Streams[2], RuntimeService_ResumeActionStream_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &RuntimeService_ServiceDesc.Streams[3], RuntimeService_ResumeActionStream_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +266,7 @@ type RuntimeService_ResumeActionStreamClient = grpc.ServerStreamingClient[Resume
 
 func (c *runtimeServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &RuntimeService_ServiceDesc.Streams[3], RuntimeService_WatchEvents_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &RuntimeService_ServiceDesc.Streams[4], RuntimeService_WatchEvents_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -314,6 +337,9 @@ type RuntimeServiceServer interface {
 	ExecuteStream(*ExecuteStreamRequest, grpc.ServerStreamingServer[ExecuteStreamResponse]) error
 	// Asks an agent, and waits for its answer: Execute of an agent with a typed message. OK if and only if SUCCEEDED.
 	Ask(context.Context, *AskRequest) (*AskResponse, error)
+	// The same, with events: what the model says while it says it, and what it calls. The last message is `settled` unless the caller's wait ends first,
+	// then the same status. A stream that broke goes on by ResumeActionStream or WatchAction, at any server.
+	AskStream(*AskStreamRequest, grpc.ServerStreamingServer[AskStreamResponse]) error
 	// Stores it and returns: OK if and only if stored. A server runs it from its queue.
 	Submit(context.Context, *SubmitRequest) (*SubmitResponse, error)
 	// Many at once, each with its own answer: what is wrong with one does not touch the others. OK if the batch as such was understood.
@@ -362,6 +388,9 @@ func (UnimplementedRuntimeServiceServer) ExecuteStream(*ExecuteStreamRequest, gr
 }
 func (UnimplementedRuntimeServiceServer) Ask(context.Context, *AskRequest) (*AskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Ask not implemented")
+}
+func (UnimplementedRuntimeServiceServer) AskStream(*AskStreamRequest, grpc.ServerStreamingServer[AskStreamResponse]) error {
+	return status.Error(codes.Unimplemented, "method AskStream not implemented")
 }
 func (UnimplementedRuntimeServiceServer) Submit(context.Context, *SubmitRequest) (*SubmitResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Submit not implemented")
@@ -472,6 +501,17 @@ func _RuntimeService_Ask_Handler(srv interface{}, ctx context.Context, dec func(
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _RuntimeService_AskStream_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(AskStreamRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(RuntimeServiceServer).AskStream(m, &grpc.GenericServerStream[AskStreamRequest, AskStreamResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RuntimeService_AskStreamServer = grpc.ServerStreamingServer[AskStreamResponse]
 
 func _RuntimeService_Submit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SubmitRequest)
@@ -768,6 +808,11 @@ var RuntimeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ExecuteStream",
 			Handler:       _RuntimeService_ExecuteStream_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "AskStream",
+			Handler:       _RuntimeService_AskStream_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -58,12 +58,17 @@ class ActionEvent(_message.Message):
     TURN_ANSWERED_FIELD_NUMBER: _builtins.int
     TURN_FAILED_FIELD_NUMBER: _builtins.int
     COMPACTED_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    TOOL_STARTED_FIELD_NUMBER: _builtins.int
+    TOOL_FINISHED_FIELD_NUMBER: _builtins.int
     cursor: _builtins.str
     """Opaque text: resume after this event. Also set on an otherwise empty idle checkpoint."""
     action_id: _builtins.str
     """Whose event. Empty on an idle checkpoint of a feed."""
     sequence: _builtins.int
-    """Gap-free from 1 within the action for events of its life; 0 for chunk, progress and idle checkpoints, which have their own numbers."""
+    """Gap-free from 1 within the action for events of its life; 0 for idle checkpoints and for chunk, progress, delta, tool_started and tool_finished, which
+    have numbers of their own.
+    """
     replayed: _builtins.bool
     """Stored before this stream began."""
     type: _builtins.str
@@ -160,6 +165,18 @@ class ActionEvent(_message.Message):
     def compacted(self) -> Global___RunCompacted:
         """Earlier messages are told in fewer words from here on."""
 
+    @_builtins.property
+    def delta(self) -> Global___RunDelta:
+        """What the model of a run is saying: a part of its answer, which is not there yet."""
+
+    @_builtins.property
+    def tool_started(self) -> Global___ToolStarted:
+        """A call that the model has made is an action now."""
+
+    @_builtins.property
+    def tool_finished(self) -> Global___ToolFinished:
+        """A call that the model has made has come to an end."""
+
     def __init__(
         self,
         *,
@@ -191,12 +208,15 @@ class ActionEvent(_message.Message):
         turn_answered: Global___TurnAnswered | None = ...,
         turn_failed: Global___TurnFailed | None = ...,
         compacted: Global___RunCompacted | None = ...,
+        delta: Global___RunDelta | None = ...,
+        tool_started: Global___ToolStarted | None = ...,
+        tool_finished: Global___ToolFinished | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ambiguous", b"ambiguous", "approval_decided", b"approval_decided", "approval_ended", b"approval_ended", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "compacted", b"compacted", "create_time", b"create_time", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "parked", b"parked", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "requeued", b"requeued", "resumed", b"resumed", "run_opened", b"run_opened", "settled", b"settled", "turn_answered", b"turn_answered", "turn_failed", b"turn_failed", "turn_requested", b"turn_requested", "waiting", b"waiting"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "ambiguous", b"ambiguous", "approval_decided", b"approval_decided", "approval_ended", b"approval_ended", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "compacted", b"compacted", "create_time", b"create_time", "delta", b"delta", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "parked", b"parked", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "requeued", b"requeued", "resumed", b"resumed", "run_opened", b"run_opened", "settled", b"settled", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "turn_answered", b"turn_answered", "turn_failed", b"turn_failed", "turn_requested", b"turn_requested", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "admitted", b"admitted", "ambiguous", b"ambiguous", "approval_decided", b"approval_decided", "approval_ended", b"approval_ended", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "compacted", b"compacted", "create_time", b"create_time", "cursor", b"cursor", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "parked", b"parked", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "replayed", b"replayed", "requeued", b"requeued", "resumed", b"resumed", "run_opened", b"run_opened", "sequence", b"sequence", "settled", b"settled", "turn_answered", b"turn_answered", "turn_failed", b"turn_failed", "turn_requested", b"turn_requested", "type", b"type", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "admitted", b"admitted", "ambiguous", b"ambiguous", "approval_decided", b"approval_decided", "approval_ended", b"approval_ended", "attempt_started", b"attempt_started", "cancel_requested", b"cancel_requested", "chunk", b"chunk", "compacted", b"compacted", "create_time", b"create_time", "cursor", b"cursor", "delta", b"delta", "effect_checkpointed", b"effect_checkpointed", "effect_started", b"effect_started", "event", b"event", "parked", b"parked", "progress", b"progress", "reconcile_given_up", b"reconcile_given_up", "redriven", b"redriven", "replayed", b"replayed", "requeued", b"requeued", "resumed", b"resumed", "run_opened", b"run_opened", "sequence", b"sequence", "settled", b"settled", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "turn_answered", b"turn_answered", "turn_failed", b"turn_failed", "turn_requested", b"turn_requested", "type", b"type", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["admitted", "attempt_started", "requeued", "progress", "chunk", "effect_checkpointed", "cancel_requested", "settled", "ambiguous", "effect_started", "redriven", "reconcile_given_up", "waiting", "approval_decided", "approval_ended", "parked", "resumed", "run_opened", "turn_requested", "turn_answered", "turn_failed", "compacted"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["admitted", "attempt_started", "requeued", "progress", "chunk", "effect_checkpointed", "cancel_requested", "settled", "ambiguous", "effect_started", "redriven", "reconcile_given_up", "waiting", "approval_decided", "approval_ended", "parked", "resumed", "run_opened", "turn_requested", "turn_answered", "turn_failed", "compacted", "delta", "tool_started", "tool_finished"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -796,7 +816,7 @@ class TurnRequested(_message.Message):
     turn: _builtins.int
     """Its number, from 1."""
     number: _builtins.int
-    """Which try of the turn it is, from 1."""
+    """Which try of the turn it is, from 1. From 2 on what the model has said in the tries before is void."""
     model: _builtins.str
     """The model that is asked."""
     purpose: _builtins.str
@@ -974,3 +994,139 @@ class RunCompacted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunCompacted: _TypeAlias = RunCompacted  # noqa: Y015
+
+@_typing.final
+class RunDelta(_message.Message):
+    """Some of what a model says in one turn, in its order. All of it is in the answer, once `turn_answered` has come: ListTurns has it. It is void if `turn_failed`,
+    `attempt_started` or a further `turn_requested` of the turn comes instead.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    REASONING_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    turn: _builtins.int
+    """Of the turn."""
+    request: _builtins.int
+    """In which try of the turn it is said, as in TurnRequested."""
+    text: _builtins.str
+    """To whoever has asked."""
+    reasoning: _builtins.str
+    """To itself, where the provider shows that."""
+    number: _builtins.int
+    """Position within the attempt, gap-free from 1, shared with whatever else has numbers."""
+    attempt: _builtins.int
+    """The attempt that it is said in."""
+    def __init__(
+        self,
+        *,
+        turn: _builtins.int = ...,
+        request: _builtins.int = ...,
+        text: _builtins.str = ...,
+        reasoning: _builtins.str = ...,
+        number: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "reasoning", b"reasoning", "text", b"text"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "data", b"data", "number", b"number", "reasoning", b"reasoning", "request", b"request", "text", b"text", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_data: _TypeAlias = _typing.Literal["text", "reasoning"]  # noqa: Y015
+    _WhichOneofArgType_data: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_data) -> _WhichOneofReturnType_data | None: ...
+
+Global___RunDelta: _TypeAlias = RunDelta  # noqa: Y015
+
+@_typing.final
+class ToolStarted(_message.Message):
+    """A call of an answer stands as an action, which goes its own way from here: WatchAction tells of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    ACTION_ID_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    turn: _builtins.int
+    """Of the turn whose answer calls."""
+    call: _builtins.int
+    """Its number in the answer, as in TurnCall."""
+    tool: _builtins.str
+    """The capability."""
+    action_id: _builtins.str
+    """The action."""
+    waiting: _builtins.bool
+    """It waits for people first."""
+    number: _builtins.int
+    """Position within the attempt."""
+    attempt: _builtins.int
+    """The attempt that called it."""
+    def __init__(
+        self,
+        *,
+        turn: _builtins.int = ...,
+        call: _builtins.int = ...,
+        tool: _builtins.str = ...,
+        action_id: _builtins.str = ...,
+        waiting: _builtins.bool = ...,
+        number: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "attempt", b"attempt", "call", b"call", "number", b"number", "tool", b"tool", "turn", b"turn", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolStarted: _TypeAlias = ToolStarted  # noqa: Y015
+
+@_typing.final
+class ToolFinished(_message.Message):
+    """How a call of an answer has ended, as the model will be told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    turn: _builtins.int
+    """Of the turn whose answer calls."""
+    call: _builtins.int
+    """Its number in the answer, as in TurnCall."""
+    tool: _builtins.str
+    """The capability."""
+    number: _builtins.int
+    """Position within the attempt."""
+    attempt: _builtins.int
+    """The attempt that was told."""
+    @_builtins.property
+    def outcome(self) -> _outcome_pb2.Outcome:
+        """How it ended, without words. Without an action_id, and without a start, if it was refused before it became an action."""
+
+    def __init__(
+        self,
+        *,
+        turn: _builtins.int = ...,
+        call: _builtins.int = ...,
+        tool: _builtins.str = ...,
+        outcome: _outcome_pb2.Outcome | None = ...,
+        number: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "call", b"call", "number", b"number", "outcome", b"outcome", "tool", b"tool", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolFinished: _TypeAlias = ToolFinished  # noqa: Y015

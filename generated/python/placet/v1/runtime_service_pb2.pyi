@@ -233,6 +233,54 @@ class AskResponse(_message.Message):
 Global___AskResponse: _TypeAlias = AskResponse  # noqa: Y015
 
 @_typing.final
+class AskStreamRequest(_message.Message):
+    """Request of AskStream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASK_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ask(self) -> Global___AskRequest:
+        """What is asked, and whom."""
+
+    def __init__(
+        self,
+        *,
+        ask: Global___AskRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskStreamRequest: _TypeAlias = AskStreamRequest  # noqa: Y015
+
+@_typing.final
+class AskStreamResponse(_message.Message):
+    """Response of AskStream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event(self) -> _event_pb2.ActionEvent:
+        """The next event."""
+
+    def __init__(
+        self,
+        *,
+        event: _event_pb2.ActionEvent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskStreamResponse: _TypeAlias = AskStreamResponse  # noqa: Y015
+
+@_typing.final
 class ListTurnsRequest(_message.Message):
     """Request of ListTurns."""
 

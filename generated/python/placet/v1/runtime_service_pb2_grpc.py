@@ -52,6 +52,11 @@ class RuntimeServiceStub:
                 request_serializer=placet_dot_v1_dot_runtime__service__pb2.AskRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_runtime__service__pb2.AskResponse.FromString,
                 _registered_method=True)
+        self.AskStream = channel.unary_stream(
+                '/placet.v1.RuntimeService/AskStream',
+                request_serializer=placet_dot_v1_dot_runtime__service__pb2.AskStreamRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_runtime__service__pb2.AskStreamResponse.FromString,
+                _registered_method=True)
         self.Submit = channel.unary_unary(
                 '/placet.v1.RuntimeService/Submit',
                 request_serializer=placet_dot_v1_dot_runtime__service__pb2.SubmitRequest.SerializeToString,
@@ -146,6 +151,14 @@ class RuntimeServiceServicer:
 
     def Ask(self, request, context):
         """Asks an agent, and waits for its answer: Execute of an agent with a typed message. OK if and only if SUCCEEDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AskStream(self, request, context):
+        """The same, with events: what the model says while it says it, and what it calls. The last message is `settled` unless the caller's wait ends first,
+        then the same status. A stream that broke goes on by ResumeActionStream or WatchAction, at any server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -268,6 +281,11 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     servicer.Ask,
                     request_deserializer=placet_dot_v1_dot_runtime__service__pb2.AskRequest.FromString,
                     response_serializer=placet_dot_v1_dot_runtime__service__pb2.AskResponse.SerializeToString,
+            ),
+            'AskStream': grpc.unary_stream_rpc_method_handler(
+                    servicer.AskStream,
+                    request_deserializer=placet_dot_v1_dot_runtime__service__pb2.AskStreamRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_runtime__service__pb2.AskStreamResponse.SerializeToString,
             ),
             'Submit': grpc.unary_unary_rpc_method_handler(
                     servicer.Submit,
@@ -424,6 +442,33 @@ class RuntimeService:
             '/placet.v1.RuntimeService/Ask',
             placet_dot_v1_dot_runtime__service__pb2.AskRequest.SerializeToString,
             placet_dot_v1_dot_runtime__service__pb2.AskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AskStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/placet.v1.RuntimeService/AskStream',
+            placet_dot_v1_dot_runtime__service__pb2.AskStreamRequest.SerializeToString,
+            placet_dot_v1_dot_runtime__service__pb2.AskStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

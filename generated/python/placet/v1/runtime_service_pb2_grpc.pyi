@@ -42,6 +42,10 @@ class RuntimeServiceStub:
     """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
     Ask: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.AskRequest, _runtime_service_pb2.AskResponse]
     """Asks an agent, and waits for its answer: Execute of an agent with a typed message. OK if and only if SUCCEEDED."""
+    AskStream: _grpc.UnaryStreamMultiCallable[_runtime_service_pb2.AskStreamRequest, _runtime_service_pb2.AskStreamResponse]
+    """The same, with events: what the model says while it says it, and what it calls. The last message is `settled` unless the caller's wait ends first,
+    then the same status. A stream that broke goes on by ResumeActionStream or WatchAction, at any server.
+    """
     Submit: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.SubmitRequest, _runtime_service_pb2.SubmitResponse]
     """Stores it and returns: OK if and only if stored. A server runs it from its queue."""
     SubmitBatch: _grpc.UnaryUnaryMultiCallable[_runtime_service_pb2.SubmitBatchRequest, _runtime_service_pb2.SubmitBatchResponse]
@@ -89,6 +93,10 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """The same, with events. The last message is `settled` (or `ambiguous`) unless the caller's wait ends first, then the same status."""
     Ask: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.AskRequest, _runtime_service_pb2.AskResponse]  # type: ignore[assignment]
     """Asks an agent, and waits for its answer: Execute of an agent with a typed message. OK if and only if SUCCEEDED."""
+    AskStream: _aio.UnaryStreamMultiCallable[_runtime_service_pb2.AskStreamRequest, _runtime_service_pb2.AskStreamResponse]  # type: ignore[assignment]
+    """The same, with events: what the model says while it says it, and what it calls. The last message is `settled` unless the caller's wait ends first,
+    then the same status. A stream that broke goes on by ResumeActionStream or WatchAction, at any server.
+    """
     Submit: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.SubmitRequest, _runtime_service_pb2.SubmitResponse]  # type: ignore[assignment]
     """Stores it and returns: OK if and only if stored. A server runs it from its queue."""
     SubmitBatch: _aio.UnaryUnaryMultiCallable[_runtime_service_pb2.SubmitBatchRequest, _runtime_service_pb2.SubmitBatchResponse]  # type: ignore[assignment]
@@ -151,6 +159,16 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_runtime_service_pb2.AskResponse, _abc.Awaitable[_runtime_service_pb2.AskResponse]]:
         """Asks an agent, and waits for its answer: Execute of an agent with a typed message. OK if and only if SUCCEEDED."""
+
+    @_abc_1.abstractmethod
+    def AskStream(
+        self,
+        request: _runtime_service_pb2.AskStreamRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_runtime_service_pb2.AskStreamResponse], _abc.AsyncIterator[_runtime_service_pb2.AskStreamResponse]]:
+        """The same, with events: what the model says while it says it, and what it calls. The last message is `settled` unless the caller's wait ends first,
+        then the same status. A stream that broke goes on by ResumeActionStream or WatchAction, at any server.
+        """
 
     @_abc_1.abstractmethod
     def Submit(

@@ -38,7 +38,8 @@ export declare type ActionEvent = Message<"placet.v1.ActionEvent"> & {
   actionId: string;
 
   /**
-   * Gap-free from 1 within the action for events of its life; 0 for chunk, progress and idle checkpoints, which have their own numbers.
+   * Gap-free from 1 within the action for events of its life; 0 for idle checkpoints and for chunk, progress, delta, tool_started and tool_finished, which
+   * have numbers of their own.
    *
    * @generated from field: int64 sequence = 5;
    */
@@ -246,6 +247,30 @@ export declare type ActionEvent = Message<"placet.v1.ActionEvent"> & {
      */
     value: RunCompacted;
     case: "compacted";
+  } | {
+    /**
+     * What the model of a run is saying: a part of its answer, which is not there yet.
+     *
+     * @generated from field: placet.v1.RunDelta delta = 44;
+     */
+    value: RunDelta;
+    case: "delta";
+  } | {
+    /**
+     * A call that the model has made is an action now.
+     *
+     * @generated from field: placet.v1.ToolStarted tool_started = 45;
+     */
+    value: ToolStarted;
+    case: "toolStarted";
+  } | {
+    /**
+     * A call that the model has made has come to an end.
+     *
+     * @generated from field: placet.v1.ToolFinished tool_finished = 46;
+     */
+    value: ToolFinished;
+    case: "toolFinished";
   } | { case: undefined; value?: undefined };
 };
 
@@ -906,7 +931,7 @@ export declare type TurnRequested = Message<"placet.v1.TurnRequested"> & {
   turn: number;
 
   /**
-   * Which try of the turn it is, from 1.
+   * Which try of the turn it is, from 1. From 2 on what the model has said in the tries before is void.
    *
    * @generated from field: int32 number = 2;
    */
@@ -1125,4 +1150,186 @@ export declare type RunCompacted = Message<"placet.v1.RunCompacted"> & {
  * Use `create(RunCompactedSchema)` to create a new message.
  */
 export declare const RunCompactedSchema: GenMessage<RunCompacted>;
+
+/**
+ * Some of what a model says in one turn, in its order. All of it is in the answer, once `turn_answered` has come: ListTurns has it. It is void if `turn_failed`,
+ * `attempt_started` or a further `turn_requested` of the turn comes instead.
+ *
+ * @generated from message placet.v1.RunDelta
+ */
+export declare type RunDelta = Message<"placet.v1.RunDelta"> & {
+  /**
+   * Of the turn.
+   *
+   * @generated from field: int32 turn = 1;
+   */
+  turn: number;
+
+  /**
+   * In which try of the turn it is said, as in TurnRequested.
+   *
+   * @generated from field: int32 request = 2;
+   */
+  request: number;
+
+  /**
+   * What is said.
+   *
+   * @generated from oneof placet.v1.RunDelta.data
+   */
+  data: {
+    /**
+     * To whoever has asked.
+     *
+     * @generated from field: string text = 3;
+     */
+    value: string;
+    case: "text";
+  } | {
+    /**
+     * To itself, where the provider shows that.
+     *
+     * @generated from field: string reasoning = 4;
+     */
+    value: string;
+    case: "reasoning";
+  } | { case: undefined; value?: undefined };
+
+  /**
+   * Position within the attempt, gap-free from 1, shared with whatever else has numbers.
+   *
+   * @generated from field: int64 number = 5;
+   */
+  number: bigint;
+
+  /**
+   * The attempt that it is said in.
+   *
+   * @generated from field: int32 attempt = 6;
+   */
+  attempt: number;
+};
+
+/**
+ * Describes the message placet.v1.RunDelta.
+ * Use `create(RunDeltaSchema)` to create a new message.
+ */
+export declare const RunDeltaSchema: GenMessage<RunDelta>;
+
+/**
+ * A call of an answer stands as an action, which goes its own way from here: WatchAction tells of it.
+ *
+ * @generated from message placet.v1.ToolStarted
+ */
+export declare type ToolStarted = Message<"placet.v1.ToolStarted"> & {
+  /**
+   * Of the turn whose answer calls.
+   *
+   * @generated from field: int32 turn = 1;
+   */
+  turn: number;
+
+  /**
+   * Its number in the answer, as in TurnCall.
+   *
+   * @generated from field: int32 call = 2;
+   */
+  call: number;
+
+  /**
+   * The capability.
+   *
+   * @generated from field: string tool = 3;
+   */
+  tool: string;
+
+  /**
+   * The action.
+   *
+   * @generated from field: string action_id = 4;
+   */
+  actionId: string;
+
+  /**
+   * It waits for people first.
+   *
+   * @generated from field: bool waiting = 5;
+   */
+  waiting: boolean;
+
+  /**
+   * Position within the attempt.
+   *
+   * @generated from field: int64 number = 6;
+   */
+  number: bigint;
+
+  /**
+   * The attempt that called it.
+   *
+   * @generated from field: int32 attempt = 7;
+   */
+  attempt: number;
+};
+
+/**
+ * Describes the message placet.v1.ToolStarted.
+ * Use `create(ToolStartedSchema)` to create a new message.
+ */
+export declare const ToolStartedSchema: GenMessage<ToolStarted>;
+
+/**
+ * How a call of an answer has ended, as the model will be told.
+ *
+ * @generated from message placet.v1.ToolFinished
+ */
+export declare type ToolFinished = Message<"placet.v1.ToolFinished"> & {
+  /**
+   * Of the turn whose answer calls.
+   *
+   * @generated from field: int32 turn = 1;
+   */
+  turn: number;
+
+  /**
+   * Its number in the answer, as in TurnCall.
+   *
+   * @generated from field: int32 call = 2;
+   */
+  call: number;
+
+  /**
+   * The capability.
+   *
+   * @generated from field: string tool = 3;
+   */
+  tool: string;
+
+  /**
+   * How it ended, without words. Without an action_id, and without a start, if it was refused before it became an action.
+   *
+   * @generated from field: placet.v1.Outcome outcome = 4;
+   */
+  outcome?: Outcome | undefined;
+
+  /**
+   * Position within the attempt.
+   *
+   * @generated from field: int64 number = 5;
+   */
+  number: bigint;
+
+  /**
+   * The attempt that was told.
+   *
+   * @generated from field: int32 attempt = 6;
+   */
+  attempt: number;
+};
+
+/**
+ * Describes the message placet.v1.ToolFinished.
+ * Use `create(ToolFinishedSchema)` to create a new message.
+ */
+export declare const ToolFinishedSchema: GenMessage<ToolFinished>;
 

@@ -197,6 +197,46 @@ export declare type AskResponse = Message<"placet.v1.AskResponse"> & {
 export declare const AskResponseSchema: GenMessage<AskResponse>;
 
 /**
+ * Request of AskStream.
+ *
+ * @generated from message placet.v1.AskStreamRequest
+ */
+export declare type AskStreamRequest = Message<"placet.v1.AskStreamRequest"> & {
+  /**
+   * What is asked, and whom.
+   *
+   * @generated from field: placet.v1.AskRequest ask = 1;
+   */
+  ask?: AskRequest | undefined;
+};
+
+/**
+ * Describes the message placet.v1.AskStreamRequest.
+ * Use `create(AskStreamRequestSchema)` to create a new message.
+ */
+export declare const AskStreamRequestSchema: GenMessage<AskStreamRequest>;
+
+/**
+ * Response of AskStream.
+ *
+ * @generated from message placet.v1.AskStreamResponse
+ */
+export declare type AskStreamResponse = Message<"placet.v1.AskStreamResponse"> & {
+  /**
+   * The next event.
+   *
+   * @generated from field: placet.v1.ActionEvent event = 1;
+   */
+  event?: ActionEvent | undefined;
+};
+
+/**
+ * Describes the message placet.v1.AskStreamResponse.
+ * Use `create(AskStreamResponseSchema)` to create a new message.
+ */
+export declare const AskStreamResponseSchema: GenMessage<AskStreamResponse>;
+
+/**
  * Request of ListTurns.
  *
  * @generated from message placet.v1.ListTurnsRequest
@@ -1406,6 +1446,17 @@ export declare const RuntimeService: GenService<{
     methodKind: "unary";
     input: typeof AskRequestSchema;
     output: typeof AskResponseSchema;
+  },
+  /**
+   * The same, with events: what the model says while it says it, and what it calls. The last message is `settled` unless the caller's wait ends first,
+   * then the same status. A stream that broke goes on by ResumeActionStream or WatchAction, at any server.
+   *
+   * @generated from rpc placet.v1.RuntimeService.AskStream
+   */
+  askStream: {
+    methodKind: "server_streaming";
+    input: typeof AskStreamRequestSchema;
+    output: typeof AskStreamResponseSchema;
   },
   /**
    * Stores it and returns: OK if and only if stored. A server runs it from its queue.

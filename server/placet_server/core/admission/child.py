@@ -213,7 +213,7 @@ class Children:
         """The child, terminal or ambiguous, with its output. Raises Cancelled, Parked."""
         journal, attempt = self._kernel.journal, step.attempt
         action_id, heard = child.action_id, True
-        with nullcontext() if attempt.steps is None else attempt.steps.waits_for(step.name, action_id):
+        with nullcontext() if attempt.steps is None else attempt.steps.waits_for(step.name, child):
             while True:
                 subscription = journal.hub.subscribe(action_id)
                 try:

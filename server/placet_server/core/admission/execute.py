@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
@@ -58,7 +58,7 @@ async def execute(kernel: Kernel, call: Call) -> Executed:
     return Executed(action, attached)
 
 
-async def execute_stream(kernel: Kernel, call: Call) -> AsyncIterator[Event | IdleCheckpoint]:
+async def execute_stream(kernel: Kernel, call: Call) -> AsyncGenerator[Event | IdleCheckpoint, None]:
     """The same, with every event from the first on. After the last event raises what `execute` raises."""
     checked = await pass_gates(kernel, call)
     patience = _patience(checked)

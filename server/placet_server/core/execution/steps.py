@@ -34,12 +34,12 @@ class Seen(NamedTuple):
 
 class Steps:
     """Of one attempt. `awaited`: for which of them it is parked; None: it is not. `stands`: told of each step that has
-    an action which is waited for.
+    an action which is waited for, and of that.
     """
 
     def __init__(self, journal: Journal, parent: Action, park_seconds: float) -> None:
         self.awaited: tuple[str, ...] | None = None
-        self.stands: Callable[[str], None] | None = None
+        self.stands: Callable[[str, Action], None] | None = None
         self.quiet = Quiet(park_seconds)
         self._journal = journal
         self._tenant = parent.requester.tenant
@@ -49,10 +49,11 @@ class Steps:
         self._last_began = float("-inf")
 
     @contextmanager
-    def waits_for(self, step: str, child_id: str) -> Iterator[None]:
+    def waits_for(self, step: str, child: Action) -> Iterator[None]:
         """It is among those that are looked at."""
+        child_id = child.action_id
         if self.stands is not None:
-            self.stands(step)
+            self.stands(step, child)
         self._waited_for[child_id] += 1
         try:
             yield

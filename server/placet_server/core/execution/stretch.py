@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 from placet.standing import AsyncStanding
 from placet_server.core.execution.attempt import Attempt, LeaseLost, attempt_of
@@ -17,6 +18,7 @@ from placet_server.core.execution.child import PROGRAM_STEP, ChildEnd, check_cal
 from placet_server.core.execution.program import Asks, RunEntries, StepCall
 from placet_server.core.publication import entries as memory
 from placet_server.core.publication.boundary import BoundaryName
+from placet_server.model.action import Action
 from placet_server.model.entry import Entry, EntryType, Opened, of_text
 from placet_server.model.usage import Counters
 from placet_server.store.run import Remembered
@@ -58,10 +60,19 @@ class Stretch:
             for holding in lent:
                 holding.asked()
 
+    async def delta(self, turn: int, request: int, kind: Literal["text", "reasoning"], text: str) -> None:
+        """What a model is saying is told, once there is room for more. Raises LeaseLost."""
+        self.attempt.check_goes_on()
+        await self.attempt.lane.delta(turn, request, kind, text)
+
     async def call_all(
-        self, calls: Sequence[StepCall], told: Callable[[int, ChildEnd], None] = lambda index, end: None
+        self,
+        calls: Sequence[StepCall],
+        told: Callable[[int, ChildEnd], None] = lambda index, end: None,
+        stood: Callable[[int, Action], None] = lambda index, child: None,
     ) -> list[ChildEnd]:
-        """All of them at once, and how each has ended; a refusal is an end. `told`: of each as it ends, by its index.
+        """All of them at once, and how each has ended; a refusal is an end. `told`: of each as it ends, by its index;
+        `stood`: of each that is an action, as that stands when it is found or made.
 
         Raises Parked, Cancelled, LeaseLost, and ValueError for a step, a timeout or a scope that cannot be.
         """
@@ -77,7 +88,7 @@ class Stretch:
         self.attempt.check_wanted()
         ends: dict[int, ChildEnd] = {}
         try:
-            with self._until_all_stand(calls) as stands:
+            with self._until_all_stand(calls, stood) as stands:
                 async with asyncio.TaskGroup() as group:
                     for index, call in enumerate(calls):
                         group.create_task(self._call(index, call, ends, stands, told))
@@ -91,7 +102,7 @@ class Stretch:
         index: int,
         call: StepCall,
         ends: dict[int, ChildEnd],
-        stands: Callable[[str], None],
+        stands: Callable[[str, Action | None], None],
         told: Callable[[int, ChildEnd], None],
     ) -> None:
         end = await self.attempt.calls.call(
@@ -103,22 +114,26 @@ class Stretch:
             call.scopes,
             call.contract_digest,
         )
-        stands(call.step)
+        stands(call.step, None)
         ends[index] = end
         self.reached("call_told")
         told(index, end)
 
     @contextmanager
-    def _until_all_stand(self, calls: Sequence[StepCall]) -> Iterator[Callable[[str], None]]:
+    def _until_all_stand(
+        self, calls: Sequence[StepCall], stood: Callable[[int, Action], None]
+    ) -> Iterator[Callable[[str, Action | None], None]]:
         """Once each of them is a row, or has ended without one, all are admitted, and nobody was told anything more."""
         attempt = self.attempt
         assert attempt.steps is not None, "what runs a program is COMPOSED"
         attempt.calls.begin_turn()
-        open_steps = {call.step for call in calls}
+        open_steps = {call.step: index for index, call in enumerate(calls)}
 
-        def stands(step: str) -> None:
+        def stands(step: str, child: Action | None) -> None:
             if step in open_steps:
-                open_steps.discard(step)
+                index = open_steps.pop(step)
+                if child is not None:
+                    stood(index, child)
                 if not open_steps:
                     self.reached("calls_admitted")
 

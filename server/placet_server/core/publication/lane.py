@@ -1,12 +1,13 @@
-"""What a handler says while it works: chunks and progress of one attempt, in order, durable before the
-attempt settles.
+"""What a handler says while it works: chunks and progress of one attempt, and of a run what its model says and calls,
+in order, durable before the attempt settles.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import orjson
 
@@ -21,6 +22,10 @@ from placet_server.store.event import LaneItem
 
 CHUNK_BYTES_MAX = 256 * 1024
 MESSAGE_LENGTH_MAX = 1024
+# Of UTF-8 no character has more than four bytes.
+DELTA_LENGTH_MAX = CHUNK_BYTES_MAX // 4
+# A turn has at most half as many calls, each of which begins once and ends once.
+TOOLS_TOLD_MAX = 256
 
 
 class Lane:
@@ -53,12 +58,25 @@ class Lane:
         body = {"message": message[:MESSAGE_LENGTH_MAX], "fraction": fraction}
         await self._say(EventType.PROGRESS, orjson.dumps(body).decode())
 
+    async def delta(self, turn: int, request: int, kind: Literal["text", "reasoning"], text: str) -> None:
+        """Returns once there is room for more."""
+        for begin in range(0, len(text), DELTA_LENGTH_MAX):
+            body = {"turn": turn, "request": request, kind: text[begin : begin + DELTA_LENGTH_MAX]}
+            await self._say(EventType.DELTA, orjson.dumps(body).decode())
+
+    def note(self, type_: EventType, body: Mapping[str, Any]) -> None:
+        """Without waiting for room: of what is bounded by itself."""
+        self._add(type_, orjson.dumps(body).decode())
+
     async def drain(self) -> None:
         """Everything said is durable, or the lease is lost. Raises what the store said of an item that it rejects."""
         await self._writer.nothing(self._unstored)
 
     async def _say(self, type_: EventType, body: str) -> None:
         await self._writer.room(self._unstored)
+        self._add(type_, body)
+
+    def _add(self, type_: EventType, body: str) -> None:
         self._number += 1
         item = LaneItem(
             tenant=self._tenant,
@@ -82,6 +100,23 @@ async def said_so_far(journal: Journal, action: Action) -> int:
                 )
         except StoreUnavailable:
             await asyncio.sleep(journal.poll_seconds)
+
+
+async def tools_told(journal: Journal, action: Action) -> set[tuple[EventType, int, int]]:
+    """Of which calls of its newest turn a run that goes on has told what before, by turn and call, once the store
+    answers.
+    """
+    while True:
+        try:
+            async with journal.pool.connection() as connection:
+                told = await events.list_tools_told(
+                    connection, action.requester.tenant, action.action_id, count_max=TOOLS_TOLD_MAX
+                )
+        except StoreUnavailable:
+            await asyncio.sleep(journal.poll_seconds)
+        else:
+            bodies = [(EventType(type_), orjson.loads(body)) for type_, body in told]
+            return {(type_, body["turn"], body["call"]) for type_, body in bodies}
 
 
 def chunk_body(data: Any) -> str:

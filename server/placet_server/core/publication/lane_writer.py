@@ -83,7 +83,10 @@ class LaneWriter:
             raise of.fault
 
     def say(self, item: LaneItem, of: Unstored) -> None:
-        """It is stored soon, after what was said before. Whoever says it has waited for room, and nothing since."""
+        """It is stored soon, after what was said before. Whoever says much has waited for room, and nothing since."""
+        if self._ended:
+            of.fault = StoreUnavailable(detail="the writer has ended")
+            return
         size = len(item["body"])
         of.items += 1
         of.bytes += size

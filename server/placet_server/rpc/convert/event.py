@@ -11,13 +11,13 @@ from placet.v1 import event_pb2, outcome_pb2, runtime_service_pb2
 from placet_server.model.decision import ApprovalState, VoteVerdict
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.errors import FieldViolation, MalformedRequest
-from placet_server.model.event import Event, EventType, IdleCheckpoint
+from placet_server.model.event import LANE, Event, EventType, IdleCheckpoint
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind, RetryAdvice
 from placet_server.model.query import FeedFilter
 from placet_server.model.wait import Wait, WaitKind
 from placet_server.rpc.convert.decision import APPROVAL_STATE, VOTE_VERDICT
 from placet_server.rpc.convert.enumeration import DURABILITY, EFFECT_STATE
-from placet_server.rpc.convert.outcome import outcome_message, wait_message
+from placet_server.rpc.convert.outcome import fill_outcome, outcome_message, wait_message
 from placet_server.rpc.convert.time import set_timestamp
 
 TYPE_PREFIX = "placet.action."
@@ -41,10 +41,9 @@ def event_message(event: Event | IdleCheckpoint) -> event_pb2.ActionEvent:
 def feed_filter_of(wanted: runtime_service_pb2.EventFilter) -> FeedFilter:
     """Raises MalformedRequest for what is in no feed."""
     types = tuple(name.removeprefix(TYPE_PREFIX) for name in wanted.types)
-    if EventType.CHUNK in types or EventType.PROGRESS in types:
-        violation = FieldViolation(
-            field="filter.types", rule="in_feed", description="chunks and progress are not in the feed"
-        )
+    if not LANE.isdisjoint(types):
+        said = ", ".join(sorted(LANE))
+        violation = FieldViolation(field="filter.types", rule="in_feed", description=f"in no feed are {said}")
         raise MalformedRequest(violations=(violation,))
     return FeedFilter(capabilities=tuple(wanted.capabilities), types=types, labels=dict(wanted.labels))
 
@@ -233,6 +232,39 @@ def _chunk(message: event_pb2.ActionEvent, event: Event) -> None:
         chunk.binary = base64.b64decode(body["base64"])
 
 
+def _delta(message: event_pb2.ActionEvent, event: Event) -> None:
+    delta, body = message.delta, event.body
+    delta.turn = body["turn"]
+    delta.request = body["request"]
+    delta.number = event.number
+    delta.attempt = event.attempt
+    if "text" in body:
+        delta.text = body["text"]
+    else:
+        delta.reasoning = body["reasoning"]
+
+
+def _tool_started(message: event_pb2.ActionEvent, event: Event) -> None:
+    started, body = message.tool_started, event.body
+    started.action_id = body["action_id"]
+    started.waiting = body["waiting"]
+    _called(started, event)
+
+
+def _tool_finished(message: event_pb2.ActionEvent, event: Event) -> None:
+    finished = message.tool_finished
+    fill_outcome(finished.outcome, _outcome_of(event.body, event.body["action_id"]))
+    _called(finished, event)
+
+
+def _called(message: event_pb2.ToolStarted | event_pb2.ToolFinished, event: Event) -> None:
+    message.turn = event.body["turn"]
+    message.call = event.body["call"]
+    message.tool = event.body["tool"]
+    message.number = event.number
+    message.attempt = event.attempt
+
+
 _FILL: dict[EventType, Callable[[event_pb2.ActionEvent, Event], None]] = {
     EventType.ADMITTED: _admitted,
     EventType.ATTEMPT_STARTED: _attempt_started,
@@ -256,22 +288,26 @@ _FILL: dict[EventType, Callable[[event_pb2.ActionEvent, Event], None]] = {
     EventType.APPROVAL_ENDED: _approval_ended,
     EventType.CHUNK: _chunk,
     EventType.PROGRESS: _progress,
+    EventType.DELTA: _delta,
+    EventType.TOOL_STARTED: _tool_started,
+    EventType.TOOL_FINISHED: _tool_finished,
 }
 
 
 def _outcome(event: Event) -> outcome_pb2.Outcome:
-    body = event.body
+    return outcome_message(_outcome_of(event.body, event.action_id))
+
+
+def _outcome_of(body: dict[str, Any], action_id: str) -> Outcome:
     effect = body.get("effect")
-    return outcome_message(
-        Outcome(
-            kind=OutcomeKind(body["kind"]),
-            reason=body.get("reason"),
-            action_id=event.action_id,
-            attempt=body.get("attempt") or 0,
-            retry_advice=RetryAdvice(body["retry_advice"]),
-            retry_delay_seconds=body.get("retry_delay_seconds"),
-            failure_code=body.get("failure_code") or "",
-            message=body.get("message") or "",
-            effect=None if effect is None else EffectState(effect),
-        )
+    return Outcome(
+        kind=OutcomeKind(body["kind"]),
+        reason=body.get("reason"),
+        action_id=action_id,
+        attempt=body.get("attempt") or 0,
+        retry_advice=RetryAdvice(body["retry_advice"]),
+        retry_delay_seconds=body.get("retry_delay_seconds"),
+        failure_code=body.get("failure_code") or "",
+        message=body.get("message") or "",
+        effect=None if effect is None else EffectState(effect),
     )

@@ -29,6 +29,18 @@ union all
 -- How many items an attempt has said.
 select coalesce(max(number), 0)::bigint from lane_items where tenant = :tenant and action_id = :action_id and attempt = :attempt
 
+-- name: list_tools_told
+-- What was told of the calls of a run, among the newest items of its lane.
+select type, body
+from (
+    select attempt, number, type, body
+    from lane_items
+    where tenant = :tenant and action_id = :action_id
+    order by attempt desc, number desc
+    limit :count_max
+) as newest
+where type in ('tool_started', 'tool_finished')
+
 -- name: insert_lane_items
 -- Store what handlers said, only while their lease is the action's: a scalar subquery, because the planner would make a join of anything
 -- else, and on a table without statistics one that reads the whole of it.
