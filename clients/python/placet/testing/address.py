@@ -22,7 +22,10 @@ class Address:
 
     def client(self, policy: RetryPolicy | None = None) -> AsyncClient:
         """A new client, closed when the server is."""
-        made = AsyncClient.connect(self.target, token=self.token, tls=False, policy=policy)
+        return self._connected(self.token, policy)
+
+    def _connected(self, token: str, policy: RetryPolicy | None = None) -> AsyncClient:
+        made = AsyncClient.connect(self.target, token=token, tls=False, policy=policy)
         self._clients.append(made)
         return made
 

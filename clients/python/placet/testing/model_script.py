@@ -18,7 +18,8 @@ class Call:
 
 
 def call(tool: str, **arguments: Any) -> Call:
-    return Call(tool, json.dumps(arguments))
+    """As models call tools: what is "orders.lookup" here has the name "orders-lookup" there."""
+    return Call(tool.replace(".", "-"), json.dumps(arguments))
 
 
 class Say:
