@@ -15,6 +15,8 @@ PATH="$(dirname "$python"):$PATH"
 check_format() {
   ruff format --check .
   buf format --diff --exit-code proto
+  # What a merge leaves where it could not decide.
+  ! git grep -nE '^(<<<<<<<|>>>>>>>) '
 }
 
 check_lint() { ruff check .; }
