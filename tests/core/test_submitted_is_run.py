@@ -407,6 +407,30 @@ async def test_submitting_wakes_whoever_takes_work(database: Database) -> None:
         assert [*20 * ["SUCCEEDED"], "QUEUED", "SUCCEEDED"] == await states(kernel)
 
 
+async def test_whoever_has_no_slot_free_waits_for_one_and_does_not_ask_on_and_on(database: Database) -> None:
+    shop = Workshop()
+    settings = type(QUEUE)(poll_seconds=3600.0, slots_max=1)
+    async with open_kernel(database.dsn, shop.app, queue=settings) as kernel:
+        assert kernel.dispatcher is not None
+        runner = QueueRunner(kernel.dispatcher, kernel.journal.doorbell)
+        for key in "ab":
+            await put(kernel, "work.unsafe", {}, key)
+        await runner.step()
+        await shop.began.wait()
+        # What was rung for is taken, and its last look is an hour ago.
+        await kernel.journal.doorbell.wait(0)
+        kernel.dispatcher._look_at = 0.0
+        pause = asyncio.ensure_future(runner._pause(settings.poll_seconds))
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert not pause.done()
+        shop.gate.set()
+        async with asyncio.timeout(30):
+            await pause
+            await runner.step()
+        await until(lambda: 2 == shop.effects)
+
+
 async def test_more_lines_than_are_known_at_a_time_are_all_worked_off(database: Database) -> None:
     shop = Workshop()
     shop.gate.set()

@@ -125,7 +125,9 @@ class Dispatcher:
         await self.counts.write(self._engine.journal)
 
     def look_seconds(self) -> float:
-        """Until lines are looked for again, whether the doorbell rings or not."""
+        """Until lines are looked for again, whether the doorbell rings or not. Without a free slot nobody looks."""
+        if self._free() <= 0:
+            return self.settings.poll_seconds
         return max(0.0, self._look_at - time.monotonic())
 
     def _free(self) -> int:
