@@ -12,6 +12,7 @@ import asyncpg
 
 from placet_server.model.errors import StoreUnavailable
 from placet_server.store import queries
+from placet_server.store.driver import DriverConnection
 
 CONFIGURE = queries.load("session")["configure"]
 
@@ -90,7 +91,9 @@ async def connect(dsn: str, options: SessionOptions | None = None) -> Connection
 async def open_session(dsn: str, options: SessionOptions) -> Connection:
     """Like ``connect``, with the driver's own exceptions."""
     async with asyncio.timeout(options.connect_timeout_seconds):
-        connection: Connection = await asyncpg.connect(dsn, timeout=options.connect_timeout_seconds)
+        connection: Connection = await asyncpg.connect(
+            dsn, timeout=options.connect_timeout_seconds, connection_class=DriverConnection
+        )
         try:
             await connection.execute(CONFIGURE.sql, json.dumps(options.settings()))
         except asyncpg.InterfaceError as error:
