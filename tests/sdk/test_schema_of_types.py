@@ -73,6 +73,34 @@ def test_parameters_become_an_object_that_allows_nothing_else() -> None:
     } == _input(_tool(handler))
 
 
+def test_tools_that_are_almost_alike_are_told_apart() -> None:
+    """Though True equals 1, and a union another one in any order."""
+
+    def one(n: int = 1) -> None: ...
+    def true(n: int = True) -> None: ...
+    def text(n: int = "1") -> None: ...  # type: ignore[assignment]
+    def needed(n: int) -> None: ...
+    def floating(n: float = 1) -> None: ...
+    def called(m: int = 1) -> None: ...
+
+    functions = (one, true, text, needed, floating, called)
+    for _ in range(2):
+        schemas = [
+            json.dumps(_input(_tool(function))["properties"], sort_keys=True) for function in functions
+        ]
+        assert len(functions) == len(set(schemas))
+        assert {"default": 1, "type": "integer"} == json.loads(schemas[0])["n"]
+        assert json.loads(schemas[1])["n"]["default"] is True
+
+    def first(n: int | str, m: list[int | str]) -> None: ...
+    def last(n: str | int, m: list[str | int]) -> None: ...
+
+    assert ["integer", "string"] == [
+        each["type"] for each in _input(_tool(first))["properties"]["n"]["anyOf"]
+    ]
+    assert ["string", "integer"] == [each["type"] for each in _input(_tool(last))["properties"]["n"]["anyOf"]]
+
+
 def test_no_parameters_become_the_empty_object() -> None:
     assert {"type": "object", "additionalProperties": False, "properties": {}} == _input(_tool(lambda: None))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
+from functools import lru_cache
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -21,6 +22,11 @@ VIOLATIONS_SHOWN_MAX = 16
 # From a context and the input's JSON text to the arguments of the function.
 Bind = Callable[[Any, str], dict[str, Any]]
 Dump = Callable[[Any], Any]
+
+# What equals one of these reads and writes as it does, so what does the reading is made once.
+_GENERIC = (dict[str, Any], dict[str, str], list[dict[str, Any]], list[str], list[int])
+_PLAIN = frozenset((str, int, float, bool, dict, list, type(None), Any, *_GENERIC))
+_PLAIN_DEFAULTS = (str, int, bool, type(None))
 
 _KINDS: dict[type, str] = {Context: "async", SyncContext: "a plain function", LookupContext: "a lookup"}
 
@@ -160,17 +166,57 @@ def _input(
     takes_all: bool = True,
 ) -> tuple[Bind, dict[str, Any]]:
     """One parameter that is an object by itself takes the whole input; otherwise every parameter is a member of it."""
-    if len(parameters) == 1 and (schema_given or _is_object(parameters[0][1])):
-        name, annotation, _ = parameters[0]
-        adapter = adapter_of(annotation, f"parameter {name!r} of {what}")
-        bind = _bind_whole(adapter, name, context_name)
+    is_whole = len(parameters) == 1 and (schema_given or _is_object(parameters[0][1]))
+    shape = tuple(parameters), is_whole, schema_given, takes_all
+    if all(_is_plain(annotation, default) for _, annotation, default in parameters):
+        adapter, schema = _read_plain(*shape, tuple(type(default) for _, _, default in parameters))
     else:
-        for name, annotation, _ in parameters:
-            adapter_of(annotation, f"parameter {name!r} of {what}")
-        adapter = TypeAdapter(model_of_parameters(parameters, others="forbid" if takes_all else "ignore"))
-        bind = _bind_members(adapter, [name for name, _, _ in parameters], context_name)
-    schema = {} if schema_given else schema_of(adapter, "validation", f"the input of {what}")
+        adapter, schema = _read(*shape, what)
+    names = [name for name, _, _ in parameters]
+    bind = (
+        _bind_whole(adapter, names[0], context_name)
+        if is_whole
+        else _bind_members(adapter, names, context_name)
+    )
     return bind, schema
+
+
+def _read(
+    parameters: tuple[tuple[str, Any, Any], ...],
+    is_whole: bool,
+    schema_given: bool,
+    takes_all: bool,
+    what: str,
+) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    """What reads the input, and its schema."""
+    adapters = [adapter_of(annotation, f"parameter {name!r} of {what}") for name, annotation, _ in parameters]
+    if is_whole:
+        adapter = adapters[0]
+    else:
+        adapter = TypeAdapter(model_of_parameters(parameters, others="forbid" if takes_all else "ignore"))
+    return adapter, {} if schema_given else schema_of(adapter, "validation", f"the input of {what}")
+
+
+def _is_plain(annotation: Any, default: Any = NO_DEFAULT) -> bool:
+    """Whether whatever is equal to it reads alike. Unions of the same types in another order are equal, too."""
+    if default is not NO_DEFAULT and type(default) not in _PLAIN_DEFAULTS:
+        return False
+    try:
+        return annotation in _PLAIN
+    except TypeError:  # It has no hash.
+        return False
+
+
+@lru_cache
+def _read_plain(
+    parameters: tuple[tuple[str, Any, Any], ...],
+    is_whole: bool,
+    schema_given: bool,
+    takes_all: bool,
+    defaults: tuple[type, ...],
+) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    """As `_read`, once for all tools that are alike: most take the same few types. `defaults` tells True from 1."""
+    return _read(parameters, is_whole, schema_given, takes_all, "")
 
 
 def _bind_whole(adapter: TypeAdapter[Any], name: str, context_name: str | None) -> Bind:
@@ -211,8 +257,12 @@ def _output(hints: Mapping[str, Any], schema_given: bool, what: str) -> tuple[Du
     annotation = hints.get("return", Any)
     if annotation is Any:
         return _dump_anything, None
-    adapter = adapter_of(annotation, f"the output of {what}")
-    schema = None if schema_given else schema_of(adapter, "serialization", f"the output of {what}")
+    if _is_plain(annotation):
+        adapter, derived = _write_plain(annotation)
+        schema = None if schema_given else derived
+    else:
+        adapter = adapter_of(annotation, f"the output of {what}")
+        schema = None if schema_given else schema_of(adapter, "serialization", f"the output of {what}")
 
     def dump(value: Any) -> Any:
         try:
@@ -221,6 +271,13 @@ def _output(hints: Mapping[str, Any], schema_given: bool, what: str) -> tuple[Du
             return value
 
     return dump, schema
+
+
+@lru_cache
+def _write_plain(annotation: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    """What writes an output of a plain type, and its schema; as `_read_plain`."""
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    return adapter, schema_of(adapter, "serialization", "")
 
 
 def _dump_anything(value: Any) -> Any:
