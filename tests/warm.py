@@ -16,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from google.protobuf.descriptor import ServiceDescriptor
+
 from tests.house.source_tree import ROOT
 
 TIED = "WARM_COMMAND_ENDS_WITH_STDIN"
@@ -58,10 +60,27 @@ class Warm:
         self._process.communicate()
 
 
-def main(address: str) -> None:
+def warm_up() -> None:
+    """What a server imports, and which rules it compiles, when it first needs them, if not before."""
+    import grpc._server  # noqa: F401
+    import uvloop  # noqa: F401
+    from google.protobuf.message_factory import GetMessageClass
+
     from placet_server import app, kernel_setup  # noqa: F401
+    from placet_server.rpc import method
+    from placet_server.rpc.validation import Validation
+    from placet_server.telemetry import exposition  # noqa: F401
+
+    collect = Validation()._validator.collect_violations
+    for service in (each for each in vars(method).values() if isinstance(each, ServiceDescriptor)):
+        for rpc in service.methods:
+            collect(GetMessageClass(rpc.input_type)())
+
+
+def main(address: str) -> None:
     from placet_server.cli import main  # noqa: F401
 
+    warm_up()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)

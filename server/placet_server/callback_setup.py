@@ -9,8 +9,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from urllib.parse import quote
 
-import httpx
-
 from placet.supervisor import Supervisor
 from placet_server.config import Config, ConfigRefused
 from placet_server.core.kernel import Kernel
@@ -92,6 +90,9 @@ def start_callbacks(
 def _tls(config: Config) -> ssl.SSLContext:
     file = config.callback_tls_ca_file
     if file is None:
+        # Takes as long to import as a tenth of the server, and few have callbacks.
+        import httpx
+
         return httpx.create_ssl_context(trust_env=False)
     try:
         return ssl.create_default_context(cafile=str(file))

@@ -17,16 +17,18 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from placet_server import app, kernel_setup  # noqa: F401
+from placet_server import app
 from placet_server.app import PlacetServer
 from placet_server.config import ConfigRefused, load_config
 from placet_server.model.errors import StoreUnavailable
 from tests.faults import till  # noqa: F401
+from tests.warm import warm_up
 
 REFUSED = 78
 
 
 def main() -> None:
+    warm_up()
     # What is here is everybody's: nobody looks it through again, nor copies its pages by doing so.
     gc.collect()
     gc.freeze()

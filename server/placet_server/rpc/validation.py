@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -31,7 +32,7 @@ class Validation:
     """Parses and checks. Rules come from the contract's buf.validate options."""
 
     def __init__(self) -> None:
-        self._validator = Validator()
+        self._validator = _validator()
 
     def check_of(self, method: Method) -> Callable[[Rpc[Any], bytes], None]:
         """What sets `rpc.request` for calls of the method. It raises MalformedRequest."""
@@ -74,6 +75,12 @@ class Validation:
                 raise MalformedRequest(violations=tuple(_told(v) for v in violations[:_VIOLATIONS_KEPT]))
 
         return check
+
+
+@cache
+def _validator() -> Validator:
+    """One for the process: it compiles the rules of a message when it first meets it, and keeps them."""
+    return Validator()
 
 
 def _refuse_nul(message: Message) -> None:
