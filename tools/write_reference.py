@@ -99,6 +99,12 @@ ADVICE = {
     "AGENT_UNAVAILABLE": Advice(
         NOTHING, "NEVER", "`problem` says what this server lacks; ask one that runs agents."
     ),
+    "SESSION_BUSY": Advice(
+        NOTHING,
+        "NEVER",
+        "Wait for the run it names (WaitAction), or say with `on_busy` that this one waits for it, or takes its place.",
+    ),
+    "SESSION_CLOSED": Advice(NOTHING, "NEVER", "Begin another session."),
     "DURABILITY_UNAVAILABLE": Advice(NOTHING, "NEVER", "Call a server that keeps more, or require less."),
     "APPROVAL_REQUIRED": Advice(
         READ_OR,

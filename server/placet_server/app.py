@@ -32,13 +32,23 @@ from placet_server.rpc.identity.dev_token import dev_logins, write_token_files
 from placet_server.rpc.identity.setup import open_identity
 from placet_server.rpc.interceptor import Interceptor, Parts
 from placet_server.rpc.limit import Limiter
-from placet_server.rpc.method import APPROVAL, CATALOG, OPERATIONS, POLICY, RECOVERY, RUNTIME, methods
+from placet_server.rpc.method import (
+    APPROVAL,
+    CATALOG,
+    OPERATIONS,
+    POLICY,
+    RECOVERY,
+    RUNTIME,
+    SESSION,
+    methods,
+)
 from placet_server.rpc.observation import Observation
 from placet_server.rpc.operations import OperationsServicer
 from placet_server.rpc.policy import PolicyServicer
 from placet_server.rpc.recovery import RecoveryServicer
 from placet_server.rpc.runtime import RuntimeServicer, ServerFacts
 from placet_server.rpc.server import PortTaken, RpcServer
+from placet_server.rpc.session import SessionServicer
 from placet_server.rpc.transport import address_of, transport_of
 from placet_server.rpc.validation import Validation
 from placet_server.store.clock import Clock, DatabaseClock
@@ -224,11 +234,13 @@ class PlacetServer:
             *methods(APPROVAL, ApprovalServicer(self.kernel)),
             *methods(CATALOG, CatalogServicer(self.kernel)),
             *methods(POLICY, PolicyServicer(self.kernel)),
+            *methods(SESSION, SessionServicer(self.kernel)),
             *methods(OPERATIONS, OperationsServicer(self.kernel)),
             *methods(RECOVERY, RecoveryServicer(self.kernel)),
         ]
         services = tuple(
-            service.full_name for service in (RUNTIME, APPROVAL, CATALOG, POLICY, OPERATIONS, RECOVERY)
+            service.full_name
+            for service in (RUNTIME, APPROVAL, CATALOG, POLICY, SESSION, OPERATIONS, RECOVERY)
         )
         try:
             return RpcServer(transport_of(self._config), Interceptor(served, parts), services)

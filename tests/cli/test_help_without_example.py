@@ -32,12 +32,12 @@ def test_the_help_of_every_command_has_an_example_of_it(path: tuple[str, ...], l
 
 def test_every_command_of_the_contract_is_there() -> None:
     words = (
-        "ambiguous answer app approve ask call cancel capabilities claim connect dead deliveries demo deny dev explain "
-        "health inbox ls migrate policy queues reconcile recover redrive release resolve resume revoke serve servers "
-        "show status submit version watch whoami withdraw"
+        "ambiguous answer app approve ask call cancel capabilities chat claim connect dead deliveries demo deny dev "
+        "explain health inbox ls migrate policy queues reconcile recover redrive release resolve resume revoke serve "
+        "servers sessions show status submit version watch whoami withdraw"
     )
     of_policy = [f"policy {word}" for word in ("admit", "dry-run", "get", "list", "rollback", "validate")]
-    of_others = ["app admit", "app check", "queues pause", "queues resume"]
+    of_others = ["app admit", "app check", "queues pause", "queues resume", "sessions close", "sessions show"]
     of_deliveries = [f"deliveries {word}" for word in ("list", "show", "redeliver")]
     wanted = sorted([*words.split(), *of_policy, *of_deliveries, *of_others])
     assert wanted == sorted(" ".join(path) for path in _commands() if path)

@@ -23,6 +23,7 @@ from placet.v1 import (
     policy_service_pb2,
     recovery_service_pb2,
     runtime_service_pb2,
+    session_service_pb2,
 )
 from placet.v1.approval_service_pb2_grpc import ApprovalServiceStub
 from placet.v1.catalog_service_pb2_grpc import CatalogServiceStub
@@ -30,6 +31,7 @@ from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
 from placet.v1.policy_service_pb2_grpc import PolicyServiceStub
 from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
+from placet.v1.session_service_pb2_grpc import SessionServiceStub
 
 SERVICES = {
     RuntimeServiceStub: runtime_service_pb2.DESCRIPTOR.services_by_name["RuntimeService"],
@@ -37,6 +39,7 @@ SERVICES = {
     OperationsServiceStub: operations_service_pb2.DESCRIPTOR.services_by_name["OperationsService"],
     PolicyServiceStub: policy_service_pb2.DESCRIPTOR.services_by_name["PolicyService"],
     ApprovalServiceStub: approval_service_pb2.DESCRIPTOR.services_by_name["ApprovalService"],
+    SessionServiceStub: session_service_pb2.DESCRIPTOR.services_by_name["SessionService"],
     RecoveryServiceStub: recovery_service_pb2.DESCRIPTOR.services_by_name["RecoveryService"],
 }
 DETAILS = {

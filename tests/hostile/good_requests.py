@@ -17,6 +17,7 @@ from placet.v1 import catalog_service_pb2 as catalog
 from placet.v1 import policy_service_pb2 as policy
 from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as pb
+from placet.v1 import session_service_pb2 as sessions
 from tests.rpc.support import ACTION_ID
 
 INVOCATION = action_pb2.Invocation(
@@ -63,6 +64,13 @@ GOOD: dict[str, Message] = {
         ask=pb.AskRequest(agent="hostile.echo", parts=[ask_pb2.MessagePart(text="a")])
     ),
     "ListTurns": pb.ListTurnsRequest(action_id=ACTION_ID, page_size=5, with_messages=True),
+    "CreateSession": sessions.CreateSessionRequest(
+        agent="dice.agent", title="t", labels={"a": "b"}, idempotency_key="k"
+    ),
+    "GetSession": sessions.GetSessionRequest(session_id=ACTION_ID),
+    "ListSessions": sessions.ListSessionsRequest(page_size=5),
+    "ListMessages": sessions.ListMessagesRequest(session_id=ACTION_ID, page_size=5),
+    "CloseSession": sessions.CloseSessionRequest(session_id=ACTION_ID, cancel_active=True),
     "Submit": pb.SubmitRequest(invocation=INVOCATION, queue="dice", priority=1),
     "SubmitBatch": pb.SubmitBatchRequest(items=[pb.SubmitRequest(invocation=INVOCATION, queue="dice")] * 2),
     "GetAction": pb.GetActionRequest(key=pb.KeyRef(capability="hostile.echo", idempotency_key="k")),

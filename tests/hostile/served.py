@@ -26,6 +26,7 @@ from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
 from placet.v1.policy_service_pb2_grpc import PolicyServiceStub
 from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
+from placet.v1.session_service_pb2_grpc import SessionServiceStub
 from placet_server.store.session import Connection
 from tests.rpc.keys import AUDIENCE, ISSUER, Issuer
 from tests.rpc.support import bearer
@@ -41,7 +42,7 @@ QUIET_SECONDS = 20.0
 SCOPES = (
     "actions.execute actions.read actions.cancel catalog.read catalog.admit "
     "operations.read operations.write policy.read policy.admit recovery.read recovery.write "
-    "approvals.read approvals.decide"
+    "approvals.read approvals.decide sessions.use"
 )
 # Work of earlier tests that this server still has to do. What waits for a time far off stays as it is.
 UNDER_WAY = """
@@ -152,6 +153,7 @@ class Client:
             OperationsServiceStub(channel),
             PolicyServiceStub(channel),
             RecoveryServiceStub(channel),
+            SessionServiceStub(channel),
             ApprovalServiceStub(channel),
         )
 

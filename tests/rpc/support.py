@@ -22,7 +22,16 @@ from placet_server.rpc.identity.layer import Identity
 from placet_server.rpc.identity.source import Known, TokenSource
 from placet_server.rpc.interceptor import Interceptor, Parts
 from placet_server.rpc.limit import Limiter
-from placet_server.rpc.method import APPROVAL, CATALOG, OPERATIONS, POLICY, RECOVERY, RUNTIME, methods
+from placet_server.rpc.method import (
+    APPROVAL,
+    CATALOG,
+    OPERATIONS,
+    POLICY,
+    RECOVERY,
+    RUNTIME,
+    SESSION,
+    methods,
+)
 from placet_server.rpc.observation import Observation
 from placet_server.rpc.server import RpcServer
 from placet_server.rpc.tracing import Tracing
@@ -71,7 +80,7 @@ class Chosen:
         return stream if method.server_streaming else answer
 
 
-SERVICES = (RUNTIME, APPROVAL, CATALOG, POLICY, OPERATIONS, RECOVERY)
+SERVICES = (RUNTIME, APPROVAL, CATALOG, POLICY, SESSION, OPERATIONS, RECOVERY)
 
 
 def _snake(name: str) -> str:

@@ -16,6 +16,7 @@ from placet.v1 import operations_service_pb2 as operations
 from placet.v1 import policy_service_pb2 as policy
 from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as runtime
+from placet.v1 import session_service_pb2 as session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,7 @@ class Names:
     report: str
     approval: str
     delivery: str
+    session: str
     digest: str
     manifest: str
     capability: str
@@ -49,6 +51,7 @@ NOBODYS = Names(
     report="0199b0c0-0000-7000-8000-000000000004",
     approval="0199b0c0-0000-7000-8000-000000000005",
     delivery="0199b0c0-0000-7000-8000-000000000006",
+    session="0199b0c0-0000-7000-8000-000000000007",
     digest="cd" * 32,
     manifest="nobody",
     capability="nobody.note",
@@ -192,6 +195,16 @@ ROWS: dict[str, Row] = {
     "RuntimeService/CancelActions": Row(ask=lambda n: runtime.CancelActionsRequest(filter=filtered(n))),
     "RuntimeService/GetCaller": Row(ask=lambda _: runtime.GetCallerRequest()),
     "RuntimeService/GetServerInfo": Row(ask=lambda _: runtime.GetServerInfoRequest(), alike=False),
+    # With a key, as others would be made by it.
+    "SessionService/CreateSession": Row(
+        ask=lambda n: session.CreateSessionRequest(title="mine", idempotency_key=n.key), alike=False
+    ),
+    "SessionService/GetSession": Row(ask=lambda n: session.GetSessionRequest(session_id=n.session)),
+    "SessionService/ListSessions": Row(ask=lambda _: session.ListSessionsRequest(), alike=False),
+    "SessionService/ListMessages": Row(ask=lambda n: session.ListMessagesRequest(session_id=n.session)),
+    "SessionService/CloseSession": Row(
+        ask=lambda n: session.CloseSessionRequest(session_id=n.session, cancel_active=True)
+    ),
     "CatalogService/WithdrawCapability": Row(
         ask=lambda n: catalog.WithdrawCapabilityRequest(name=n.capability)
     ),

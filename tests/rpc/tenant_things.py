@@ -23,6 +23,7 @@ from placet.v1 import operations_service_pb2 as operations
 from placet.v1 import policy_service_pb2 as policy
 from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as runtime
+from placet.v1 import session_service_pb2 as session
 from placet_server.rpc.permission import SCOPES
 from tests.rpc.keys import Issuer
 from tests.rpc.support import Refusal, bearer, send_bytes
@@ -192,6 +193,9 @@ async def furnish(made: Matrix, tenant: str = "acme", animal: str = "zebra") -> 
     doubted = (await ask("RecoveryService/ListAmbiguous", recovery.ListAmbiguousRequest())).effects
     dead = await ask("RecoveryService/ListDeadLetters", recovery.ListDeadLettersRequest())
     report = await ask("RecoveryService/Recover", recovery.RecoverRequest(validate_only=True))
+    begun = await ask(
+        "SessionService/CreateSession", session.CreateSessionRequest(title=label, idempotency_key=key)
+    )
     made.theirs = Names(
         tenant=tenant,
         action=done.action.action_id,
@@ -200,6 +204,7 @@ async def furnish(made: Matrix, tenant: str = "acme", animal: str = "zebra") -> 
         report=report.report.report_id,
         approval=pending.approval_id,
         delivery=delivery.delivery_id,
+        session=begun.session.session_id,
         digest=pending.digest,
         manifest="zebras",
         capability="zebras.note",

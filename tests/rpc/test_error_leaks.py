@@ -17,6 +17,7 @@ from placet.v1 import (
     operations_service_pb2,
     policy_service_pb2,
     recovery_service_pb2,
+    session_service_pb2,
 )
 from placet.v1 import runtime_service_pb2 as pb
 from placet_server.model.ending_errors import DeadlineExceeded, EffectAmbiguous, HandlerFailed
@@ -80,6 +81,9 @@ REQUESTS: dict[str, bytes] = {
     "RedeliverCallback": operations_service_pb2.RedeliverCallbackRequest(
         delivery_id=ACTION_ID
     ).SerializeToString(),
+    "GetSession": session_service_pb2.GetSessionRequest(session_id=ACTION_ID).SerializeToString(),
+    "ListMessages": session_service_pb2.ListMessagesRequest(session_id=ACTION_ID).SerializeToString(),
+    "CloseSession": session_service_pb2.CloseSessionRequest(session_id=ACTION_ID).SerializeToString(),
     "GetManifest": b"\x0a\x01s",
     "GetCapability": b"\x0a\x01s",
     "WithdrawCapability": b"\x0a\x01s",

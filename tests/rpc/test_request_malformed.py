@@ -14,6 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from placet.v1 import action_pb2, ask_pb2, catalog_service_pb2, operations_service_pb2
 from placet.v1 import recovery_service_pb2 as recovery
 from placet.v1 import runtime_service_pb2 as pb
+from placet.v1 import session_service_pb2 as sessions
 from placet_server.rpc.call import Rpc
 from tests.rpc.support import ACTION_ID, ALL_PATHS, Setup, bearer, refusal, send_bytes, serving
 
@@ -120,6 +121,32 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
     "turns without end": (
         "/placet.v1.RuntimeService/ListTurns",
         pb.ListTurnsRequest(action_id=ACTION_ID, page_size=501).SerializeToString(),
+        "page_size",
+    ),
+    "a session of no id": (
+        INVOKE,
+        execute(capability="a", options=OPTIONS(session_id="x")),
+        "invocation.options.session_id",
+    ),
+    "busy in an unknown way": (
+        INVOKE,
+        execute(capability="a", options=OPTIONS(on_busy=9)),  # type: ignore[arg-type]
+        "invocation.options.on_busy",
+    ),
+    "no session": ("/placet.v1.SessionService/GetSession", b"", "session_id"),
+    "a session with nobody": (
+        "/placet.v1.SessionService/CreateSession",
+        sessions.CreateSessionRequest(agent="A b").SerializeToString(),
+        "agent",
+    ),
+    "a session for a moment": (
+        "/placet.v1.SessionService/CreateSession",
+        sessions.CreateSessionRequest(idle_time=Duration(seconds=59)).SerializeToString(),
+        "idle_time",
+    ),
+    "messages without end": (
+        "/placet.v1.SessionService/ListMessages",
+        sessions.ListMessagesRequest(session_id=ACTION_ID, page_size=501).SerializeToString(),
         "page_size",
     ),
     "no reference": ("/placet.v1.RuntimeService/GetAction", b"", "ref"),

@@ -17,6 +17,7 @@ from placet.aio_catalog import AsyncCatalogCalls
 from placet.aio_operations import AsyncOperationsCalls
 from placet.aio_policy_calls import AsyncPolicyCalls
 from placet.aio_recovery import AsyncRecoveryCalls
+from placet.aio_sessions import AsyncSessionCalls
 from placet.batch import Answer, Submission
 from placet.connection import Address, AsyncToken, Tls, find_address
 from placet.feed import AsyncFeedStream, FeedFollower
@@ -45,6 +46,7 @@ class AsyncClient(
     AsyncOperationsCalls,
     AsyncPolicyCalls,
     AsyncRecoveryCalls,
+    AsyncSessionCalls,
 ):
     """Calls one server, on the event loop that it was made on. Close it, or use it as an async context manager.
 

@@ -41,8 +41,9 @@ class AsyncAskCalls(AsyncSender):
 
         `message` is text, or parts of which each is text, a JsonPart or a BinaryPart. `arguments` are for the places in
         the agent's instructions. `budget` bounds what the run may spend, within what the agent and the server let it.
-        The rest is as of `call`: with the same `key`, and the same message, it is the same run, whose model is not
-        asked again. Raises what `call` does.
+        `session`: the conversation that it goes on with; `on_busy`: "refuse", "queue" or "cancel_previous", if that has
+        a run that is not over. The rest is as of `call`: with the same `key`, and the same message, it is the same run,
+        whose model is not asked again. Raises what `call` does.
         """
         prepared = prepare_ask(agent, message, arguments, budget, CallOptions(**options))
         return await self._run(ask_agent(prepared, self._keyless, Deadline(timeout), self._policy))

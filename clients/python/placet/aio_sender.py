@@ -26,6 +26,7 @@ from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
 from placet.v1.policy_service_pb2_grpc import PolicyServiceStub
 from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
+from placet.v1.session_service_pb2_grpc import SessionServiceStub
 
 
 class AsyncSender:
@@ -45,6 +46,7 @@ class AsyncSender:
             OperationsServiceStub(channel),
             PolicyServiceStub(channel),
             RecoveryServiceStub(channel),
+            SessionServiceStub(channel),
         )
 
     async def _ask(self, method: str, request: Any, timeout: float) -> Any:

@@ -11,6 +11,7 @@ from placet.errors import ConflictError, PlacetError, TransportError, Unavailabl
 from placet.requests import (
     CallOptions,
     DurabilityWord,
+    OnBusy,
     OnDuplicate,
     Place,
     PreparedCall,
@@ -47,6 +48,8 @@ class Submission:
     on_duplicate: OnDuplicate | None = None
     require_durability: DurabilityWord | None = None
     labels: Mapping[str, str] | None = None
+    session: str = ""
+    on_busy: OnBusy | None = None
 
 
 @dataclass(slots=True)
@@ -123,6 +126,8 @@ def _prepare(submission: Submission) -> _Item:
         on_duplicate=submission.on_duplicate,
         require_durability=submission.require_durability,
         labels=submission.labels,
+        session=submission.session,
+        on_busy=submission.on_busy,
     )
     place = Place(
         queue=submission.queue,

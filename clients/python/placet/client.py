@@ -32,12 +32,15 @@ from placet.requests import (
 from placet.result import CancelCount, Result, Submitted
 from placet.resume import ResumeFollower, resume
 from placet.retry import Deadline, RetryPolicy
+from placet.sessions import SessionCalls
 from placet.steps import call, cancel_all, submit, wait
 from placet.stream import CALL_SECONDS, READ_SECONDS, EventStream
 from placet.v1 import action_pb2, event_pb2, runtime_service_pb2
 
 
-class Client(ApprovalCalls, AskCalls, CatalogCalls, OperationsCalls, PolicyCalls, RecoveryCalls):
+class Client(
+    ApprovalCalls, AskCalls, CatalogCalls, OperationsCalls, PolicyCalls, RecoveryCalls, SessionCalls
+):
     """Calls one server; may be used by many threads. Close it, or use it as a context manager.
 
     Every method has a deadline and sends its request again when that is safe and useful: see `placet.retry`.

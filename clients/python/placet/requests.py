@@ -18,6 +18,7 @@ Seconds: TypeAlias = float | timedelta
 OnCallerGone = Literal["cancel", "detach"]
 OnWait = Literal["fail", "return", "hold"]
 OnDuplicate = Literal["attach", "refuse"]
+OnBusy = Literal["refuse", "queue", "cancel_previous"]
 DurabilityWord = Literal["ephemeral", "single_process", "shared"]
 
 TYPE_PREFIX = "placet.action."
@@ -29,6 +30,11 @@ _ON_WAIT = {
     "hold": action_pb2.ON_WAIT_HOLD,
 }
 _ON_DUPLICATE = {"attach": action_pb2.ON_DUPLICATE_ATTACH, "refuse": action_pb2.ON_DUPLICATE_REFUSE}
+_ON_BUSY = {
+    "refuse": action_pb2.ON_BUSY_REFUSE,
+    "queue": action_pb2.ON_BUSY_QUEUE,
+    "cancel_previous": action_pb2.ON_BUSY_CANCEL_PREVIOUS,
+}
 _DURABILITY = {
     "ephemeral": action_pb2.DURABILITY_CLASS_EPHEMERAL,
     "single_process": action_pb2.DURABILITY_CLASS_SINGLE_PROCESS,
@@ -116,7 +122,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """What `call`, `stream` and `submit` take beside capability and input."""
+    """What `call`, `stream` and `submit` take beside capability and input. `session`: of an agent, which conversation
+    it is a run of; `on_busy`: what becomes of it if that has one that is not over.
+    """
 
     version: str = ""
     key: str | None = None
@@ -127,6 +135,8 @@ class CallOptions:
     require_durability: DurabilityWord | None = None
     labels: Mapping[str, str] | None = None
     message_id: str = ""
+    session: str = ""
+    on_busy: OnBusy | None = None
 
 
 class SubmitArguments(TypedDict, total=False):
@@ -139,6 +149,8 @@ class SubmitArguments(TypedDict, total=False):
     require_durability: DurabilityWord | None
     labels: Mapping[str, str] | None
     message_id: str
+    session: str
+    on_busy: OnBusy | None
 
 
 class CallArguments(SubmitArguments, total=False):
@@ -158,7 +170,10 @@ def prepare_call(capability: str, input: Any, options: CallOptions) -> PreparedC
         idempotency_key=key,
         timeout=None if options.attempt_timeout is None else duration(options.attempt_timeout),
         labels=options.labels or {},
+        session_id=options.session,
     )
+    if options.on_busy is not None:
+        sent.on_busy = _ON_BUSY[options.on_busy]
     if options.on_caller_gone is not None:
         sent.on_caller_gone = _ON_CALLER_GONE[options.on_caller_gone]
     if options.on_wait is not None:

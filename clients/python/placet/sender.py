@@ -24,6 +24,7 @@ from placet.v1.operations_service_pb2_grpc import OperationsServiceStub
 from placet.v1.policy_service_pb2_grpc import PolicyServiceStub
 from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
+from placet.v1.session_service_pb2_grpc import SessionServiceStub
 
 
 class Sender:
@@ -42,6 +43,7 @@ class Sender:
             OperationsServiceStub(channel),
             PolicyServiceStub(channel),
             RecoveryServiceStub(channel),
+            SessionServiceStub(channel),
         )
 
     def _ask(self, method: str, request: Any, timeout: float) -> Any:

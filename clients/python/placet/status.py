@@ -54,6 +54,8 @@ _BY_REASON: dict[str, type[PlacetError]] = {
     "AUTHORITY_UNAVAILABLE": errors.UnavailableError,
     "DURABILITY_UNAVAILABLE": errors.RefusedError,
     "AGENT_UNAVAILABLE": errors.RefusedError,
+    "SESSION_BUSY": errors.ConflictError,
+    "SESSION_CLOSED": errors.RefusedError,
     "IDEMPOTENCY_CONFLICT": errors.ConflictError,
     "MESSAGE_REPLAYED": errors.ConflictError,
     "APPROVAL_REQUIRED": errors.ApprovalRequired,

@@ -186,6 +186,7 @@ _RULES = {
     "effect_ambiguous": "its effect is not known",
     "child": "an action called it; redrive that one",
     "child_ambiguous": "the effect of one that it called is not known",
+    "session_went_on": "its session has gone on without it, or is closed; begin another run",
     "budget_spent": "it has spent what a run of it may; begin another one",
     "key_taken": "its key belongs to a later action",
     "moved": "it changed at this moment; look again",

@@ -126,7 +126,7 @@ def _tool_finished(called: dict[str, Any]) -> str:
 _SAY = {
     "admitted": lambda it: f"{it['capability']} {it['version']}, kept {it['durability']}",
     "attempt_started": _started,
-    "parked": lambda it: f"for {counted(it['steps'], 'step')}; nobody runs it meanwhile",
+    "parked": lambda it: _parked(it["steps"]),
     "resumed": lambda it: f"attempt {it['attempt']} goes on, from the start of its handler",
     "run_opened": lambda it: f"{it['model']}, with {counted(it['tools'], 'tool')}",
     "turn_requested": lambda it: f"turn {it['turn']}{_try(it)}: {it['model']} is asked",
@@ -150,3 +150,8 @@ _SAY = {
     "settled": _ending,
     "ambiguous": _ending,
 }
+
+
+def _parked(steps: int) -> str:
+    wanted = counted(steps, "step") if steps else "its turn in its session"
+    return f"for {wanted}; nobody runs it meanwhile"

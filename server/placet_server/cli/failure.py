@@ -101,6 +101,8 @@ _TOO_EARLY = "what was lost may still act: say so once `placet ambiguous` shows 
 _REASONS = {
     "RETRY_BUDGET": _AGAIN,
     "QUEUE_DELAY": _AGAIN,
+    "SESSION_BUSY": "`placet watch` tells when that run is over",
+    "SESSION_CLOSED": "`placet chat` begins another session",
     "STATE_CONFLICT": "`placet show` tells how it stands",
     "STALE_DIGEST": "it is not what was looked at: `placet show` tells what it is now",
     "NOT_ELIGIBLE": "somebody else has to decide it: `placet show` tells who may",

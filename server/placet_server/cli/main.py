@@ -21,6 +21,7 @@ from placet_server.cli import (
     callback,
     cancel,
     capability,
+    chat,
     claim,
     connect,
     dead_letter,
@@ -36,6 +37,7 @@ from placet_server.cli import (
     revoke,
     serve,
     server,
+    sessions,
     status,
     submit,
     version,
@@ -87,6 +89,7 @@ for command in (
     connect.connect,
     call.call,
     ask.ask,
+    chat.chat,
     submit.submit,
     capability.capabilities,
     withdraw.withdraw,
@@ -118,6 +121,7 @@ for command in (
     cli.command()(command)
 cli.add_typer(queue.commands, name="queues")
 cli.add_typer(policy.commands, name="policy")
+cli.add_typer(sessions.commands, name="sessions")
 cli.add_typer(callback.commands, name="deliveries")
 cli.add_typer(app.commands, name="app")
 

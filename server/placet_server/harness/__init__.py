@@ -8,6 +8,8 @@ live            what is told of a run while it runs
 tools           which capabilities a run may call, pinned when it opens
 transcript      what the entries of a run amount to: its messages, what it has spent, what is to be done next
 plan            what each call of an answer becomes, before any of them is made
+history         what was said in its session before a run, and what of it is still to be told
+spoken          what entries say to people
 result          what the model is told of how a call ended
 budget          charging before anything is spent
 instruction     instructions with the arguments of a run in them

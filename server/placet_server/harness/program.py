@@ -20,8 +20,10 @@ from placet_server.core.execution.ending import Spent as SpentEnding
 from placet_server.core.execution.judgement import RETRY_BUDGET
 from placet_server.core.execution.program import StepCall
 from placet_server.core.execution.stretch import Stretch
+from placet_server.core.publication.session_history import HistoryTooLong
 from placet_server.harness.budget import bound_of_request
 from placet_server.harness.delegate import input_of, record_of
+from placet_server.harness.history import Past, place_of, recall, results_for
 from placet_server.harness.instruction import InstructionRefused, render
 from placet_server.harness.live import Live
 from placet_server.harness.observer import (
@@ -95,6 +97,7 @@ class _Loop:
         self._capability = capability
         self._text = text
         self._state = state
+        self._past = Past()
         self._active_ms = state.counters.active_ms
         self._begin = asyncio.get_running_loop().time()
 
@@ -103,6 +106,7 @@ class _Loop:
         if self._state.stage is Stage.OPEN:
             await self._open()
         await load()
+        await self._recall()
         if self._state.failure is not None and not self._is_redriven(written_by):
             self._check_goes_on(self._state.failure)
         while True:
@@ -151,6 +155,7 @@ class _Loop:
                 arguments=json.dumps(arguments, ensure_ascii=False, sort_keys=True),
                 output_schema=self._capability.output_schema or None,
                 output_repairs_max=spec.output_repairs_max,
+                history=await place_of(self._stretch),
             )
             await self._append(entry_of(opened))
             await self.spans.opened(opened)
@@ -162,6 +167,13 @@ class _Loop:
             raise failure(
                 "agent_tools", f"{self._capability.name} and its tools are too large: {error}."
             ) from None
+
+    async def _recall(self) -> None:
+        try:
+            self._past = await recall(self._stretch, self._state)
+        except HistoryTooLong:
+            raise failure("session_too_long", "The session has become too long: begin another one.") from None
+        self._state = replace(self._state, history=self._past.messages)
 
     async def _turn(self) -> None:
         provider = self._provider(self._opened.model)
@@ -207,7 +219,9 @@ class _Loop:
         if self._state.next_request[1] > 1:
             return (), ()
         if self._state.turn == 0:
-            return (), (wire.request_text([_said(part) for part in parts_of(json.loads(self._text))]),)
+            said = [_said(part) for part in parts_of(json.loads(self._text))]
+            left = await results_for(self._stretch, self._past, sees_sensitive=self._sees_sensitive)
+            return (), (wire.request_text(said, left),)
         return (), (wire.request_text([self._state.repair]),)
 
     @property

@@ -64,7 +64,8 @@ class Transcript:
     """`ordinal`: of the newest entry. `turn`: the newest one that was asked for, `tries` how often, `asked` the last
     request of it; `answer` and `failure`: what came of that, if anything did. `repairs`: answers so far that the run
     could not end with. `compacted`: the ordinal of the entry that a replay begins with. `measured_tokens`: what the
-    context held at the last answer whose provider said it, `unmeasured_bytes` what has come to it since.
+    context held at the last answer whose provider said it, `unmeasured_bytes` what has come to it since. `history`:
+    what was said in its session before the run, which what was compacted already holds.
     """
 
     opened: Opened | None = None
@@ -79,6 +80,7 @@ class Transcript:
     compacted: int = 0
     equal: tuple[tuple[str, int], ...] = ()
     told: tuple[str, ...] = ()
+    history: tuple[str, ...] = ()
     measured_tokens: int = 0
     unmeasured_bytes: int = 0
 
@@ -125,7 +127,7 @@ class Transcript:
         is_over = self.answer is not None or self.asked is None
         return (self.turn + 1, 1) if is_over else (self.turn, self.tries + 1)
 
-    def reserve(self, messages: Sequence[str], price: Price | None, history: Sequence[str] = ()) -> Reserve:
+    def reserve(self, messages: Sequence[str], price: Price | None) -> Reserve:
         """What the next request may spend, with these messages. A further try is charged as the one before it."""
         if self.opened is None:
             raise JournalBroken("nothing is asked for before the run has opened")
@@ -133,17 +135,19 @@ class Transcript:
             return self.asked.reserve
         new = self.unmeasured_bytes + _bytes(messages)
         if not self.measured_tokens:
-            new += _bytes(history) + _bytes([self.opened.instructions])
+            new += _bytes(self._before) + _bytes([self.opened.instructions])
             new += _bytes(
                 [text for tool in self.opened.tools for text in (tool.description, tool.input_schema)]
             )
         return reserve_for(self.measured_tokens, new, self.opened.settings.max_tokens, price)
 
-    def messages(self, history: Sequence[str] = ()) -> list[str]:
-        """All that the model has been told, and has said, in order; `history`: of the session before this run, which
-        what was compacted already holds.
-        """
-        return [*(() if self.compacted else history), *self.told]
+    @property
+    def _before(self) -> tuple[str, ...]:
+        return () if self.compacted else self.history
+
+    def messages(self) -> list[str]:
+        """All that the model has been told, and has said, in order."""
+        return [*self._before, *self.told]
 
     def told_of(self, results: Sequence[Told]) -> Counters:
         """What it has spent, with what these say of delegates."""

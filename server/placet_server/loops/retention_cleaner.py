@@ -20,7 +20,8 @@ _log = logging.getLogger(__name__)
 class RetentionCleaner:
     """Every process has one, and one at a time goes on. Never busy for more than half of the time.
 
-    `observe`: told of what is gone, "action", "server", "report", "delivery", "message" or "verdict", and how many."""
+    `observe`: told of what is gone, "action", "server", "report", "delivery", "message", "session" or "verdict", and
+    how many."""
 
     def __init__(self, journal: Journal, kept: Retention, *, observe: Callable[[str, int], None]) -> None:
         self._journal = journal
@@ -45,6 +46,7 @@ class RetentionCleaner:
             ("report", cleaned.reports),
             ("delivery", cleaned.deliveries),
             ("message", cleaned.messages),
+            ("session", cleaned.sessions),
             ("verdict", cleaned.verdicts),
         ):
             if count:

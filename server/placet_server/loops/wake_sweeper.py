@@ -1,5 +1,5 @@
-"""Puts delayed actions into line when they are due, and parents whose steps have ended; closes those that nobody may
-begin any more.
+"""Puts delayed actions into line when they are due, parents whose steps have ended, and runs that have their turn in
+their sessions; closes those that nobody may begin any more.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import time
 
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.promote import next_due_seconds, promote
+from placet_server.core.publication.session import sweep_sessions
 from placet_server.core.publication.wake import drop_left_over, sweep
 from placet_server.core.recovery.rescue import close_unwanted, close_withdrawn
 from placet_server.loops.loop import repeat
@@ -42,7 +43,7 @@ class WakeSweeper:
             more = await promote(self._journal)
             self._due_seconds = None
         if time.monotonic() >= self._close_at:
-            more_parents = await sweep(self._journal)
+            more_parents = await sweep(self._journal) | await sweep_sessions(self._journal)
             closed = await close_unwanted(self._journal) + await close_withdrawn(self._journal)
             self._close_at = time.monotonic() + (0.0 if more_parents else CLOSE_SECONDS)
             more |= more_parents

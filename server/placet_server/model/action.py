@@ -12,8 +12,9 @@ from typing import Any
 from placet_server.model.caller import Credential, Delegate, Login
 from placet_server.model.contract import Backoff
 from placet_server.model.durability import DurabilityClass
-from placet_server.model.lifecycle import CHILD, ActionState
+from placet_server.model.lifecycle import CHILD, SESSION, ActionState
 from placet_server.model.outcome import EffectState, FailureCategory
+from placet_server.model.session import SessionUse
 from placet_server.model.wait import Wait
 
 QUEUE_DEFAULT = "default"
@@ -54,6 +55,8 @@ class Invocation:
     on_duplicate: OnDuplicate = OnDuplicate.ATTACH
     require_durability: DurabilityClass | None = None
     labels: dict[str, str] = field(default_factory=dict)
+    # Of an agent, in which session.
+    session: SessionUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,8 +176,8 @@ class Action:
 
     @property
     def is_parked(self) -> bool:
-        """It waits for its steps, and nobody runs it."""
-        return self.state is ActionState.WAITING and self.cause == CHILD
+        """It waits for its steps, or for its turn in its session, and nobody runs it."""
+        return self.state is ActionState.WAITING and self.cause in (CHILD, SESSION)
 
     @property
     def effect_key(self) -> str:

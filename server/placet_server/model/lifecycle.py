@@ -17,7 +17,8 @@ AMBIGUOUS happens when an attempt that ended unknown was going to be repeated un
 then a cancel came or that deduplication ran out: closing it as CANCELLED would be a lie. RUNNING → WAITING, DENIED or
 REFUSED is what its lease holder finds before the handler is entered: it is not allowed any more, or not without
 asking again; or, of what is COMPOSED, RUNNING → WAITING is that it waits for its steps with nobody running it
-(`CHILD`): any end of one makes it ready (`WOKEN`), and who claims it then goes on with the same attempt. QUEUED →
+(`CHILD`): any end of one makes it ready (`WOKEN`), and who claims it then goes on with the same attempt. The run of an
+agent may wait as well, before it has begun, for the run before it in its session (`SESSION`). QUEUED →
 DENIED: a yes was taken back, or was not used in time.
 
 The ends whose effect is known not to be done may begin again, by an operator's will alone: a redrive makes them QUEUED
@@ -54,6 +55,8 @@ CREATION = frozenset({_S.RUNNING, _S.QUEUED, _S.WAITING})
 # Why what is COMPOSED waits, or is ready: `actions.cause`, which the statements that claim know too. For its steps:
 CHILD = "CHILD"
 WOKEN = "WOKEN"
+# For its turn in its session; and that it has it.
+SESSION = "SESSION"
 # Its run has put itself off.
 POSTPONED = "POSTPONED"
 # Who claims it then goes on with the same attempt.

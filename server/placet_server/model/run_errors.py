@@ -20,3 +20,30 @@ class AgentUnavailable(PlacetError):
 
     def text(self) -> str:
         return f"{self.agent!r} is an agent, and no run of it can begin on this server ({self.problem})."
+
+
+@dataclass(kw_only=True, eq=False)
+class SessionBusy(PlacetError):
+    """Nothing was stored: a run of the session is not over, and nothing says that this one may wait for it."""
+
+    reason: ClassVar[str] = "SESSION_BUSY"
+    code = Code.ABORTED
+    is_refusal: ClassVar[bool] = True
+    session_id: str
+    action_id: str
+
+    def text(self) -> str:
+        return f"The session has a run that is not over, {self.action_id}: wait for it, or say what is to become of it."
+
+
+@dataclass(kw_only=True, eq=False)
+class SessionClosed(PlacetError):
+    """Nothing was stored."""
+
+    reason: ClassVar[str] = "SESSION_CLOSED"
+    code = Code.FAILED_PRECONDITION
+    is_refusal: ClassVar[bool] = True
+    session_id: str
+
+    def text(self) -> str:
+        return "The session is closed, or was idle for its time: begin another one."

@@ -13,6 +13,7 @@ from placet_server.core.admission.pipeline import Call
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication import read
 from placet_server.core.publication.outcome import outcome_of
+from placet_server.core.publication.session import map_places
 from placet_server.core.publication.turn import list_turns, map_runs
 from placet_server.model.action import Action, OnWait
 from placet_server.model.lifecycle import ActionState
@@ -91,10 +92,12 @@ class AskCalls:
         rpc.context.set_trailing_metadata(outcome_trailers(kind, rpc.action_id))
 
     async def _fill_runs(self, rpc: Rpc[Any], told: list[tuple[action_pb2.Action, Action]]) -> None:
-        """What those of them have spent that are runs of agents."""
-        found = await map_runs(self._kernel.journal, rpc.caller.tenant, (action for _, action in told))
+        """What those of them have spent that are runs of agents, and in which session they are."""
+        journal, tenant, actions = self._kernel.journal, rpc.caller.tenant, [action for _, action in told]
+        found = await map_runs(journal, tenant, actions)
+        places = await map_places(journal, tenant, actions)
         for message, action in told:
-            fill_run(message, found.get(action.action_id))
+            fill_run(message, found.get(action.action_id), places.get(action.action_id))
 
 
 def fill_answer(rpc: Rpc[Any], message: action_pb2.Action, action: Action) -> None:

@@ -14,6 +14,7 @@ from placet.v1 import (
     policy_service_pb2,
     recovery_service_pb2,
     runtime_service_pb2,
+    session_service_pb2,
 )
 from placet_server.rpc.call import Load, Method
 from placet_server.rpc.permission import SCOPES
@@ -36,6 +37,7 @@ CATALOG = catalog_service_pb2.DESCRIPTOR.services_by_name["CatalogService"]
 APPROVAL = approval_service_pb2.DESCRIPTOR.services_by_name["ApprovalService"]
 OPERATIONS = operations_service_pb2.DESCRIPTOR.services_by_name["OperationsService"]
 POLICY = policy_service_pb2.DESCRIPTOR.services_by_name["PolicyService"]
+SESSION = session_service_pb2.DESCRIPTOR.services_by_name["SessionService"]
 RECOVERY = recovery_service_pb2.DESCRIPTOR.services_by_name["RecoveryService"]
 
 

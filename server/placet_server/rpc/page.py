@@ -20,6 +20,7 @@ from placet.v1 import (
     policy_service_pb2,
     recovery_service_pb2,
     runtime_service_pb2,
+    session_service_pb2,
 )
 from placet_server.model.errors import FieldViolation, MalformedRequest
 from placet_server.model.query import PAGE_SIZE_DEFAULT
@@ -38,6 +39,8 @@ ListRequest = (
     | approval_service_pb2.ListApprovalsRequest
     | operations_service_pb2.ListDeliveriesRequest
     | runtime_service_pb2.ListTurnsRequest
+    | session_service_pb2.ListSessionsRequest
+    | session_service_pb2.ListMessagesRequest
 )
 # Their pages continue after an id.
 _OF_IDS = (
@@ -49,6 +52,7 @@ _OF_IDS = (
     recovery_service_pb2.ListReportsRequest,
     policy_service_pb2.DryRunPolicySetRequest,
     operations_service_pb2.ListDeliveriesRequest,
+    session_service_pb2.ListSessionsRequest,
 )
 # Theirs after a number.
 _OF_NUMBERS = (policy_service_pb2.ListPolicySetsRequest, runtime_service_pb2.ListTurnsRequest)
@@ -130,6 +134,12 @@ def expiry_position(
     return int(expire_time_us), approval_id
 
 
+def place_in_session(request: session_service_pb2.ListMessagesRequest, tenant: str) -> tuple[int, int]:
+    """Continues after an entry of a run. Raises MalformedRequest."""
+    number, _, ordinal = page_position(request, tenant).partition(":")
+    return int(number or 0), int(ordinal or 0)
+
+
 def _is_place(request: ListRequest, position: str) -> bool:
     """Whether the store can be asked for what follows. Raises ValueError for no id or number where one
     belongs.
@@ -144,6 +154,9 @@ def _is_place(request: ListRequest, position: str) -> bool:
         expire_time_us, _, approval_id = position.partition(":")
         UUID(approval_id)
         return 0 <= int(expire_time_us) <= _LATEST_US
+    if isinstance(request, session_service_pb2.ListMessagesRequest):
+        number, _, ordinal = position.partition(":")
+        return 0 <= int(number) <= _ORDINAL_MAX and 0 <= int(ordinal) <= _ORDINAL_MAX
     return "\x00" not in position
 
 

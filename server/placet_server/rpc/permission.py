@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from placet_server.model.caller import EVERY_SCOPE, OPERATOR_SCOPE, Caller
 from placet_server.model.errors import ScopeMissing
+from placet_server.model.session import SESSION_SCOPE
 
 # For saying yes or no.
 DECIDE_SCOPE = "approvals.decide"
@@ -52,6 +53,11 @@ SCOPES: dict[str, str | None] = {
     "/placet.v1.ApprovalService/BatchDecideApprovals": DECIDE_SCOPE,
     "/placet.v1.ApprovalService/ClaimApproval": DECIDE_SCOPE,
     "/placet.v1.ApprovalService/ReleaseApproval": DECIDE_SCOPE,
+    "/placet.v1.SessionService/CreateSession": SESSION_SCOPE,
+    "/placet.v1.SessionService/GetSession": SESSION_SCOPE,
+    "/placet.v1.SessionService/ListSessions": SESSION_SCOPE,
+    "/placet.v1.SessionService/ListMessages": SESSION_SCOPE,
+    "/placet.v1.SessionService/CloseSession": SESSION_SCOPE,
     "/placet.v1.OperationsService/ListQueues": "operations.read",
     "/placet.v1.OperationsService/PauseQueue": "operations.write",
     "/placet.v1.OperationsService/ResumeQueue": "operations.write",

@@ -37,6 +37,8 @@ def is_plain(request: Any) -> bool:
         and 0 <= options.on_caller_gone <= 2
         and 0 <= options.on_duplicate <= 2
         and 0 <= options.require_durability <= 3
+        and not options.session_id
+        and 0 <= options.on_busy <= 3
         and not options.labels
         and not options.HasField("timeout")
     )

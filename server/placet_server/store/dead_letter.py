@@ -17,13 +17,15 @@ SQL = queries.load("dead_letter")
 
 class Found(NamedTuple):
     """`key_is_taken`: another action holds its key now. `child_is_ambiguous`: one of those that it called.
-    `last_redrive`: the body of its newest `redriven` event.
+    `last_redrive`: the body of its newest `redriven` event. `is_passed`: its session has gone on after it, or is
+    closed.
     """
 
     action: Action
     key_is_taken: bool
     child_is_ambiguous: bool
     last_redrive: str | None
+    is_passed: bool
 
 
 async def find(connection: Connection, tenant: str, action_id: str) -> Found | None:
@@ -32,7 +34,9 @@ async def find(connection: Connection, tenant: str, action_id: str) -> Found | N
     r = await connection.fetchrow(query.sql, *query.arguments(tenant=tenant, action_id=action_id))
     if r is None:
         return None
-    return Found(read_action(r), r["key_is_taken"], r["child_is_ambiguous"], r["last_redrive"])
+    return Found(
+        read_action(r), r["key_is_taken"], r["child_is_ambiguous"], r["last_redrive"], r["is_passed"]
+    )
 
 
 async def redrive(

@@ -715,6 +715,35 @@ CREATE TABLE public.schema_migrations (
     CONSTRAINT schema_migrations_version_check CHECK ((version > 0))
 );
 
+CREATE TABLE public.session_runs (
+    tenant text NOT NULL,
+    session_id uuid NOT NULL,
+    number integer NOT NULL,
+    action_id uuid NOT NULL,
+    waits boolean NOT NULL,
+    CONSTRAINT session_runs_number CHECK ((number >= 1))
+);
+
+CREATE TABLE public.sessions (
+    tenant text NOT NULL,
+    session_id uuid NOT NULL,
+    agent text NOT NULL,
+    subject text NOT NULL,
+    state text NOT NULL,
+    title text NOT NULL,
+    labels text NOT NULL,
+    active_action_id uuid,
+    run_count integer DEFAULT 0 NOT NULL,
+    idle interval NOT NULL,
+    key_digest bytea,
+    create_time timestamp with time zone NOT NULL,
+    update_time timestamp with time zone NOT NULL,
+    expire_time timestamp with time zone NOT NULL,
+    CONSTRAINT sessions_runs CHECK (((run_count >= 0) AND ((run_count > 0) OR (active_action_id IS NULL)))),
+    CONSTRAINT sessions_state CHECK ((state = ANY (ARRAY['OPEN'::text, 'CLOSED'::text])))
+)
+WITH (fillfactor='50');
+
 CREATE TABLE public.signing_keys (
     key_id text NOT NULL,
     private_key text NOT NULL,
@@ -848,6 +877,12 @@ ALTER TABLE ONLY public.runs
 ALTER TABLE ONLY public.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
 
+ALTER TABLE ONLY public.session_runs
+    ADD CONSTRAINT session_runs_pkey PRIMARY KEY (tenant, session_id, number);
+
+ALTER TABLE ONLY public.sessions
+    ADD CONSTRAINT sessions_pkey PRIMARY KEY (tenant, session_id);
+
 ALTER TABLE ONLY public.signing_keys
     ADD CONSTRAINT signing_keys_pkey PRIMARY KEY (key_id);
 
@@ -915,6 +950,16 @@ CREATE INDEX queue_ready_order ON public.queue_ready USING btree (queue, capabil
 CREATE INDEX reconciles_due ON public.reconciles USING btree (capability, version, tenant, next_time) WHERE (give_up_time IS NULL);
 
 CREATE UNIQUE INDEX reports_key ON public.reports USING btree (key_digest) WHERE (key_digest IS NOT NULL);
+
+CREATE UNIQUE INDEX session_runs_action ON public.session_runs USING btree (action_id);
+
+CREATE INDEX session_runs_waiting ON public.session_runs USING btree (session_id) WHERE waits;
+
+CREATE INDEX sessions_expiry ON public.sessions USING btree (expire_time) WHERE (state = 'OPEN'::text);
+
+CREATE UNIQUE INDEX sessions_key ON public.sessions USING btree (key_digest) WHERE (key_digest IS NOT NULL);
+
+CREATE INDEX sessions_owner ON public.sessions USING btree (((tenant || ''::text)), subject, session_id);
 
 CREATE INDEX verdicts_use ON public.verdicts USING btree (use_time);
 

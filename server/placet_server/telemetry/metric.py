@@ -131,7 +131,8 @@ class Metrics:
         )
         self.deletions = _counter(
             "placet_retention_deletions_total",
-            "What was kept long enough and is gone: actions, rows of servers, reports, deliveries, messages, verdicts.",
+            "What was kept long enough and is gone: actions, rows of servers, reports, deliveries, messages, sessions, "
+            "verdicts.",
             "kind",
         )
         self.connector_attempts = _counter(

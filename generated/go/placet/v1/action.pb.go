@@ -137,6 +137,63 @@ func (OnWait) EnumDescriptor() ([]byte, []int) {
 	return file_placet_v1_action_proto_rawDescGZIP(), []int{1}
 }
 
+// What becomes of a run whose session has one that is not over.
+type OnBusy int32
+
+const (
+	// REFUSE.
+	OnBusy_ON_BUSY_UNSPECIFIED OnBusy = 0
+	// Refused with SESSION_BUSY, which names the other run.
+	OnBusy_ON_BUSY_REFUSE OnBusy = 1
+	// It is WAITING until the runs before it are over, at most 16 of them. What people have to say yes to first is refused as by REFUSE.
+	OnBusy_ON_BUSY_QUEUE OnBusy = 2
+	// The runs before it are cancelled, and it begins once they have stopped; else as QUEUE.
+	OnBusy_ON_BUSY_CANCEL_PREVIOUS OnBusy = 3
+)
+
+// Enum value maps for OnBusy.
+var (
+	OnBusy_name = map[int32]string{
+		0: "ON_BUSY_UNSPECIFIED",
+		1: "ON_BUSY_REFUSE",
+		2: "ON_BUSY_QUEUE",
+		3: "ON_BUSY_CANCEL_PREVIOUS",
+	}
+	OnBusy_value = map[string]int32{
+		"ON_BUSY_UNSPECIFIED":     0,
+		"ON_BUSY_REFUSE":          1,
+		"ON_BUSY_QUEUE":           2,
+		"ON_BUSY_CANCEL_PREVIOUS": 3,
+	}
+)
+
+func (x OnBusy) Enum() *OnBusy {
+	p := new(OnBusy)
+	*p = x
+	return p
+}
+
+func (x OnBusy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnBusy) Descriptor() protoreflect.EnumDescriptor {
+	return file_placet_v1_action_proto_enumTypes[2].Descriptor()
+}
+
+func (OnBusy) Type() protoreflect.EnumType {
+	return &file_placet_v1_action_proto_enumTypes[2]
+}
+
+func (x OnBusy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnBusy.Descriptor instead.
+func (OnBusy) EnumDescriptor() ([]byte, []int) {
+	return file_placet_v1_action_proto_rawDescGZIP(), []int{2}
+}
+
 // Same key and same input. Other input is always IDEMPOTENCY_CONFLICT.
 type OnDuplicate int32
 
@@ -174,11 +231,11 @@ func (x OnDuplicate) String() string {
 }
 
 func (OnDuplicate) Descriptor() protoreflect.EnumDescriptor {
-	return file_placet_v1_action_proto_enumTypes[2].Descriptor()
+	return file_placet_v1_action_proto_enumTypes[3].Descriptor()
 }
 
 func (OnDuplicate) Type() protoreflect.EnumType {
-	return &file_placet_v1_action_proto_enumTypes[2]
+	return &file_placet_v1_action_proto_enumTypes[3]
 }
 
 func (x OnDuplicate) Number() protoreflect.EnumNumber {
@@ -187,7 +244,7 @@ func (x OnDuplicate) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnDuplicate.Descriptor instead.
 func (OnDuplicate) EnumDescriptor() ([]byte, []int) {
-	return file_placet_v1_action_proto_rawDescGZIP(), []int{2}
+	return file_placet_v1_action_proto_rawDescGZIP(), []int{3}
 }
 
 // What survives what. Ordered: a higher number keeps more.
@@ -231,11 +288,11 @@ func (x DurabilityClass) String() string {
 }
 
 func (DurabilityClass) Descriptor() protoreflect.EnumDescriptor {
-	return file_placet_v1_action_proto_enumTypes[3].Descriptor()
+	return file_placet_v1_action_proto_enumTypes[4].Descriptor()
 }
 
 func (DurabilityClass) Type() protoreflect.EnumType {
-	return &file_placet_v1_action_proto_enumTypes[3]
+	return &file_placet_v1_action_proto_enumTypes[4]
 }
 
 func (x DurabilityClass) Number() protoreflect.EnumNumber {
@@ -244,7 +301,7 @@ func (x DurabilityClass) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DurabilityClass.Descriptor instead.
 func (DurabilityClass) EnumDescriptor() ([]byte, []int) {
-	return file_placet_v1_action_proto_rawDescGZIP(), []int{3}
+	return file_placet_v1_action_proto_rawDescGZIP(), []int{4}
 }
 
 // Where an action stands.
@@ -258,7 +315,8 @@ const (
 	ActionState_ACTION_STATE_QUEUED ActionState = 1
 	// A handler has it, under a lease.
 	ActionState_ACTION_STATE_RUNNING ActionState = 2
-	// Not terminal: people have to say yes first. Nobody runs it meanwhile.
+	// Not terminal: people have to say yes first; or, of what is COMPOSED, its steps or the run before it in its session have to end. Nobody runs it
+	// meanwhile.
 	ActionState_ACTION_STATE_WAITING ActionState = 3
 	// Not terminal: the effect may have happened.
 	ActionState_ACTION_STATE_AMBIGUOUS ActionState = 4
@@ -317,11 +375,11 @@ func (x ActionState) String() string {
 }
 
 func (ActionState) Descriptor() protoreflect.EnumDescriptor {
-	return file_placet_v1_action_proto_enumTypes[4].Descriptor()
+	return file_placet_v1_action_proto_enumTypes[5].Descriptor()
 }
 
 func (ActionState) Type() protoreflect.EnumType {
-	return &file_placet_v1_action_proto_enumTypes[4]
+	return &file_placet_v1_action_proto_enumTypes[5]
 }
 
 func (x ActionState) Number() protoreflect.EnumNumber {
@@ -330,7 +388,7 @@ func (x ActionState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ActionState.Descriptor instead.
 func (ActionState) EnumDescriptor() ([]byte, []int) {
-	return file_placet_v1_action_proto_rawDescGZIP(), []int{4}
+	return file_placet_v1_action_proto_rawDescGZIP(), []int{5}
 }
 
 // How much of an action to return. BASIC carries no payload, so that a page always fits a default 4 MiB receiver.
@@ -370,11 +428,11 @@ func (x ActionView) String() string {
 }
 
 func (ActionView) Descriptor() protoreflect.EnumDescriptor {
-	return file_placet_v1_action_proto_enumTypes[5].Descriptor()
+	return file_placet_v1_action_proto_enumTypes[6].Descriptor()
 }
 
 func (ActionView) Type() protoreflect.EnumType {
-	return &file_placet_v1_action_proto_enumTypes[5]
+	return &file_placet_v1_action_proto_enumTypes[6]
 }
 
 func (x ActionView) Number() protoreflect.EnumNumber {
@@ -383,7 +441,7 @@ func (x ActionView) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ActionView.Descriptor instead.
 func (ActionView) EnumDescriptor() ([]byte, []int) {
-	return file_placet_v1_action_proto_rawDescGZIP(), []int{5}
+	return file_placet_v1_action_proto_rawDescGZIP(), []int{6}
 }
 
 // What kind of caller.
@@ -427,11 +485,11 @@ func (x CallerKind) String() string {
 }
 
 func (CallerKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_placet_v1_action_proto_enumTypes[6].Descriptor()
+	return file_placet_v1_action_proto_enumTypes[7].Descriptor()
 }
 
 func (CallerKind) Type() protoreflect.EnumType {
-	return &file_placet_v1_action_proto_enumTypes[6]
+	return &file_placet_v1_action_proto_enumTypes[7]
 }
 
 func (x CallerKind) Number() protoreflect.EnumNumber {
@@ -440,7 +498,7 @@ func (x CallerKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CallerKind.Descriptor instead.
 func (CallerKind) EnumDescriptor() ([]byte, []int) {
-	return file_placet_v1_action_proto_rawDescGZIP(), []int{6}
+	return file_placet_v1_action_proto_rawDescGZIP(), []int{7}
 }
 
 // What is asked for. The same message in every invoking RPC, so that they cannot drift.
@@ -522,6 +580,8 @@ type InvocationOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Binds to tenant, capability, the contract's key scope and the input. Required for effects other than READ. Not blank.
 	IdempotencyKey string `protobuf:"bytes,1,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	// Of an agent: the session that it is a run of. Empty: none.
+	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Time for one attempt at the work, from 1 ms up to the contract's maximum. With on_caller_gone CANCEL the RPC deadline bounds it too.
 	Timeout *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// What becomes of the work when the caller is gone.
@@ -530,6 +590,8 @@ type InvocationOptions struct {
 	OnWait OnWait `protobuf:"varint,5,opt,name=on_wait,json=onWait,proto3,enum=placet.v1.OnWait" json:"on_wait,omitempty"`
 	// What to do when the key is known with the same input.
 	OnDuplicate OnDuplicate `protobuf:"varint,6,opt,name=on_duplicate,json=onDuplicate,proto3,enum=placet.v1.OnDuplicate" json:"on_duplicate,omitempty"`
+	// What becomes of it if the session has a run that is not over. With a key that is known it is never a second run.
+	OnBusy OnBusy `protobuf:"varint,7,opt,name=on_busy,json=onBusy,proto3,enum=placet.v1.OnBusy" json:"on_busy,omitempty"`
 	// Refused unless the server keeps at least this.
 	RequireDurability DurabilityClass `protobuf:"varint,9,opt,name=require_durability,json=requireDurability,proto3,enum=placet.v1.DurabilityClass" json:"require_durability,omitempty"`
 	// Free text for finding actions again; at most 16 entries.
@@ -575,6 +637,13 @@ func (x *InvocationOptions) GetIdempotencyKey() string {
 	return ""
 }
 
+func (x *InvocationOptions) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
 func (x *InvocationOptions) GetTimeout() *durationpb.Duration {
 	if x != nil {
 		return x.Timeout
@@ -601,6 +670,13 @@ func (x *InvocationOptions) GetOnDuplicate() OnDuplicate {
 		return x.OnDuplicate
 	}
 	return OnDuplicate_ON_DUPLICATE_UNSPECIFIED
+}
+
+func (x *InvocationOptions) GetOnBusy() OnBusy {
+	if x != nil {
+		return x.OnBusy
+	}
+	return OnBusy_ON_BUSY_UNSPECIFIED
 }
 
 func (x *InvocationOptions) GetRequireDurability() DurabilityClass {
@@ -658,6 +734,8 @@ type Action struct {
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// When somebody asked to cancel it; the state is CANCELLED only once the handler has stopped.
 	CancelRequestedTime *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=cancel_requested_time,json=cancelRequestedTime,proto3" json:"cancel_requested_time,omitempty"`
+	// The session that it is a run of; empty: none. GetAction, ListActions and Ask tell it.
+	SessionId string `protobuf:"bytes,23,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// As given at admission.
 	Labels map[string]string `protobuf:"bytes,26,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What the server keeps.
@@ -853,6 +931,13 @@ func (x *Action) GetCancelRequestedTime() *timestamppb.Timestamp {
 		return x.CancelRequestedTime
 	}
 	return nil
+}
+
+func (x *Action) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
 }
 
 func (x *Action) GetLabels() map[string]string {
@@ -1202,19 +1287,22 @@ const file_placet_v1_action_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1d\n" +
 	"\n" +
 	"input_json\x18\x03 \x01(\tR\tinputJson\x126\n" +
-	"\aoptions\x18\x04 \x01(\v2\x1c.placet.v1.InvocationOptionsR\aoptions\"\xdf\x03\n" +
+	"\aoptions\x18\x04 \x01(\v2\x1c.placet.v1.InvocationOptionsR\aoptions\"\xaa\x04\n" +
 	"\x11InvocationOptions\x12'\n" +
-	"\x0fidempotency_key\x18\x01 \x01(\tR\x0eidempotencyKey\x123\n" +
+	"\x0fidempotency_key\x18\x01 \x01(\tR\x0eidempotencyKey\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x123\n" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12=\n" +
 	"\x0eon_caller_gone\x18\x04 \x01(\x0e2\x17.placet.v1.OnCallerGoneR\fonCallerGone\x12*\n" +
 	"\aon_wait\x18\x05 \x01(\x0e2\x11.placet.v1.OnWaitR\x06onWait\x129\n" +
-	"\fon_duplicate\x18\x06 \x01(\x0e2\x16.placet.v1.OnDuplicateR\vonDuplicate\x12I\n" +
+	"\fon_duplicate\x18\x06 \x01(\x0e2\x16.placet.v1.OnDuplicateR\vonDuplicate\x12*\n" +
+	"\aon_busy\x18\a \x01(\x0e2\x11.placet.v1.OnBusyR\x06onBusy\x12I\n" +
 	"\x12require_durability\x18\t \x01(\x0e2\x1a.placet.v1.DurabilityClassR\x11requireDurability\x12@\n" +
 	"\x06labels\x18\n" +
 	" \x03(\v2(.placet.v1.InvocationOptions.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb2\v\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd1\v\n" +
 	"\x06Action\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x1e\n" +
 	"\n" +
@@ -1243,7 +1331,9 @@ const file_placet_v1_action_proto_rawDesc = "" +
 	"\n" +
 	"ready_time\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\treadyTime\x126\n" +
 	"\bdeadline\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12N\n" +
-	"\x15cancel_requested_time\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\x13cancelRequestedTime\x125\n" +
+	"\x15cancel_requested_time\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\x13cancelRequestedTime\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x17 \x01(\tR\tsessionId\x125\n" +
 	"\x06labels\x18\x1a \x03(\v2\x1d.placet.v1.Action.LabelsEntryR\x06labels\x12:\n" +
 	"\n" +
 	"durability\x18\x1b \x01(\x0e2\x1a.placet.v1.DurabilityClassR\n" +
@@ -1293,7 +1383,12 @@ const file_placet_v1_action_proto_rawDesc = "" +
 	"\x13ON_WAIT_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fON_WAIT_FAIL\x10\x01\x12\x12\n" +
 	"\x0eON_WAIT_RETURN\x10\x02\x12\x10\n" +
-	"\fON_WAIT_HOLD\x10\x03*]\n" +
+	"\fON_WAIT_HOLD\x10\x03*e\n" +
+	"\x06OnBusy\x12\x17\n" +
+	"\x13ON_BUSY_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eON_BUSY_REFUSE\x10\x01\x12\x11\n" +
+	"\rON_BUSY_QUEUE\x10\x02\x12\x1b\n" +
+	"\x17ON_BUSY_CANCEL_PREVIOUS\x10\x03*]\n" +
 	"\vOnDuplicate\x12\x1c\n" +
 	"\x18ON_DUPLICATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13ON_DUPLICATE_ATTACH\x10\x01\x12\x17\n" +
@@ -1341,61 +1436,63 @@ func file_placet_v1_action_proto_rawDescGZIP() []byte {
 	return file_placet_v1_action_proto_rawDescData
 }
 
-var file_placet_v1_action_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_placet_v1_action_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
 var file_placet_v1_action_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_placet_v1_action_proto_goTypes = []any{
 	(OnCallerGone)(0),             // 0: placet.v1.OnCallerGone
 	(OnWait)(0),                   // 1: placet.v1.OnWait
-	(OnDuplicate)(0),              // 2: placet.v1.OnDuplicate
-	(DurabilityClass)(0),          // 3: placet.v1.DurabilityClass
-	(ActionState)(0),              // 4: placet.v1.ActionState
-	(ActionView)(0),               // 5: placet.v1.ActionView
-	(CallerKind)(0),               // 6: placet.v1.CallerKind
-	(*Invocation)(nil),            // 7: placet.v1.Invocation
-	(*InvocationOptions)(nil),     // 8: placet.v1.InvocationOptions
-	(*Action)(nil),                // 9: placet.v1.Action
-	(*Caller)(nil),                // 10: placet.v1.Caller
-	(*Delegate)(nil),              // 11: placet.v1.Delegate
-	(*Login)(nil),                 // 12: placet.v1.Login
-	nil,                           // 13: placet.v1.InvocationOptions.LabelsEntry
-	nil,                           // 14: placet.v1.Action.LabelsEntry
-	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
-	(*Outcome)(nil),               // 16: placet.v1.Outcome
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
-	(*Usage)(nil),                 // 18: placet.v1.Usage
-	(*Budget)(nil),                // 19: placet.v1.Budget
+	(OnBusy)(0),                   // 2: placet.v1.OnBusy
+	(OnDuplicate)(0),              // 3: placet.v1.OnDuplicate
+	(DurabilityClass)(0),          // 4: placet.v1.DurabilityClass
+	(ActionState)(0),              // 5: placet.v1.ActionState
+	(ActionView)(0),               // 6: placet.v1.ActionView
+	(CallerKind)(0),               // 7: placet.v1.CallerKind
+	(*Invocation)(nil),            // 8: placet.v1.Invocation
+	(*InvocationOptions)(nil),     // 9: placet.v1.InvocationOptions
+	(*Action)(nil),                // 10: placet.v1.Action
+	(*Caller)(nil),                // 11: placet.v1.Caller
+	(*Delegate)(nil),              // 12: placet.v1.Delegate
+	(*Login)(nil),                 // 13: placet.v1.Login
+	nil,                           // 14: placet.v1.InvocationOptions.LabelsEntry
+	nil,                           // 15: placet.v1.Action.LabelsEntry
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
+	(*Outcome)(nil),               // 17: placet.v1.Outcome
+	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*Usage)(nil),                 // 19: placet.v1.Usage
+	(*Budget)(nil),                // 20: placet.v1.Budget
 }
 var file_placet_v1_action_proto_depIdxs = []int32{
-	8,  // 0: placet.v1.Invocation.options:type_name -> placet.v1.InvocationOptions
-	15, // 1: placet.v1.InvocationOptions.timeout:type_name -> google.protobuf.Duration
+	9,  // 0: placet.v1.Invocation.options:type_name -> placet.v1.InvocationOptions
+	16, // 1: placet.v1.InvocationOptions.timeout:type_name -> google.protobuf.Duration
 	0,  // 2: placet.v1.InvocationOptions.on_caller_gone:type_name -> placet.v1.OnCallerGone
 	1,  // 3: placet.v1.InvocationOptions.on_wait:type_name -> placet.v1.OnWait
-	2,  // 4: placet.v1.InvocationOptions.on_duplicate:type_name -> placet.v1.OnDuplicate
-	3,  // 5: placet.v1.InvocationOptions.require_durability:type_name -> placet.v1.DurabilityClass
-	13, // 6: placet.v1.InvocationOptions.labels:type_name -> placet.v1.InvocationOptions.LabelsEntry
-	4,  // 7: placet.v1.Action.state:type_name -> placet.v1.ActionState
-	16, // 8: placet.v1.Action.outcome:type_name -> placet.v1.Outcome
-	10, // 9: placet.v1.Action.requester:type_name -> placet.v1.Caller
-	17, // 10: placet.v1.Action.create_time:type_name -> google.protobuf.Timestamp
-	17, // 11: placet.v1.Action.start_time:type_name -> google.protobuf.Timestamp
-	17, // 12: placet.v1.Action.settle_time:type_name -> google.protobuf.Timestamp
-	17, // 13: placet.v1.Action.ready_time:type_name -> google.protobuf.Timestamp
-	17, // 14: placet.v1.Action.deadline:type_name -> google.protobuf.Timestamp
-	17, // 15: placet.v1.Action.cancel_requested_time:type_name -> google.protobuf.Timestamp
-	14, // 16: placet.v1.Action.labels:type_name -> placet.v1.Action.LabelsEntry
-	3,  // 17: placet.v1.Action.durability:type_name -> placet.v1.DurabilityClass
-	18, // 18: placet.v1.Action.usage:type_name -> placet.v1.Usage
-	19, // 19: placet.v1.Action.budget:type_name -> placet.v1.Budget
-	6,  // 20: placet.v1.Caller.kind:type_name -> placet.v1.CallerKind
-	11, // 21: placet.v1.Caller.delegation:type_name -> placet.v1.Delegate
-	12, // 22: placet.v1.Caller.login:type_name -> placet.v1.Login
-	6,  // 23: placet.v1.Delegate.kind:type_name -> placet.v1.CallerKind
-	17, // 24: placet.v1.Login.time:type_name -> google.protobuf.Timestamp
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	3,  // 4: placet.v1.InvocationOptions.on_duplicate:type_name -> placet.v1.OnDuplicate
+	2,  // 5: placet.v1.InvocationOptions.on_busy:type_name -> placet.v1.OnBusy
+	4,  // 6: placet.v1.InvocationOptions.require_durability:type_name -> placet.v1.DurabilityClass
+	14, // 7: placet.v1.InvocationOptions.labels:type_name -> placet.v1.InvocationOptions.LabelsEntry
+	5,  // 8: placet.v1.Action.state:type_name -> placet.v1.ActionState
+	17, // 9: placet.v1.Action.outcome:type_name -> placet.v1.Outcome
+	11, // 10: placet.v1.Action.requester:type_name -> placet.v1.Caller
+	18, // 11: placet.v1.Action.create_time:type_name -> google.protobuf.Timestamp
+	18, // 12: placet.v1.Action.start_time:type_name -> google.protobuf.Timestamp
+	18, // 13: placet.v1.Action.settle_time:type_name -> google.protobuf.Timestamp
+	18, // 14: placet.v1.Action.ready_time:type_name -> google.protobuf.Timestamp
+	18, // 15: placet.v1.Action.deadline:type_name -> google.protobuf.Timestamp
+	18, // 16: placet.v1.Action.cancel_requested_time:type_name -> google.protobuf.Timestamp
+	15, // 17: placet.v1.Action.labels:type_name -> placet.v1.Action.LabelsEntry
+	4,  // 18: placet.v1.Action.durability:type_name -> placet.v1.DurabilityClass
+	19, // 19: placet.v1.Action.usage:type_name -> placet.v1.Usage
+	20, // 20: placet.v1.Action.budget:type_name -> placet.v1.Budget
+	7,  // 21: placet.v1.Caller.kind:type_name -> placet.v1.CallerKind
+	12, // 22: placet.v1.Caller.delegation:type_name -> placet.v1.Delegate
+	13, // 23: placet.v1.Caller.login:type_name -> placet.v1.Login
+	7,  // 24: placet.v1.Delegate.kind:type_name -> placet.v1.CallerKind
+	18, // 25: placet.v1.Login.time:type_name -> google.protobuf.Timestamp
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_action_proto_init() }
@@ -1411,7 +1508,7 @@ func file_placet_v1_action_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_action_proto_rawDesc), len(file_placet_v1_action_proto_rawDesc)),
-			NumEnums:      7,
+			NumEnums:      8,
 			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,

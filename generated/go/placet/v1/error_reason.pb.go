@@ -82,6 +82,10 @@ const (
 	ErrorReason_ERROR_REASON_MESSAGE_REPLAYED ErrorReason = 29
 	// FAILED_PRECONDITION. The agent is known, but no run of it can begin here; problem says why. {"agent": "support.helper", "problem": "extra_missing"}
 	ErrorReason_ERROR_REASON_AGENT_UNAVAILABLE ErrorReason = 30
+	// ABORTED. The session has a run that is not over, and on_busy does not let this one wait for it. {"session_id": "0199b0c0-…", "action_id": "0199b0c0-…"}
+	ErrorReason_ERROR_REASON_SESSION_BUSY ErrorReason = 31
+	// FAILED_PRECONDITION. The session was closed, or idle for its time. {"session_id": "0199b0c0-…"}
+	ErrorReason_ERROR_REASON_SESSION_CLOSED ErrorReason = 32
 	// FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}
 	ErrorReason_ERROR_REASON_APPROVAL_REQUIRED ErrorReason = 40
 	// FAILED_PRECONDITION. Somebody has to answer first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}
@@ -176,6 +180,8 @@ var (
 		28:  "ERROR_REASON_IDEMPOTENCY_CONFLICT",
 		29:  "ERROR_REASON_MESSAGE_REPLAYED",
 		30:  "ERROR_REASON_AGENT_UNAVAILABLE",
+		31:  "ERROR_REASON_SESSION_BUSY",
+		32:  "ERROR_REASON_SESSION_CLOSED",
 		40:  "ERROR_REASON_APPROVAL_REQUIRED",
 		41:  "ERROR_REASON_INPUT_REQUIRED",
 		50:  "ERROR_REASON_APPROVAL_DENIED",
@@ -232,6 +238,8 @@ var (
 		"ERROR_REASON_IDEMPOTENCY_CONFLICT":     28,
 		"ERROR_REASON_MESSAGE_REPLAYED":         29,
 		"ERROR_REASON_AGENT_UNAVAILABLE":        30,
+		"ERROR_REASON_SESSION_BUSY":             31,
+		"ERROR_REASON_SESSION_CLOSED":           32,
 		"ERROR_REASON_APPROVAL_REQUIRED":        40,
 		"ERROR_REASON_INPUT_REQUIRED":           41,
 		"ERROR_REASON_APPROVAL_DENIED":          50,
@@ -296,7 +304,7 @@ var File_placet_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xce\x0e\n" +
+	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\x8e\x0f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1f\n" +
@@ -322,7 +330,9 @@ const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"#ERROR_REASON_DURABILITY_UNAVAILABLE\x10\x1b\x12%\n" +
 	"!ERROR_REASON_IDEMPOTENCY_CONFLICT\x10\x1c\x12!\n" +
 	"\x1dERROR_REASON_MESSAGE_REPLAYED\x10\x1d\x12\"\n" +
-	"\x1eERROR_REASON_AGENT_UNAVAILABLE\x10\x1e\x12\"\n" +
+	"\x1eERROR_REASON_AGENT_UNAVAILABLE\x10\x1e\x12\x1d\n" +
+	"\x19ERROR_REASON_SESSION_BUSY\x10\x1f\x12\x1f\n" +
+	"\x1bERROR_REASON_SESSION_CLOSED\x10 \x12\"\n" +
 	"\x1eERROR_REASON_APPROVAL_REQUIRED\x10(\x12\x1f\n" +
 	"\x1bERROR_REASON_INPUT_REQUIRED\x10)\x12 \n" +
 	"\x1cERROR_REASON_APPROVAL_DENIED\x102\x12!\n" +

@@ -689,13 +689,13 @@ func (x *AttemptStarted) GetAttempt() int32 {
 // An attempt stopped without an answer and may safely be repeated.
 type ActionRequeued struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The attempt that stopped.
+	// The attempt that stopped; 0: it has not begun.
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Not run before.
 	ReadyTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=ready_time,json=readyTime,proto3" json:"ready_time,omitempty"`
 	// Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR"; "RECONCILED": it is proved that
 	// nothing was done; "WOKEN": a step of one that was parked has ended, and the same attempt goes on; "POSTPONED": a run has put itself off, and
-	// the same attempt goes on.
+	// the same attempt goes on; "SESSION": it has its turn in its session.
 	Cause string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
 	// RECONCILED: how that is known.
 	Resolution    *Resolution `protobuf:"bytes,4,opt,name=resolution,proto3" json:"resolution,omitempty"`
@@ -761,12 +761,12 @@ func (x *ActionRequeued) GetResolution() *Resolution {
 	return nil
 }
 
-// Nobody runs it until one of its steps has ended.
+// Nobody runs it until one of its steps has ended; or, of a run in a session, until the run before it is over.
 type ActionParked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The attempt that goes on then.
+	// The attempt that goes on then; 0: it has not begun.
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// For how many steps it waits.
+	// For how many steps it waits; 0: for its turn in its session.
 	Steps         int32 `protobuf:"varint,2,opt,name=steps,proto3" json:"steps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -542,7 +542,8 @@ type SelectionResult struct {
 	// It was done, or would be.
 	Changed bool `protobuf:"varint,3,opt,name=changed,proto3" json:"changed,omitempty"`
 	// Why not: "not_found", "not_terminal", "not_allowed" (people or policy said no: ask anew), "effect_done", "effect_ambiguous", "child" (its parent's
-	// redrive tries it again), "child_ambiguous" (resolve it first), "budget_spent" (begin another run), "key_taken" or "moved"; of Reconcile "not_found", "not_ambiguous" or "no_lookup".
+	// redrive tries it again), "child_ambiguous" (resolve it first), "budget_spent" (begin another run), "session_went_on" (begin another run),
+	// "key_taken" or "moved"; of Reconcile "not_found", "not_ambiguous" or "no_lookup".
 	RefusedRule   string `protobuf:"bytes,4,opt,name=refused_rule,json=refusedRule,proto3" json:"refused_rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -82,6 +82,34 @@ ON_WAIT_HOLD: OnWait.ValueType  # 3
 """The call waits on, until the action has ended or its deadline comes: then WAIT_EXPIRED, and the action waits on."""
 Global___OnWait: _TypeAlias = OnWait  # noqa: Y015
 
+class _OnBusy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OnBusyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnBusy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ON_BUSY_UNSPECIFIED: _OnBusy.ValueType  # 0
+    """REFUSE."""
+    ON_BUSY_REFUSE: _OnBusy.ValueType  # 1
+    """Refused with SESSION_BUSY, which names the other run."""
+    ON_BUSY_QUEUE: _OnBusy.ValueType  # 2
+    """It is WAITING until the runs before it are over, at most 16 of them. What people have to say yes to first is refused as by REFUSE."""
+    ON_BUSY_CANCEL_PREVIOUS: _OnBusy.ValueType  # 3
+    """The runs before it are cancelled, and it begins once they have stopped; else as QUEUE."""
+
+class OnBusy(_OnBusy, metaclass=_OnBusyEnumTypeWrapper):
+    """What becomes of a run whose session has one that is not over."""
+
+ON_BUSY_UNSPECIFIED: OnBusy.ValueType  # 0
+"""REFUSE."""
+ON_BUSY_REFUSE: OnBusy.ValueType  # 1
+"""Refused with SESSION_BUSY, which names the other run."""
+ON_BUSY_QUEUE: OnBusy.ValueType  # 2
+"""It is WAITING until the runs before it are over, at most 16 of them. What people have to say yes to first is refused as by REFUSE."""
+ON_BUSY_CANCEL_PREVIOUS: OnBusy.ValueType  # 3
+"""The runs before it are cancelled, and it begins once they have stopped; else as QUEUE."""
+Global___OnBusy: _TypeAlias = OnBusy  # noqa: Y015
+
 class _OnDuplicate:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -149,7 +177,9 @@ class _ActionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActionSta
     ACTION_STATE_RUNNING: _ActionState.ValueType  # 2
     """A handler has it, under a lease."""
     ACTION_STATE_WAITING: _ActionState.ValueType  # 3
-    """Not terminal: people have to say yes first. Nobody runs it meanwhile."""
+    """Not terminal: people have to say yes first; or, of what is COMPOSED, its steps or the run before it in its session have to end. Nobody runs it
+    meanwhile.
+    """
     ACTION_STATE_AMBIGUOUS: _ActionState.ValueType  # 4
     """Not terminal: the effect may have happened."""
     ACTION_STATE_SUCCEEDED: _ActionState.ValueType  # 5
@@ -177,7 +207,9 @@ runs it, once it is ready.
 ACTION_STATE_RUNNING: ActionState.ValueType  # 2
 """A handler has it, under a lease."""
 ACTION_STATE_WAITING: ActionState.ValueType  # 3
-"""Not terminal: people have to say yes first. Nobody runs it meanwhile."""
+"""Not terminal: people have to say yes first; or, of what is COMPOSED, its steps or the run before it in its session have to end. Nobody runs it
+meanwhile.
+"""
 ACTION_STATE_AMBIGUOUS: ActionState.ValueType  # 4
 """Not terminal: the effect may have happened."""
 ACTION_STATE_SUCCEEDED: ActionState.ValueType  # 5
@@ -311,20 +343,26 @@ class InvocationOptions(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     ON_CALLER_GONE_FIELD_NUMBER: _builtins.int
     ON_WAIT_FIELD_NUMBER: _builtins.int
     ON_DUPLICATE_FIELD_NUMBER: _builtins.int
+    ON_BUSY_FIELD_NUMBER: _builtins.int
     REQUIRE_DURABILITY_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     idempotency_key: _builtins.str
     """Binds to tenant, capability, the contract's key scope and the input. Required for effects other than READ. Not blank."""
+    session_id: _builtins.str
+    """Of an agent: the session that it is a run of. Empty: none."""
     on_caller_gone: Global___OnCallerGone.ValueType
     """What becomes of the work when the caller is gone."""
     on_wait: Global___OnWait.ValueType
     """What a call that runs it does when it has to wait for people first. Submit stores it all the same."""
     on_duplicate: Global___OnDuplicate.ValueType
     """What to do when the key is known with the same input."""
+    on_busy: Global___OnBusy.ValueType
+    """What becomes of it if the session has a run that is not over. With a key that is known it is never a second run."""
     require_durability: Global___DurabilityClass.ValueType
     """Refused unless the server keeps at least this."""
     @_builtins.property
@@ -339,16 +377,18 @@ class InvocationOptions(_message.Message):
         self,
         *,
         idempotency_key: _builtins.str = ...,
+        session_id: _builtins.str = ...,
         timeout: _duration_pb2.Duration | None = ...,
         on_caller_gone: Global___OnCallerGone.ValueType = ...,
         on_wait: Global___OnWait.ValueType = ...,
         on_duplicate: Global___OnDuplicate.ValueType = ...,
+        on_busy: Global___OnBusy.ValueType = ...,
         require_durability: Global___DurabilityClass.ValueType = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "labels", b"labels", "on_caller_gone", b"on_caller_gone", "on_duplicate", b"on_duplicate", "on_wait", b"on_wait", "require_durability", b"require_durability", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "labels", b"labels", "on_busy", b"on_busy", "on_caller_gone", b"on_caller_gone", "on_duplicate", b"on_duplicate", "on_wait", b"on_wait", "require_durability", b"require_durability", "session_id", b"session_id", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -399,6 +439,7 @@ class Action(_message.Message):
     READY_TIME_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
     CANCEL_REQUESTED_TIME_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
@@ -436,6 +477,8 @@ class Action(_message.Message):
     """Tries so far, rescues included; 0 before the first."""
     attempts_max: _builtins.int
     """Tries that it may have: what the contract allows, or a redrive, and one more for each that was lost without its fault."""
+    session_id: _builtins.str
+    """The session that it is a run of; empty: none. GetAction, ListActions and Ask tell it."""
     durability: Global___DurabilityClass.ValueType
     """What the server keeps."""
     cursor: _builtins.str
@@ -526,6 +569,7 @@ class Action(_message.Message):
         ready_time: _timestamp_pb2.Timestamp | None = ...,
         deadline: _timestamp_pb2.Timestamp | None = ...,
         cancel_requested_time: _timestamp_pb2.Timestamp | None = ...,
+        session_id: _builtins.str = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         durability: Global___DurabilityClass.ValueType = ...,
         cursor: _builtins.str = ...,
@@ -544,7 +588,7 @@ class Action(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "cancel_requested_time", b"cancel_requested_time", "create_time", b"create_time", "deadline", b"deadline", "outcome", b"outcome", "ready_time", b"ready_time", "requester", b"requester", "settle_time", b"settle_time", "start_time", b"start_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "approval_id", b"approval_id", "attempt", b"attempt", "attempts_max", b"attempts_max", "budget", b"budget", "cancel_requested_time", b"cancel_requested_time", "capability", b"capability", "contract_digest", b"contract_digest", "create_time", b"create_time", "cursor", b"cursor", "deadline", b"deadline", "durability", b"durability", "generation", b"generation", "idempotency_key", b"idempotency_key", "input_digest", b"input_digest", "input_json", b"input_json", "labels", b"labels", "outcome", b"outcome", "output_json", b"output_json", "parent_id", b"parent_id", "predecessor_id", b"predecessor_id", "priority", b"priority", "provider_operation", b"provider_operation", "queue", b"queue", "ready_time", b"ready_time", "receipt_digest", b"receipt_digest", "requester", b"requester", "root_id", b"root_id", "settle_time", b"settle_time", "start_time", b"start_time", "state", b"state", "step_path", b"step_path", "usage", b"usage", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "approval_id", b"approval_id", "attempt", b"attempt", "attempts_max", b"attempts_max", "budget", b"budget", "cancel_requested_time", b"cancel_requested_time", "capability", b"capability", "contract_digest", b"contract_digest", "create_time", b"create_time", "cursor", b"cursor", "deadline", b"deadline", "durability", b"durability", "generation", b"generation", "idempotency_key", b"idempotency_key", "input_digest", b"input_digest", "input_json", b"input_json", "labels", b"labels", "outcome", b"outcome", "output_json", b"output_json", "parent_id", b"parent_id", "predecessor_id", b"predecessor_id", "priority", b"priority", "provider_operation", b"provider_operation", "queue", b"queue", "ready_time", b"ready_time", "receipt_digest", b"receipt_digest", "requester", b"requester", "root_id", b"root_id", "session_id", b"session_id", "settle_time", b"settle_time", "start_time", b"start_time", "state", b"state", "step_path", b"step_path", "usage", b"usage", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

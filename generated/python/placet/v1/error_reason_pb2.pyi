@@ -82,6 +82,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_AGENT_UNAVAILABLE: _ErrorReason.ValueType  # 30
     """FAILED_PRECONDITION. The agent is known, but no run of it can begin here; problem says why. {"agent": "support.helper", "problem": "extra_missing"}"""
+    ERROR_REASON_SESSION_BUSY: _ErrorReason.ValueType  # 31
+    """ABORTED. The session has a run that is not over, and on_busy does not let this one wait for it. {"session_id": "0199b0c0-…", "action_id": "0199b0c0-…"}"""
+    ERROR_REASON_SESSION_CLOSED: _ErrorReason.ValueType  # 32
+    """FAILED_PRECONDITION. The session was closed, or idle for its time. {"session_id": "0199b0c0-…"}"""
     ERROR_REASON_APPROVAL_REQUIRED: _ErrorReason.ValueType  # 40
     """FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}"""
     ERROR_REASON_INPUT_REQUIRED: _ErrorReason.ValueType  # 41
@@ -213,6 +217,10 @@ ERROR_REASON_MESSAGE_REPLAYED: ErrorReason.ValueType  # 29
 """
 ERROR_REASON_AGENT_UNAVAILABLE: ErrorReason.ValueType  # 30
 """FAILED_PRECONDITION. The agent is known, but no run of it can begin here; problem says why. {"agent": "support.helper", "problem": "extra_missing"}"""
+ERROR_REASON_SESSION_BUSY: ErrorReason.ValueType  # 31
+"""ABORTED. The session has a run that is not over, and on_busy does not let this one wait for it. {"session_id": "0199b0c0-…", "action_id": "0199b0c0-…"}"""
+ERROR_REASON_SESSION_CLOSED: ErrorReason.ValueType  # 32
+"""FAILED_PRECONDITION. The session was closed, or idle for its time. {"session_id": "0199b0c0-…"}"""
 ERROR_REASON_APPROVAL_REQUIRED: ErrorReason.ValueType  # 40
 """FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}"""
 ERROR_REASON_INPUT_REQUIRED: ErrorReason.ValueType  # 41

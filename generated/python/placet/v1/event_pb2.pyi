@@ -295,11 +295,11 @@ class ActionRequeued(_message.Message):
     CAUSE_FIELD_NUMBER: _builtins.int
     RESOLUTION_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
-    """The attempt that stopped."""
+    """The attempt that stopped; 0: it has not begun."""
     cause: _builtins.str
     """Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR"; "RECONCILED": it is proved that
     nothing was done; "WOKEN": a step of one that was parked has ended, and the same attempt goes on; "POSTPONED": a run has put itself off, and
-    the same attempt goes on.
+    the same attempt goes on; "SESSION": it has its turn in its session.
     """
     @_builtins.property
     def ready_time(self) -> _timestamp_pb2.Timestamp:
@@ -327,16 +327,16 @@ Global___ActionRequeued: _TypeAlias = ActionRequeued  # noqa: Y015
 
 @_typing.final
 class ActionParked(_message.Message):
-    """Nobody runs it until one of its steps has ended."""
+    """Nobody runs it until one of its steps has ended; or, of a run in a session, until the run before it is over."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ATTEMPT_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
-    """The attempt that goes on then."""
+    """The attempt that goes on then; 0: it has not begun."""
     steps: _builtins.int
-    """For how many steps it waits."""
+    """For how many steps it waits; 0: for its turn in its session."""
     def __init__(
         self,
         *,

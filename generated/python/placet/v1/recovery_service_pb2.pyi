@@ -304,7 +304,8 @@ class SelectionResult(_message.Message):
     """It was done, or would be."""
     refused_rule: _builtins.str
     """Why not: "not_found", "not_terminal", "not_allowed" (people or policy said no: ask anew), "effect_done", "effect_ambiguous", "child" (its parent's
-    redrive tries it again), "child_ambiguous" (resolve it first), "budget_spent" (begin another run), "key_taken" or "moved"; of Reconcile "not_found", "not_ambiguous" or "no_lookup".
+    redrive tries it again), "child_ambiguous" (resolve it first), "budget_spent" (begin another run), "session_went_on" (begin another run),
+    "key_taken" or "moved"; of Reconcile "not_found", "not_ambiguous" or "no_lookup".
     """
     def __init__(
         self,

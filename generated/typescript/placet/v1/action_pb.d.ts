@@ -72,6 +72,13 @@ export declare type InvocationOptions = Message<"placet.v1.InvocationOptions"> &
   idempotencyKey: string;
 
   /**
+   * Of an agent: the session that it is a run of. Empty: none.
+   *
+   * @generated from field: string session_id = 2;
+   */
+  sessionId: string;
+
+  /**
    * Time for one attempt at the work, from 1 ms up to the contract's maximum. With on_caller_gone CANCEL the RPC deadline bounds it too.
    *
    * @generated from field: google.protobuf.Duration timeout = 3;
@@ -98,6 +105,13 @@ export declare type InvocationOptions = Message<"placet.v1.InvocationOptions"> &
    * @generated from field: placet.v1.OnDuplicate on_duplicate = 6;
    */
   onDuplicate: OnDuplicate;
+
+  /**
+   * What becomes of it if the session has a run that is not over. With a key that is known it is never a second run.
+   *
+   * @generated from field: placet.v1.OnBusy on_busy = 7;
+   */
+  onBusy: OnBusy;
 
   /**
    * Refused unless the server keeps at least this.
@@ -258,6 +272,13 @@ export declare type Action = Message<"placet.v1.Action"> & {
    * @generated from field: google.protobuf.Timestamp cancel_requested_time = 22;
    */
   cancelRequestedTime?: Timestamp | undefined;
+
+  /**
+   * The session that it is a run of; empty: none. GetAction, ListActions and Ask tell it.
+   *
+   * @generated from field: string session_id = 23;
+   */
+  sessionId: string;
 
   /**
    * As given at admission.
@@ -578,6 +599,46 @@ export enum OnWait {
 export declare const OnWaitSchema: GenEnum<OnWait>;
 
 /**
+ * What becomes of a run whose session has one that is not over.
+ *
+ * @generated from enum placet.v1.OnBusy
+ */
+export enum OnBusy {
+  /**
+   * REFUSE.
+   *
+   * @generated from enum value: ON_BUSY_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Refused with SESSION_BUSY, which names the other run.
+   *
+   * @generated from enum value: ON_BUSY_REFUSE = 1;
+   */
+  REFUSE = 1,
+
+  /**
+   * It is WAITING until the runs before it are over, at most 16 of them. What people have to say yes to first is refused as by REFUSE.
+   *
+   * @generated from enum value: ON_BUSY_QUEUE = 2;
+   */
+  QUEUE = 2,
+
+  /**
+   * The runs before it are cancelled, and it begins once they have stopped; else as QUEUE.
+   *
+   * @generated from enum value: ON_BUSY_CANCEL_PREVIOUS = 3;
+   */
+  CANCEL_PREVIOUS = 3,
+}
+
+/**
+ * Describes the enum placet.v1.OnBusy.
+ */
+export declare const OnBusySchema: GenEnum<OnBusy>;
+
+/**
  * Same key and same input. Other input is always IDEMPOTENCY_CONFLICT.
  *
  * @generated from enum placet.v1.OnDuplicate
@@ -679,7 +740,8 @@ export enum ActionState {
   RUNNING = 2,
 
   /**
-   * Not terminal: people have to say yes first. Nobody runs it meanwhile.
+   * Not terminal: people have to say yes first; or, of what is COMPOSED, its steps or the run before it in its session have to end. Nobody runs it
+   * meanwhile.
    *
    * @generated from enum value: ACTION_STATE_WAITING = 3;
    */

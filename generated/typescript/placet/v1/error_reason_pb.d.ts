@@ -193,6 +193,20 @@ export enum ErrorReason {
   AGENT_UNAVAILABLE = 30,
 
   /**
+   * ABORTED. The session has a run that is not over, and on_busy does not let this one wait for it. {"session_id": "0199b0c0-…", "action_id": "0199b0c0-…"}
+   *
+   * @generated from enum value: ERROR_REASON_SESSION_BUSY = 31;
+   */
+  SESSION_BUSY = 31,
+
+  /**
+   * FAILED_PRECONDITION. The session was closed, or idle for its time. {"session_id": "0199b0c0-…"}
+   *
+   * @generated from enum value: ERROR_REASON_SESSION_CLOSED = 32;
+   */
+  SESSION_CLOSED = 32,
+
+  /**
    * FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}
    *
    * @generated from enum value: ERROR_REASON_APPROVAL_REQUIRED = 40;

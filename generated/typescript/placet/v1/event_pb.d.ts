@@ -355,7 +355,7 @@ export declare const AttemptStartedSchema: GenMessage<AttemptStarted>;
  */
 export declare type ActionRequeued = Message<"placet.v1.ActionRequeued"> & {
   /**
-   * The attempt that stopped.
+   * The attempt that stopped; 0: it has not begun.
    *
    * @generated from field: int32 attempt = 1;
    */
@@ -371,7 +371,7 @@ export declare type ActionRequeued = Message<"placet.v1.ActionRequeued"> & {
   /**
    * Why: "INSTANCE_LOST", "NEVER_STARTED", "SHUTDOWN", "TIMEOUT", "HANDLER_FAILED" or "UNDECLARED_ERROR"; "RECONCILED": it is proved that
    * nothing was done; "WOKEN": a step of one that was parked has ended, and the same attempt goes on; "POSTPONED": a run has put itself off, and
-   * the same attempt goes on.
+   * the same attempt goes on; "SESSION": it has its turn in its session.
    *
    * @generated from field: string cause = 3;
    */
@@ -392,20 +392,20 @@ export declare type ActionRequeued = Message<"placet.v1.ActionRequeued"> & {
 export declare const ActionRequeuedSchema: GenMessage<ActionRequeued>;
 
 /**
- * Nobody runs it until one of its steps has ended.
+ * Nobody runs it until one of its steps has ended; or, of a run in a session, until the run before it is over.
  *
  * @generated from message placet.v1.ActionParked
  */
 export declare type ActionParked = Message<"placet.v1.ActionParked"> & {
   /**
-   * The attempt that goes on then.
+   * The attempt that goes on then; 0: it has not begun.
    *
    * @generated from field: int32 attempt = 1;
    */
   attempt: number;
 
   /**
-   * For how many steps it waits.
+   * For how many steps it waits; 0: for its turn in its session.
    *
    * @generated from field: int32 steps = 2;
    */

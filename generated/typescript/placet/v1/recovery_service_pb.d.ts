@@ -249,7 +249,8 @@ export declare type SelectionResult = Message<"placet.v1.SelectionResult"> & {
 
   /**
    * Why not: "not_found", "not_terminal", "not_allowed" (people or policy said no: ask anew), "effect_done", "effect_ambiguous", "child" (its parent's
-   * redrive tries it again), "child_ambiguous" (resolve it first), "budget_spent" (begin another run), "key_taken" or "moved"; of Reconcile "not_found", "not_ambiguous" or "no_lookup".
+   * redrive tries it again), "child_ambiguous" (resolve it first), "budget_spent" (begin another run), "session_went_on" (begin another run),
+   * "key_taken" or "moved"; of Reconcile "not_found", "not_ambiguous" or "no_lookup".
    *
    * @generated from field: string refused_rule = 4;
    */

@@ -1,7 +1,7 @@
 """The gates, in their order. Each is one function in a file of its own; none writes anything, but that a refusal by
 policies leaves a row that explains it.
 
-    identity, replay and durability → capability → input → contract → credential → policy → key → quota
+    identity, replay and durability → capability → input → contract → credential → policy → key → session → quota
 
 Identity is the transport's (`rpc/identity`): no gate reads it from the payload.
 """
@@ -19,6 +19,7 @@ from placet_server.core.admission.credential import check_credential
 from placet_server.core.admission.input import check_input
 from placet_server.core.admission.key import Key, bind_key
 from placet_server.core.admission.message import check_time
+from placet_server.core.admission.session_gate import check_session
 from placet_server.core.decision.policy_slice import Question
 from placet_server.core.kernel import Kernel
 from placet_server.model.action import Invocation, Message
@@ -123,6 +124,8 @@ async def check(
         verdict = await kernel.policy_gate.check(question, canonical)
     key = bind_key(capability, call.caller, invocation.idempotency_key)
     checked = Checked(call, capability, tool, canonical, clocks, key, verdict)
+    if invocation.session is not None:
+        await check_session(kernel.journal, call.caller, invocation.session, capability)
     if capability.kind is CapabilityKind.HUMAN:
         await _check_answerable(kernel, checked, resolved.manifest, parent)
     return checked

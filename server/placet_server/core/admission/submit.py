@@ -10,6 +10,7 @@ from placet_server.core.admission.key import Known, meet_known
 from placet_server.core.admission.message import find_by_message, message_columns, take_for
 from placet_server.core.admission.pipeline import Call, Checked, pass_gates
 from placet_server.core.admission.reserve import BLANK, find_by_key, is_boot_alive, members_of, row_of
+from placet_server.core.admission.session import as_held, check_same_session, make_way, write_in_session
 from placet_server.core.decision.request import request_of
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.approval_callback import requested
@@ -19,6 +20,7 @@ from placet_server.core.publication.line import line_of
 from placet_server.core.publication.read import now_us
 from placet_server.core.publication.waits import with_waits
 from placet_server.model.action import Action, OnCallerGone, Submission
+from placet_server.model.capability import CapabilityKind
 from placet_server.model.contract import Backoff
 from placet_server.model.document import written as document_of
 from placet_server.model.errors import Draining
@@ -53,7 +55,7 @@ async def store(kernel: Kernel, checked: Checked, place: Submission) -> Submitte
     predecessor: Action | None = None
     for _ in range(SUBMISSION_TRIES_MAX):
         row = new_row(kernel.journal, checked, place, predecessor)
-        action = await store_row(kernel.journal, checked, row) or await find_own(kernel.journal, row)
+        action = await store_row(kernel, checked, row) or await find_own(kernel.journal, row)
         if action is not None:
             return _answer(call, action, attached=False)
         made = await find_by_message(kernel.journal, checked)
@@ -70,6 +72,8 @@ async def store(kernel: Kernel, checked: Checked, place: Submission) -> Submitte
         digest = checked.input.digest.hex()
         meaning = meet_known(known, call.invocation, digest, await now_us(kernel.journal))
         if meaning is Known.ATTEND:
+            if may_be_in_session(checked):
+                await check_same_session(kernel, call, known)
             await take_for(kernel.journal, checked, known)
             return _answer(call, await with_waits(kernel.journal, known), attached=True)
         predecessor = known
@@ -82,10 +86,17 @@ def _answer(call: Call, action: Action, *, attached: bool) -> Submitted:
     return Submitted(action, attached)
 
 
-async def store_row(journal: Journal, checked: Checked, row: SubmissionRow | WaitingRow) -> Action | None:
+def may_be_in_session(checked: Checked) -> bool:
+    return checked.capability.kind is CapabilityKind.AGENT
+
+
+async def store_row(kernel: Kernel, checked: Checked, row: SubmissionRow | WaitingRow) -> Action | None:
     """The stored action; None when the key is held, the message was taken, this boot may start nothing, or the row is
-    there already.
+    there already. Raises what `write_in_session` does for a run of a session.
     """
+    if checked.call.invocation.session is not None:
+        return await _store_in_session(kernel, checked, row)
+    journal = kernel.journal
     journal.boundary.reached("before_intent_persistence", checked.capability.name)
     try:
         written = await _write(journal, checked, row)
@@ -93,8 +104,29 @@ async def store_row(journal: Journal, checked: Checked, row: SubmissionRow | Wai
         return None
     if written is None:
         return None
+    return _stored(journal, checked, placed(journal, checked, row, written), written)
+
+
+async def _store_in_session(
+    kernel: Kernel, checked: Checked, row: SubmissionRow | WaitingRow
+) -> Action | None:
+    journal, use = kernel.journal, checked.call.invocation.session
+    assert use is not None
+    journal.boundary.reached("before_intent_persistence", checked.capability.name)
+    turn = await write_in_session(journal, checked, _with_message(checked, row))
+    if turn is None:
+        return None
+    action = placed(journal, checked, row, turn.written)
+    if turn.held is None:
+        return _stored(journal, checked, action, turn.written)
     journal.boundary.reached("intent_persisted", checked.capability.name)
-    action = placed(journal, checked, row, written)
+    await make_way(kernel, checked.call.caller, use, turn.number)
+    return as_held(action, turn.held)
+
+
+def _stored(journal: Journal, checked: Checked, action: Action, written: Written) -> Action:
+    """After the commit."""
+    journal.boundary.reached("intent_persisted", checked.capability.name)
     if action.state is ActionState.WAITING:
         journal.callbacks.ring()
     if action.state is ActionState.QUEUED:
@@ -102,11 +134,15 @@ async def store_row(journal: Journal, checked: Checked, row: SubmissionRow | Wai
     return action
 
 
+def _with_message(checked: Checked, row: SubmissionRow | WaitingRow) -> SubmissionRow | WaitingRow:
+    message = checked.call.message
+    return row if message is None else cast(SubmissionRow, {**row, **message_columns(checked, message)})
+
+
 async def _write(journal: Journal, checked: Checked, row: SubmissionRow | WaitingRow) -> Written | None:
     """Raises MessageClaimed."""
     message = checked.call.message
-    if message is not None:
-        row = cast(SubmissionRow, {**row, **message_columns(checked, message)})
+    row = _with_message(checked, row)
     if is_waiting(row):
         return await journal.writer.submit_waiting(row)
     return await (journal.writer.submit(row) if message is None else journal.writer.submit_message(row))

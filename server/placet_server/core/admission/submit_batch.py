@@ -17,10 +17,12 @@ from typing import Any
 from placet_server.core.admission.key import Known, meet_known
 from placet_server.core.admission.pipeline import Call, Checked, pass_gates
 from placet_server.core.admission.reserve import is_boot_alive
+from placet_server.core.admission.session import check_same_session
 from placet_server.core.admission.submit import (
     SUBMISSION_TRIES_MAX,
     Submitted,
     find_own,
+    may_be_in_session,
     new_row,
     store_row,
 )
@@ -125,10 +127,7 @@ async def _go_round(kernel: Kernel, pending: Sequence[_Item]) -> None:
     """Gives results to as many as it can; the rest may try again, some with a predecessor."""
     first = _first_of_each(pending)
     rows = [new_row(kernel.journal, item.checked, item.place, item.predecessor) for item in first]
-    written = await asyncio.gather(
-        *(store_row(kernel.journal, item.checked, row) for item, row in zip(first, rows, strict=True)),
-        return_exceptions=True,
-    )
+    written = await _store_rows(kernel, first, rows)
     unwritten = []
     for item, row, answer in zip(first, rows, written, strict=True):
         if isinstance(answer, Action):
@@ -144,6 +143,28 @@ async def _go_round(kernel: Kernel, pending: Sequence[_Item]) -> None:
         # Whatever is not known by now fails alike: the store is away.
         for item in pending:
             item.result = item.result or _told(error)
+
+
+async def _store_rows(
+    kernel: Kernel, items: Sequence[_Item], rows: Sequence[SubmissionRow]
+) -> list[Action | BaseException | None]:
+    """Together, but for runs of sessions: those have their turns in the order of the items."""
+    answers: dict[int, Action | BaseException | None] = {}
+
+    async def one(index: int) -> None:
+        try:
+            answers[index] = await store_row(kernel, items[index].checked, rows[index])
+        except Exception as error:
+            answers[index] = error
+
+    async def in_order(indices: Sequence[int]) -> None:
+        for index in indices:
+            await one(index)
+
+    in_sessions = [i for i, item in enumerate(items) if item.checked.call.invocation.session is not None]
+    others = set(range(len(items))).difference(in_sessions)
+    await asyncio.gather(in_order(in_sessions), *map(one, others))
+    return [answers[index] for index in range(len(items))]
 
 
 def _first_of_each(pending: Sequence[_Item]) -> list[_Item]:
@@ -176,7 +197,7 @@ async def _meet_holders(kernel: Kernel, unwritten: Sequence[tuple[_Item, Submiss
         elif holder.action_id == row["action_id"]:
             _stored(item, holder)
         else:
-            _meet(item, holder, now)
+            await _meet(kernel, item, holder, now)
 
 
 async def _holders(kernel: Kernel, items: Sequence[_Item]) -> Mapping[bytes, Action]:
@@ -199,7 +220,7 @@ async def _follow(kernel: Kernel, first: Sequence[_Item], pending: Sequence[_Ite
         if leader is item or leader.result is None:
             continue
         if leader.holder is not None:
-            _meet(item, leader.holder, now)
+            await _meet(kernel, item, leader.holder, now)
         elif isinstance(leader.result, StoreUnavailable | Draining):
             item.result = leader.result
 
@@ -209,12 +230,14 @@ def _stored(item: _Item, action: Action) -> None:
     item.result = Submitted(action, attached=False)
 
 
-def _meet(item: _Item, holder: Action, now: int) -> None:
+async def _meet(kernel: Kernel, item: _Item, holder: Action, now: int) -> None:
     """Attached, refused, or to go round again and take the key over."""
     checked = item.checked
     item.holder = holder
     try:
         meaning = meet_known(holder, checked.call.invocation, checked.input.digest.hex(), now)
+        if meaning is Known.ATTEND and may_be_in_session(checked):
+            await check_same_session(kernel, checked.call, holder)
     except PlacetError as error:
         item.result = error
         return

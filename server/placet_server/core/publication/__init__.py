@@ -11,6 +11,7 @@ promote   delayed actions whose time has come; alarm: when that is next
 family    what a COMPOSED action's end says of its effect
 wake      parents that wait for their steps are ready again
 entries   what a run of an agent remembers; turn: the same for people
+session   sessions as they stand, and whose turn it is; session_history: what their runs remember
 settle    a verdict becomes the row's state and its event, under the lease
 close     the same for a ready or waiting row, which has no lease; write_close: its one statement
 gated     moving on what waits for people: the action and its approval, locked

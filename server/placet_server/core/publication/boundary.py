@@ -27,6 +27,7 @@ BoundaryName: TypeAlias = Literal[
     "call_told",
     "run_compacted",
     "parked",
+    "session_freed",
     "step_ended",
     "parent_woken",
     "reconciliation_started",

@@ -12,6 +12,7 @@ from placet_server.core.publication.gated import (
 )
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.line import is_dead_letter
+from placet_server.core.publication.session import pass_turn_after
 from placet_server.core.publication.settle import Verdict
 from placet_server.core.publication.wake import wake_parent_of
 from placet_server.core.publication.write_close import write_close
@@ -34,6 +35,7 @@ async def close_queued(journal: Journal, action: Action, verdict: Verdict) -> bo
         journal.callbacks.ring()
     if done:
         await wake_parent_of(journal, action)
+        await pass_turn_after(journal, action)
     return done
 
 

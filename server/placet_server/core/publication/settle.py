@@ -12,6 +12,7 @@ from placet_server.core.publication.family import is_told_by_steps, with_effect_
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.line import dead_letter, is_dead_letter, line_of, place_in_line
 from placet_server.core.publication.outcome import outcome_of
+from placet_server.core.publication.session import pass_turn_after
 from placet_server.core.publication.wake import wake_parent_of, wake_parents
 from placet_server.model.action import Action
 from placet_server.model.errors import StoreUnavailable
@@ -76,7 +77,8 @@ async def settle(
     whose verdict it is, and why, for the event. Not to be cancelled: run it in a task of its own.
     """
     check_transition(action.state, verdict.state)
-    if is_told_by_steps(action, verdict):
+    ends_run = is_told_by_steps(action, verdict)
+    if ends_run:
         verdict = await with_effect_for_sure(journal, action, verdict)
     advance = _advance(journal, action, verdict)
     if as_read:
@@ -95,6 +97,8 @@ async def settle(
         await wake_parent_of(journal, action)
         journal.boundary.reached("parent_woken", action.capability)
     settled = _settled(action, verdict, written)
+    if ends_run:
+        await pass_turn_after(journal, settled)
     if settled.cause == CHILD:
         journal.boundary.reached("parked", action.capability)
         # What ended while it was parked has not seen it wait.

@@ -22,12 +22,13 @@ from placet_server.core.publication.read import check_text
 from placet_server.model.action import Action
 from placet_server.model.budget_errors import budget_spent
 from placet_server.model.caller import Caller
+from placet_server.model.contract import EffectClass
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.model.query import PAGE_SIZE_MAX, DeadLetterFilter
+from placet_server.store import agent_session, dead_letter, queue
 from placet_server.store import approval as approvals
 from placet_server.store import approval_move as moves
-from placet_server.store import dead_letter, queue
 from placet_server.store.dead_letter import Found
 from placet_server.store.queue import QueueDepth
 from placet_server.store.session import Connection
@@ -59,7 +60,8 @@ class RedriveCommand:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
     """`state` afterwards, None if there is no such action. `refused_rule`, if it was not changed: not_found,
-    not_terminal, not_allowed, effect_done, effect_ambiguous, child, child_ambiguous, budget_spent, key_taken or moved.
+    not_terminal, not_allowed, effect_done, effect_ambiguous, child, child_ambiguous, budget_spent, session_went_on,
+    key_taken or moved.
     `capability` and `sequence`: as they were looked at.
     """
 
@@ -156,6 +158,8 @@ async def _again(journal: Journal, action: Action, attempts: int, body: str, hol
     """What people had to say yes to waits for them again, with an approval of its own. False: it has moved."""
     approval_id = new_action_id()
     async with journal.pool.tx() as connection:
+        if not await _has_its_turn(connection, journal, action):
+            return False
         if action.approval_id is not None:
             await _end_left_over(connection, journal, action.requester.tenant, action.approval_id)
         done = await dead_letter.redrive(
@@ -176,6 +180,20 @@ async def _again(journal: Journal, action: Action, attempts: int, body: str, hol
         if hold is not None:
             await hold(connection)
     return done
+
+
+async def _has_its_turn(connection: Connection, journal: Journal, action: Action) -> bool:
+    """Of a run in a session, which is locked from here on: that no other has had the turn since."""
+    if action.effect_class != EffectClass.COMPOSED:
+        return True
+    tenant, action_id = action.requester.tenant, action.action_id
+    place = (await agent_session.map_places(connection, tenant, [action_id])).get(action_id)
+    if place is None:
+        return True
+    locked = await agent_session.lock(
+        connection, tenant, place.session_id, subject=None, now=journal.clock.now()
+    )
+    return locked is not None and locked.is_open and locked.active_action_id == action_id
 
 
 async def _end_left_over(connection: Connection, journal: Journal, tenant: str, approval_id: str) -> None:
@@ -227,6 +245,9 @@ def _rule_against(found: Found) -> str | None:
     if budget_spent(action.reason or "", action.cause or "") is not None:
         # Nothing resets what a run has spent.
         return "budget_spent"
+    if found.is_passed:
+        # What it would add now is not what the runs after it were told.
+        return "session_went_on"
     return "key_taken" if found.key_is_taken else None
 
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.read import now_us
-from placet_server.store import callback, message, retention
+from placet_server.store import agent_session, callback, message, retention
 from placet_server.store.retention import Bounds, Page, Place
 from placet_server.store.session import Connection
 
@@ -28,6 +28,7 @@ REPORTS_MAX = 1000
 MESSAGES_MAX = 5000
 DELIVERIES_MAX = 1000
 VERDICTS_MAX = 200
+SESSIONS_MAX = 500
 # Of actions that are left from before, so many are looked through for who names a verdict.
 NAMING_MAX = 50_000
 UNSENT = "no server has sent it for as long as deliveries are kept"
@@ -58,6 +59,7 @@ class Cleaned:
     boots: int = 0
     reports: int = 0
     messages: int = 0
+    sessions: int = 0
     verdicts: int = 0
     deliveries: int = 0
     buried: int = 0
@@ -106,6 +108,7 @@ async def _clean_others(connection: Connection, kept: Retention, now: datetime) 
             now=now,
         )
     messages = await message.delete_expired(connection, now, count_max=MESSAGES_MAX)
+    idle, sessions = await _clean_sessions(connection, kept, now)
     examined, verdicts = await _clean_verdicts(connection, kept, now)
     return Cleaned(
         boots=boots,
@@ -113,12 +116,22 @@ async def _clean_others(connection: Connection, kept: Retention, now: datetime) 
         deliveries=deliveries,
         buried=buried,
         messages=messages,
+        sessions=sessions,
         verdicts=verdicts,
         has_more=reports == REPORTS_MAX
         or DELIVERIES_MAX in (deliveries, buried)
         or messages == MESSAGES_MAX
+        or SESSIONS_MAX in (idle, sessions)
         or examined > 0,
     )
+
+
+async def _clean_sessions(connection: Connection, kept: Retention, now: datetime) -> tuple[int, int]:
+    """How many were idle for their time and are closed, so that their runs go; and how many are gone after theirs."""
+    idle = await agent_session.close_idle(connection, now, count_max=SESSIONS_MAX)
+    if kept.ended is None:
+        return idle, 0
+    return idle, await agent_session.delete_closed(connection, now - kept.ended, count_max=SESSIONS_MAX)
 
 
 async def _clean_verdicts(connection: Connection, kept: Retention, now: datetime) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from placet_server.core.publication.turn import Turn
 from placet_server.model.action import Invocation
 from placet_server.model.ask import Part, budget_value
 from placet_server.model.json_text import canonicalize
+from placet_server.model.session import SessionPlace
 from placet_server.rpc.convert.agent import budget_message, budget_of
 from placet_server.rpc.convert.invocation import invocation_of
 from placet_server.rpc.convert.time import duration, set_timestamp
@@ -48,8 +49,12 @@ def part_messages(parts: Iterable[Part]) -> list[ask_pb2.MessagePart]:
     return [_part_message(part) for part in parts]
 
 
-def fill_run(message: action_pb2.Action, run: StoredRun | None) -> action_pb2.Action:
-    """What it has spent, and may; nothing if it is no run. Changes the message."""
+def fill_run(
+    message: action_pb2.Action, run: StoredRun | None, place: SessionPlace | None = None
+) -> action_pb2.Action:
+    """What it has spent, and may, and its session; nothing if it is no run. Changes the message."""
+    if place is not None:
+        message.session_id = place.session_id
     if run is None:
         return message
     counters = run.counters

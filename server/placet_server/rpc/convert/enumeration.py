@@ -11,6 +11,7 @@ from placet_server.model.caller import CallerKind
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, OutcomeKind, RetryAdvice
+from placet_server.model.session import OnBusy
 from placet_server.model.wait import WaitKind
 
 _E = TypeVar("_E", bound=StrEnum)
@@ -39,6 +40,7 @@ ON_CALLER_GONE = members(action_pb2.OnCallerGone, "ON_CALLER_GONE_", OnCallerGon
 ON_WAIT = members(action_pb2.OnWait, "ON_WAIT_", OnWait)
 WAIT_KIND = numbers(outcome_pb2.WaitKind, "WAIT_KIND_", WaitKind)
 ON_DUPLICATE = members(action_pb2.OnDuplicate, "ON_DUPLICATE_", OnDuplicate)
+ON_BUSY = members(action_pb2.OnBusy, "ON_BUSY_", OnBusy)
 ERROR_REASON = {
     name.removeprefix("ERROR_REASON_"): number
     for name, number in error_reason_pb2.ErrorReason.items()

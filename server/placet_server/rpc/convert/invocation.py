@@ -12,8 +12,10 @@ from placet_server.model.action import (
     OnWait,
     Submission,
 )
+from placet_server.model.session import OnBusy, SessionUse
 from placet_server.rpc.convert.enumeration import (
     DURABILITY_MEMBER,
+    ON_BUSY,
     ON_CALLER_GONE,
     ON_DUPLICATE,
     ON_WAIT,
@@ -39,7 +41,12 @@ def invocation_of(message: action_pb2.Invocation) -> Invocation:
         on_duplicate=ON_DUPLICATE.get(options.on_duplicate, OnDuplicate.ATTACH),
         require_durability=DURABILITY_MEMBER.get(options.require_durability),
         labels=dict(options.labels) if options.labels else {},
+        session=_session_of(options) if options.session_id else None,
     )
+
+
+def _session_of(options: action_pb2.InvocationOptions) -> SessionUse:
+    return SessionUse(session_id=options.session_id, on_busy=ON_BUSY.get(options.on_busy, OnBusy.REFUSE))
 
 
 def submission_of(request: runtime_service_pb2.SubmitRequest) -> Submission:

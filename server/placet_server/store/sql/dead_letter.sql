@@ -10,8 +10,8 @@ and (:queue::text is null or d.queue = :queue)
 and (:reason::text is null or d.reason = :reason)
 
 -- name: find
--- An action as a redrive looks at it: whether another one has taken its key over, whether an effect below it is ambiguous, and what its last redrive
--- said. A child that would be tried again is looked below, too: there is no meeting what it has called, which would be called once more.
+-- An action as a redrive looks at it: whether another one has taken its key over, whether an effect below it is ambiguous, what its last redrive
+-- said, and whether its session has gone on without it. A child that would be tried again is looked below, too: there is no meeting what it has called, which would be called once more.
 select
     s.*,
     s.idempotency_key <> '' and s.key_digest is null as key_is_taken,
@@ -36,7 +36,12 @@ select
         where e.tenant = s.tenant and e.action_id = s.action_id and e.type = 'redriven'
         order by e.sequence desc
         limit 1
-    ) as last_redrive
+    ) as last_redrive,
+    exists (
+        select
+        from session_runs as v join sessions as o on o.tenant = v.tenant and o.session_id = v.session_id
+        where v.action_id = s.action_id and v.tenant = s.tenant and (o.state <> 'OPEN' or o.active_action_id is distinct from s.action_id)
+    ) as is_passed
 from action_summaries as s
 where s.tenant = :tenant and s.action_id = :action_id
 

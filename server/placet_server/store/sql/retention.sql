@@ -5,11 +5,16 @@
 
 -- part: over
 -- Ended, and every time that it is to be kept is over. A dead letter is kept longer. A child is kept as long as its parent, which may be run again and
--- then asks for the same steps.
+-- then asks for the same steps; a run as long as its session is open, as it is what the next one remembers.
 a.settle_time is not null
 and (a.state || '') in ('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXHAUSTED', 'DENIED', 'REFUSED')
 and (a.key_digest is null or a.settle_time + a.key_ttl <= :now::timestamptz)
 and (a.parent_id is null or not exists (select from actions as p where p.tenant = a.tenant and p.action_id = a.parent_id))
+and not exists (
+    select
+    from session_runs as v join sessions as s on s.tenant = v.tenant and s.session_id = v.session_id
+    where v.action_id = a.action_id and s.state = 'OPEN'
+)
 and a.settle_time <= case
     when exists (select from dead_letters as d where d.tenant = a.tenant and d.action_id = a.action_id) then :dead_before::timestamptz
     else :ended_before::timestamptz
@@ -123,6 +128,9 @@ gone_entries as (
 ),
 gone_runs as (
     delete from runs as r using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and r.tenant = d.tenant and r.action_id = d.action_id
+),
+gone_turns as (
+    delete from session_runs as v using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and v.tenant = d.tenant and v.action_id = d.action_id
 ),
 gone_letters as (
     delete from dead_letters as l using due as d where num_nonnulls(d.tenant, d.action_id) = 2 and l.tenant = d.tenant and l.action_id = d.action_id

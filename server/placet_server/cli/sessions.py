@@ -1,0 +1,146 @@
+"""`placet sessions`: conversations with agents, and what was said in them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from placet_server.cli.complaint import Complaint
+from placet_server.cli.exit_code import ExitCode
+from placet_server.cli.option import Json, Target
+from placet_server.cli.output import moment, print_document, print_table, say, warn
+
+if TYPE_CHECKING:
+    from placet import Client
+
+LOOKED_AT_MAX = 1000
+
+SessionId = Annotated[str, typer.Argument(metavar="ID", help="Session id, or a unique beginning of it.")]
+
+commands = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+
+
+@commands.callback()
+def sessions(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, max=LOOKED_AT_MAX, help="At most so many.")] = 20,
+    target: Target = None,
+    is_json: Json = False,
+) -> None:
+    """Your conversations with agents, newest first; show what was said, close one.
+
+    \b
+    Examples:
+      placet sessions
+      placet sessions --json | jq -r '.sessions[] | select(.state == "OPEN") | .session_id'
+      placet sessions show 01a22d21
+      placet sessions close 01a22d21 --cancel
+    """
+    if context.invoked_subcommand is not None:
+        if target or is_json:
+            raise Complaint(f"options belong behind {context.invoked_subcommand}")
+        return
+    from placet_server.cli.document import document_of
+    from placet_server.cli.session import connect
+
+    with connect(target) as client:
+        found = [document_of(each) for each in islice(client.sessions(), limit)]
+    if is_json:
+        print_document({"sessions": found})
+        return
+    print_table(
+        ("SESSION", "AGENT", "STATE", "RUNS", "UPDATED", "TITLE"), map(_row, found), empty="no session"
+    )
+
+
+@commands.command()
+def show(session_id: SessionId, target: Target = None, is_json: Json = False) -> None:
+    """What was said in a session, oldest first, and what its agent called.
+
+    \b
+    Examples:
+      placet sessions show 01a22d21
+      placet sessions show 01a22d21 --json | jq -r '.messages[].parts[].text'
+    """
+    from placet_server.cli.document import document_of
+    from placet_server.cli.session import connect
+
+    with connect(target) as client:
+        found = find_session(client, session_id)
+        session = document_of(client.session(found))
+        messages = [document_of(each) for each in client.messages(found)]
+    if is_json:
+        print_document({"session": session, "messages": messages})
+        return
+    for message in messages:
+        _say(message)
+    active = f", run {session['active_action_id']} is not over" if session["active_action_id"] else ""
+    warn(f"{session['state']}  session {session['session_id']}{active}")
+
+
+@commands.command()
+def close(
+    session_id: SessionId,
+    cancel: Annotated[bool, typer.Option("--cancel", help="With what is not over in it.")] = False,
+    target: Target = None,
+    is_json: Json = False,
+) -> None:
+    """End a session: no run begins in it any more. Refused while one is not over, unless that is to be cancelled.
+
+    \b
+    Examples:
+      placet sessions close 01a22d21
+      placet sessions close 01a22d21 --cancel
+    """
+    from placet_server.cli.document import document_of
+    from placet_server.cli.session import connect
+
+    with connect(target) as client:
+        closed = document_of(client.close_session(find_session(client, session_id), cancel_active=cancel))
+    if is_json:
+        print_document({"session": closed})
+        return
+    say(f"{closed['state']}  {closed['session_id']}")
+
+
+def find_session(client: Client, text: str) -> str:
+    """The id of the caller's session that begins with `text`. Raises Complaint if none does, or several do."""
+    from placet_server.cli.session import prefix_of
+
+    prefix = prefix_of(text)
+    if len(prefix) == 36:
+        return prefix
+    looked_at = islice(client.sessions(page_size=500), LOOKED_AT_MAX)
+    matches = [each.session_id for each in looked_at if each.session_id.startswith(prefix)]
+    if not matches:
+        raise Complaint(f"no session begins with {prefix}", ExitCode.NOT_FOUND)
+    if len(matches) > 1:
+        raise Complaint(f"several sessions begin with {prefix}; say more of it", kind="PREFIX_AMBIGUOUS")
+    return matches[0]
+
+
+def _row(session: dict[str, Any]) -> tuple[str, ...]:
+    state = f"{session['state']}, busy" if session["active_action_id"] else session["state"]
+    return (
+        session["session_id"],
+        session["agent"] or "any",
+        state,
+        str(session["runs"]),
+        moment(session["update_time"]),
+        session["title"],
+    )
+
+
+def _say(message: dict[str, Any]) -> None:
+    who = "you" if message["role"] == "USER" else "agent"
+    for part in message["parts"]:
+        if "text" in part:
+            say(f"{who}: {part['text']}")
+        elif "json" in part:
+            say(f"{who}: {part['json']}")
+        else:
+            say(f"{who}: [{part['binary']['media_type']}]")
+    for call in message["calls"]:
+        say(f"  {call['tool']}  {call['action_id'] or 'not made'}")

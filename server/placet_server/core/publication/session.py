@@ -1,0 +1,158 @@
+"""Sessions as they stand, and whose turn it is.
+
+Whatever ends a run frees its session by that alone: 0034_sessions.sql. Who has committed the end looks here for a run
+that waits for its turn; what a look cannot do, because the store is away or the process ends, the sweep does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+import orjson
+
+from placet_server.core.publication.journal import Journal
+from placet_server.model.action import Action
+from placet_server.model.caller import Caller
+from placet_server.model.contract import EffectClass
+from placet_server.model.errors import NotFound, StoreUnavailable
+from placet_server.model.lifecycle import SESSION
+from placet_server.model.line import Line
+from placet_server.model.query import PAGE_SIZE_MAX
+from placet_server.model.session import Session, SessionPlace
+from placet_server.store import agent_session as sessions
+from placet_server.store.action import ID_MAX
+from placet_server.store.agent_session import Passed, Said
+from placet_server.store.session import Connection
+
+BATCH_MAX = 200
+BYTES_READ_MAX = 3 * 2**20
+_TURN = orjson.dumps({"attempt": 0, "cause": SESSION, "ready_delay_seconds": 0.0}).decode()
+
+
+async def get_session(journal: Journal, caller: Caller, session_id: str) -> Session:
+    """Raises NotFound, also for another's."""
+    async with journal.pool.connection() as connection:
+        found = await sessions.get(connection, caller.tenant, caller.subject, session_id, journal.clock.now())
+    if found is None:
+        raise NotFound(kind="session", name=session_id)
+    return found
+
+
+async def list_sessions(
+    journal: Journal, caller: Caller, *, before: str = "", page_size: int
+) -> list[Session]:
+    """The caller's own, newest first."""
+    async with journal.pool.connection() as connection:
+        return await sessions.list_page(
+            connection,
+            caller.tenant,
+            caller.subject,
+            before=before or ID_MAX,
+            page_size=min(page_size, PAGE_SIZE_MAX),
+            now=journal.clock.now(),
+        )
+
+
+class SaidPage(NamedTuple):
+    """`next_after`: where to go on; None: there is no more."""
+
+    said: list[Said]
+    next_after: tuple[int, int] | None
+
+
+async def list_said(
+    journal: Journal, caller: Caller, session_id: str, *, after: tuple[int, int], page_size: int
+) -> SaidPage:
+    """In the order of the conversation. Raises NotFound."""
+    await get_session(journal, caller, session_id)
+    async with journal.pool.connection() as connection:
+        found = await sessions.list_said(
+            connection,
+            caller.tenant,
+            session_id,
+            after=after,
+            count_max=page_size + 1,
+            bytes_max=BYTES_READ_MAX,
+        )
+        is_last = len(found) <= page_size and (
+            not found or not await _has_more(connection, caller, session_id, found[-1])
+        )
+    page = found[:page_size]
+    return SaidPage(page, None if is_last else (page[-1].number, page[-1].ordinal))
+
+
+async def _has_more(connection: Connection, caller: Caller, session_id: str, last: Said) -> bool:
+    """What was too much for one look."""
+    more = await sessions.list_said(
+        connection,
+        caller.tenant,
+        session_id,
+        after=(last.number, last.ordinal),
+        count_max=1,
+        bytes_max=1,
+    )
+    return bool(more)
+
+
+async def map_places(journal: Journal, tenant: str, actions: Iterable[Action]) -> dict[str, SessionPlace]:
+    """Which runs of sessions those of them are that can be; of others the store is not asked."""
+    ids = [action.action_id for action in actions if action.effect_class == EffectClass.COMPOSED]
+    if not ids:
+        return {}
+    async with journal.pool.connection() as connection:
+        return await sessions.map_places(connection, tenant, ids)
+
+
+async def pass_turn_after(journal: Journal, action: Action) -> None:
+    """After the commit that has ended it: if its session's next run waits, the turn is that one's."""
+    if action.effect_class != EffectClass.COMPOSED or action.parent_id is not None:
+        return
+    journal.boundary.reached("session_freed", action.capability)
+    try:
+        async with journal.pool.connection() as connection:
+            passed = await sessions.list_passed(connection, action.action_id, count_max=1)
+        for each in passed:
+            await pass_turn(journal, each)
+    except StoreUnavailable:
+        return
+
+
+async def sweep_sessions(journal: Journal) -> bool:
+    """One bounded batch of those in which nobody has passed the turn on. True: there may be more."""
+    async with journal.pool.connection() as connection:
+        passed = await sessions.list_passed(connection, None, count_max=BATCH_MAX)
+    for each in passed:
+        await pass_turn(journal, each)
+    return len(passed) == BATCH_MAX
+
+
+async def pass_turn(journal: Journal, session: Passed) -> None:
+    """To the first that waits, unless the one before it is not over. Raises StoreUnavailable."""
+    now = journal.clock.now()
+    async with journal.pool.tx() as connection:
+        locked = await sessions.lock(connection, *session, subject=None, now=now)
+        active = None if locked is None else locked.active_action_id
+        if locked is None or (
+            active is not None and not await sessions.is_over(connection, session.tenant, active)
+        ):
+            return
+        begun = await _release_first(connection, session, now)
+    if begun is not None:
+        journal.hub.publish(begun.action_id)
+        journal.doorbell.ring(begun.line)
+
+
+class _Begun(NamedTuple):
+    action_id: str
+    line: Line
+
+
+async def _release_first(connection: Connection, session: Passed, now: datetime | None) -> _Begun | None:
+    """Of those that wait, passing over whoever does not any more."""
+    while (waiting := await sessions.next_waiting(connection, *session)) is not None:
+        line = await sessions.release(connection, *session, waiting, event_body=_TURN, now=now)
+        if line is not None:
+            return _Begun(waiting.action_id, line)
+    return None

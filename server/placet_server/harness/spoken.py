@@ -1,0 +1,61 @@
+"""What entries of a run say to people: words, and which calls were made with them. Of messages as they are kept only
+their shape is known here, so it needs none of what asks models.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from placet_server.core.publication.lease import child_id
+from placet_server.harness.plan import FINISHED
+from placet_server.model.ask import Part, parts_of
+from placet_server.model.entry import Answered, EntryType, of_text
+from placet_server.store.agent_session import Said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpokenCall:
+    """`action_id` "": it was not made."""
+
+    call: int
+    tool: str
+    action_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    """`said_by_agent` False: it was asked."""
+
+    said_by_agent: bool
+    parts: tuple[Part, ...]
+    calls: tuple[SpokenCall, ...] = ()
+
+
+def spoken(said: Said) -> Spoken:
+    """Raises EntryRefused."""
+    if said.input is not None:
+        return Spoken(said_by_agent=False, parts=parts_of(json.loads(said.input)))
+    answered = of_text(EntryType.ANSWERED, said.body)
+    assert isinstance(answered, Answered)
+    parts = [Part(text=text) for message in answered.messages for text in _texts(message)]
+    if answered.output is not None and any(call.refusal == FINISHED for call in answered.calls):
+        parts.append(Part(json=answered.output))
+    return Spoken(
+        said_by_agent=True,
+        parts=tuple(parts),
+        calls=tuple(
+            SpokenCall(
+                call=call.call,
+                tool=call.tool,
+                action_id=child_id(said.action_id, call.step) if call.step else "",
+            )
+            for call in answered.calls
+            if call.refusal != FINISHED
+        ),
+    )
+
+
+def _texts(message: str) -> list[str]:
+    parts = json.loads(message).get("parts", [])
+    return [part["content"] for part in parts if part.get("part_kind") == "text" and part.get("content")]

@@ -1,0 +1,233 @@
+"""A session has one run at a time, whoever comes, however often, and wherever: another is refused, waits, or takes its
+place.
+"""
+
+import asyncio
+
+import pytest
+
+from placet.testing.model_servers import KEY, OpenAIServer, Say, Stall, Step
+from placet_server.core.admission.session import create_session
+from placet_server.core.admission.submit_batch import submit_batch
+from placet_server.core.execution.cancel import cancel_action
+from placet_server.core.kernel import Kernel
+from placet_server.core.publication.boundary import BoundaryName
+from placet_server.core.publication.session import get_session, sweep_sessions
+from placet_server.core.recovery.rescue import rescue
+from placet_server.model.action import Submission
+from placet_server.model.errors import MalformedRequest, PlacetError
+from placet_server.model.gate_errors import IdempotencyConflict
+from placet_server.model.lifecycle import ActionState
+from placet_server.model.run_errors import SessionBusy
+from placet_server.model.session import WAITING_MAX, NewSession, OnBusy, SessionUse
+from tests.core.agents import ASKED, KEY_VARIABLE, Shop, open_shop, said
+from tests.core.conversations import put_in, roles, said_in, session
+from tests.core.kernels import ALICE, call_of, declare_dead, dispatch, output, put, read, run, until, work_off
+from tests.core.scripted import age
+from tests.postgres import Database
+
+S = ActionState
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+
+
+async def test_of_two_that_come_at_once_through_two_kernels_one_is_the_sessions(database: Database) -> None:
+    async with (
+        OpenAIServer([Say("Hello.")]) as server,
+        open_shop(database.dsn, Shop(), server) as here,
+        open_shop(database.dsn, Shop(), server) as there,
+    ):
+        for number in range(4):
+            one = await session(here)
+            answers = await asyncio.gather(
+                put_in(here, one, "Here.", f"h{number}"),
+                put_in(there, one, "There.", f"t{number}"),
+                return_exceptions=True,
+            )
+            (refused,) = [answer for answer in answers if isinstance(answer, BaseException)]
+            (stored,) = [answer for answer in answers if not isinstance(answer, BaseException)]
+            assert isinstance(refused, SessionBusy)
+            assert stored.action.action_id == refused.action_id
+            assert 1 == (await get_session(here.journal, ALICE, one)).run_count
+
+
+async def test_the_same_key_is_the_same_run_and_never_a_second(database: Database) -> None:
+    async with OpenAIServer([Say("Hello.")]) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        one, other = await session(kernel), await session(kernel)
+        first = (await put_in(kernel, one, "Hi.", "k1")).action
+        for on_busy in OnBusy:
+            again = await put_in(kernel, one, "Hi.", "k1", on_busy=on_busy)
+            assert (first.action_id, True) == (again.action.action_id, again.attached)
+        with pytest.raises(IdempotencyConflict):
+            await put_in(kernel, other, "Hi.", "k1")
+        with pytest.raises(IdempotencyConflict):
+            await put(kernel, "shop.helper", {"parts": [{"text": "Hi."}]}, "k1")
+        await work_off(kernel)
+        assert (1, 1) == (len(server.requests), (await get_session(kernel.journal, ALICE, one)).run_count)
+
+
+async def test_those_who_may_wait_have_their_turns_in_order_and_not_too_many_wait(database: Database) -> None:
+    script = [Say("One."), Say("Two."), Say("Three.")]
+    async with OpenAIServer(script) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        one = await session(kernel)
+        runs = [(await put_in(kernel, one, "1", "k1")).action]
+        for number in (2, 3):
+            runs.append((await put_in(kernel, one, str(number), f"k{number}", on_busy=OnBusy.QUEUE)).action)
+        stored = await read(kernel, runs[1].action_id)
+        assert (S.WAITING, "SESSION", 0, 2) == (stored.state, stored.cause, stored.attempt, stored.sequence)
+        assert runs[1].receipt_digest == stored.receipt_digest
+        gone = (await put_in(kernel, one, "no", "k4", on_busy=OnBusy.QUEUE)).action
+        await cancel_action(kernel.engine, ALICE, gone.action_id, "enough")
+        assert S.CANCELLED is (await read(kernel, gone.action_id)).state
+        await work_off(kernel)
+        ends = [await read(kernel, each.action_id) for each in runs]
+        assert [said("One."), said("Two."), said("Three.")] == [output(end) for end in ends]
+        assert ["user: 1", "assistant", "user: 2", "assistant", "user: 3"] == roles(server.requests[-1])
+        assert [1, 1, 1] == [end.attempt for end in ends]
+        await put_in(kernel, one, "5", "k5")
+        for number in range(WAITING_MAX):
+            await put_in(kernel, one, "more", f"m{number}", on_busy=OnBusy.QUEUE)
+        with pytest.raises(SessionBusy):
+            await put_in(kernel, one, "too many", "k6", on_busy=OnBusy.QUEUE)
+
+
+async def test_who_takes_the_place_of_another_begins_once_that_has_stopped(database: Database) -> None:
+    script: dict[str, list[Step]] = {"": [Stall(60.0), Say("Never.")]}
+    async with OpenAIServer(script) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        one = await session(kernel)
+        first = (await put_in(kernel, one, "1", "k1")).action
+        second = (await put_in(kernel, one, "2", "k2", on_busy=OnBusy.QUEUE)).action
+        await dispatch(kernel)
+        await until(lambda: len(server.requests) == 1, 20.0)
+        script[""] = [Say("Instead.")]
+        asking = asyncio.ensure_future(
+            run(
+                kernel,
+                "shop.helper",
+                {"parts": [{"text": "3"}]},
+                "k3",
+                session=SessionUse(session_id=one, on_busy=OnBusy.CANCEL_PREVIOUS),
+            )
+        )
+        third = (await asking).action
+        assert (S.SUCCEEDED, said("Instead.")) == (third.state, output(third))
+        assert [S.CANCELLED, S.CANCELLED] == [
+            (await read(kernel, each.action_id)).state for each in (first, second)
+        ]
+        assert ["user: 1", "user: 3"] == roles(server.requests[-1])
+
+
+async def test_items_of_a_batch_have_their_turns_in_its_order(database: Database) -> None:
+    async with OpenAIServer([Say("Hello.")]) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        one = await session(kernel)
+
+        def item(number: int, on_busy: OnBusy) -> object:
+            use = SessionUse(session_id=one, on_busy=on_busy)
+            return (call_of("shop.helper", ASKED, f"k{number}", session=use), Submission())
+
+        items = [
+            item(1, OnBusy.REFUSE),
+            item(2, OnBusy.QUEUE),
+            item(3, OnBusy.REFUSE),
+            item(1, OnBusy.REFUSE),
+        ]
+        first, second, third, again = await submit_batch(kernel, items)  # type: ignore[arg-type]
+        assert not isinstance(first, PlacetError)
+        assert not isinstance(second, PlacetError)
+        assert (S.QUEUED, S.WAITING) == (first.action.state, second.action.state)
+        assert isinstance(third, SessionBusy)
+        assert not isinstance(again, PlacetError)
+        assert (first.action.action_id, True) == (again.action.action_id, again.attached)
+
+
+async def test_a_crash_between_the_end_of_a_run_and_the_turn_of_the_next_frees_the_session(
+    database: Database,
+) -> None:
+    is_up = True
+
+    def hook(name: BoundaryName, capability: str) -> None:
+        if is_up and name == "session_freed":
+            raise Killed
+
+    async with OpenAIServer([Say("One."), Say("Two.")]) as server:
+        async with open_shop(database.dsn, Shop(), server, hook=hook) as kernel:
+            one = await session(kernel)
+            first = (await put_in(kernel, one, "1", "k1")).action
+            second = (await put_in(kernel, one, "2", "k2", on_busy=OnBusy.QUEUE)).action
+            await dispatch(kernel)
+            await until(lambda: len(server.requests) == 1, 20.0)
+            await _until_ended(kernel, first.action_id)
+        is_up = False
+        async with open_shop(database.dsn, Shop(), server) as kernel:
+            assert S.WAITING is (await read(kernel, second.action_id)).state
+            assert (await get_session(kernel.journal, ALICE, one)).active_action_id is None
+            # Who waits is before who comes.
+            with pytest.raises(SessionBusy) as busy:
+                await put_in(kernel, one, "3", "k3")
+            assert second.action_id == busy.value.action_id
+            await sweep_sessions(kernel.journal)
+            await work_off(kernel)
+            assert said("Two.") == output(await read(kernel, second.action_id))
+
+
+async def test_a_run_whose_process_died_has_the_session_until_it_is_over(database: Database) -> None:
+    script: list[Step] = [Stall(60.0), Say("One."), Say("Two.")]
+    async with OpenAIServer(script) as server:
+        async with open_shop(database.dsn, Shop(), server) as kernel:
+            one = await session(kernel)
+            first = (await put_in(kernel, one, "1", "k1")).action
+            await dispatch(kernel)
+            await until(lambda: len(server.requests) == 1, 20.0)
+            await declare_dead(kernel)
+        async with open_shop(database.dsn, Shop(), server) as kernel:
+            with pytest.raises(SessionBusy):
+                await put_in(kernel, one, "2", "k2")
+            await rescue(kernel.journal)
+            await age(kernel)
+            await work_off(kernel)
+            assert said("One.") == output(await read(kernel, first.action_id))
+            assert said("Two.") == output(await said_in(kernel, one, "2", "k2"))
+
+
+async def test_only_runs_of_the_sessions_agent_are_in_it_and_one_for_people_is_not_queued(
+    database: Database,
+) -> None:
+    shop = Shop()
+    shop.app.agent("shop.asked", model="test", tools=(), approval="1 of role:finance")
+    async with OpenAIServer([Say("Hello.")]) as server, open_shop(database.dsn, shop, server) as kernel:
+        one, bound = await session(kernel), await session(kernel, agent="shop.helper")
+        for session_id, agent, value in (
+            (one, "shop.count", {"order": "A-1"}),
+            (bound, "shop.asked", ASKED),
+        ):
+            with pytest.raises(MalformedRequest):
+                await put(kernel, agent, value, "k", session=SessionUse(session_id=session_id))
+        asked = (await put_in(kernel, one, "Hi.", "k1", agent="shop.asked")).action
+        assert (S.WAITING, "APPROVAL") == (asked.state, asked.cause)
+        with pytest.raises(SessionBusy):
+            await put_in(kernel, one, "Hi.", "k2")
+        assert S.WAITING is (await put_in(kernel, one, "Hi.", "k3", on_busy=OnBusy.QUEUE)).action.state
+        with pytest.raises(SessionBusy):
+            await put_in(kernel, one, "Hi.", "k4", agent="shop.asked", on_busy=OnBusy.QUEUE)
+
+
+async def test_a_session_is_begun_once_for_each_key(database: Database) -> None:
+    async with OpenAIServer([]) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        wanted = NewSession(title="Help", idempotency_key="s1")
+        made = await asyncio.gather(*(create_session(kernel.journal, ALICE, wanted) for _ in range(3)))
+        assert 1 == len({each.session_id for each in made})
+        with pytest.raises(IdempotencyConflict):
+            await create_session(kernel.journal, ALICE, NewSession(title="Other", idempotency_key="s1"))
+
+
+async def _until_ended(kernel: Kernel, action_id: str) -> None:
+    async with asyncio.timeout(20.0):
+        while (await read(kernel, action_id)).settle_time_us is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
