@@ -170,7 +170,7 @@ class Desk:
         self.close()
         self._log = (self.folder / "server.log").open("w+", encoding="utf-8")
         self._server = subprocess.Popen(
-            ["bash", "-c", f"exec {command.line} --port 0"],
+            ["bash", "-c", f"exec env {command.line} --port 0"],
             cwd=self.folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,

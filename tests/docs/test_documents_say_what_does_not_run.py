@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from placet.testing import Say, call
+from placet.testing.model_servers import ModelServer, OpenAIServer
 from tests.docs.snippets import Desk, blocks
 from tests.toolchain import ROOT, need, run
 from tests.warm import Warm
@@ -59,6 +63,36 @@ def test_two_services_work_together_as_their_guide_says(desk: Desk) -> None:
     for name in ("payments.py", "warehouse.py"):
         shutil.copy(ROOT / folder / name, desk.folder)
     desk.follow(f"{folder}/README.md")
+
+
+def test_an_agent_on_an_own_model_does_as_its_guide_says(desk: Desk) -> None:
+    folder = "examples/own_model"
+    shutil.copy(ROOT / folder / "desk.py", desk.folder)
+    script = [
+        Say("I look it up.", call("desk.look", order="A-1001")),
+        Say("I refund it.", call("desk.refund", order="A-1001", amount_cents=1990)),
+        Say("19.90 were paid back for A-1001."),
+    ]
+    with served(OpenAIServer(script, key="")) as server:
+        models = (ROOT / folder / "models.toml").read_text(encoding="utf-8")
+        (desk.folder / "models.toml").write_text(models.replace("http://127.0.0.1:8000/v1", server.base_url))
+        desk.follow(f"{folder}/README.md")
+        assert [1, 2, 3] == [request.turn for request in server.requests]
+
+
+@contextmanager
+def served(server: ModelServer) -> Iterator[ModelServer]:
+    """In a thread with a loop of its own."""
+    with asyncio.Runner() as runner, ThreadPoolExecutor(1) as thread:
+        runner.run(server.__aenter__())
+        ended = asyncio.Event()
+        waiting = thread.submit(runner.run, ended.wait())
+        try:
+            yield server
+        finally:
+            runner.get_loop().call_soon_threadsafe(ended.set)
+            waiting.result()
+            runner.run(server.__aexit__(None, None, None))
 
 
 def test_the_go_program_compiles(tmp_path: Path) -> None:
