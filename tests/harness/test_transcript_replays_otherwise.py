@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placet_server.harness.compaction import compacted, summed_up, to_sum_up
 from placet_server.harness.plan import plan, plan_of
 from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, ModelCall
 from placet_server.harness.transcript import JournalBroken, Stage, Transcript, replay
@@ -88,7 +89,7 @@ class Script:
     def step(self) -> None:
         state = self.state
         if state.stage is Stage.COMPACT:
-            self.append(state.compaction(['{"sum":1}']))
+            self.append(compacted(state, '{"head":1}'))
         elif state.asked is not None and state.answer is None and state.failure is None and self._is_heard():
             self._hear()
         elif state.stage in (Stage.ASK, Stage.CALL):
@@ -106,16 +107,19 @@ class Script:
                 Told(call=call.call, usage=self.data.draw(usages) if call.slice else None, cost_micros=1)
                 for call in state.pending.calls
             )
-        compact = number == 1 and not state.repair and self.data.draw(st.integers(0, 5)) == 0
+        messages = ('{"new":true}',) if number == 1 and not is_summed_up(state) else ()
+        summed = to_sum_up(state, messages, self.data.draw(st.sampled_from([0, 0, 1, 40])))
+        compact = summed is not None
         self.append(
             Requested(
-                turn=turn,
-                number=number,
+                turn=state.turn + 1 if compact else turn,
+                number=1 if compact else number,
                 purpose=Purpose.COMPACT if compact else Purpose.ANSWER,
                 tokens=self.data.draw(st.integers(0, 99)),
                 micros=3,
                 results=told,
-                messages=('{"new":true}',) if number == 1 else (),
+                summed=summed or 0,
+                messages=(*messages, '{"sum":"up"}') if compact else messages,
             )
         )
 
@@ -131,8 +135,13 @@ class Script:
             answer, state.opened, turn=state.turn, counters=state.counters, equal=state.equal_calls()
         )
         if state.asked is not None and state.asked.purpose is Purpose.COMPACT:
-            decided = Answered(turn=state.turn, usage=answer.usage, messages=(answer.text,))
+            decided = summed_up(replace(answer, said=("all",)), state.turn)
         self.append(decided)
+
+
+def is_summed_up(state: Transcript) -> bool:
+    """Just now: what the model is told next is the summary."""
+    return state.is_fresh and state.asked is None
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

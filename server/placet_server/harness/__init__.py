@@ -10,6 +10,8 @@ transcript      what the entries of a run amount to: its messages, what it has s
 plan            what each call of an answer becomes, before any of them is made
 history         what was said in its session before a run, and what of it is still to be told
 spoken          what entries say to people
+delegate        other agents as tools: what they are asked, and what they have spent
+compaction      what of a long run is summed up, and what stands for it then
 result          what the model is told of how a call ended
 budget          charging before anything is spent
 instruction     instructions with the arguments of a run in them

@@ -22,6 +22,8 @@ from placet_server.core.execution.program import StepCall
 from placet_server.core.execution.stretch import Stretch
 from placet_server.core.publication.session_history import HistoryTooLong
 from placet_server.harness.budget import bound_of_request
+from placet_server.harness.compaction import SUM_UP, SUMMARY, compacted, is_past_help, to_sum_up
+from placet_server.harness.compaction import bound_of as bound_of_memory
 from placet_server.harness.delegate import input_of, record_of
 from placet_server.harness.history import Past, place_of, recall, results_for
 from placet_server.harness.instruction import InstructionRefused, render
@@ -47,6 +49,7 @@ from placet_server.model.budget_errors import bound_of
 from placet_server.model.caller import EVERY_SCOPE, SENSITIVE_SCOPE, Caller
 from placet_server.model.capability import Capability
 from placet_server.model.entry import (
+    Compacted,
     Entry,
     EntryRefused,
     Failed,
@@ -121,8 +124,10 @@ class _Loop:
                     raise failure("output_invalid", "The model gave no answer that the run may end with.")
                 case Stage.ASK | Stage.CALL:
                     await self._turn()
-                case Stage.OPEN | Stage.COMPACT:
-                    raise AssertionError(f"no run is at {self._state.stage.value} here")
+                case Stage.COMPACT:
+                    await self._compact()
+                case Stage.OPEN:
+                    raise AssertionError("no run is still to be opened here")
                 case _:
                     assert_never(self._state.stage)
 
@@ -156,6 +161,7 @@ class _Loop:
                 output_schema=self._capability.output_schema or None,
                 output_repairs_max=spec.output_repairs_max,
                 history=await place_of(self._stretch),
+                memory=spec.memory,
             )
             await self._append(entry_of(opened))
             await self.spans.opened(opened)
@@ -178,7 +184,7 @@ class _Loop:
     async def _turn(self) -> None:
         provider = self._provider(self._opened.model)
         results, messages = await self._told()
-        requested = self._charged(results, messages)
+        requested = self._charged(self._request(results, messages))
         await self._append(self._fitting(requested), [told.action_id for told in results if told.action_id])
         await self.spans.told()
         heard = self._live.heard(self._state.turn, self._state.tries)
@@ -193,6 +199,13 @@ class _Loop:
     def _asking(self) -> tuple[str, ...]:
         """Itself, and what has asked it."""
         return (self._capability.name, *(each.subject for each in self._caller.delegation))
+
+    async def _compact(self) -> None:
+        from placet_server.harness.provider import wire
+
+        assert self._state.answer is not None
+        head = wire.request_text([*self._asked(), f"{SUMMARY}\n\n{self._state.answer.summary}"])
+        await self._append(self._fitting(compacted(self._state, head)))
 
     def _provider(self, model: str) -> Provider:
         """Raises AgentsUnavailable."""
@@ -216,12 +229,11 @@ class _Loop:
             parts = results_of(plan, ends, sees_sensitive=self._sees_sensitive)
             repair = [self._state.repair] if self._state.repair else []
             return await self._records(plan, ends), (wire.request_text(repair, parts),)
-        if self._state.next_request[1] > 1:
+        if self._state.next_request[1] > 1 or (self._state.is_fresh and self._state.asked is None):
             return (), ()
         if self._state.turn == 0:
-            said = [_said(part) for part in parts_of(json.loads(self._text))]
             left = await results_for(self._stretch, self._past, sees_sensitive=self._sees_sensitive)
-            return (), (wire.request_text(said, left),)
+            return (), (wire.request_text(self._asked(), left),)
         return (), (wire.request_text([self._state.repair]),)
 
     @property
@@ -243,28 +255,47 @@ class _Loop:
         self.spans.called(steps, by_call)
         return by_call
 
-    def _charged(self, results: tuple[Told, ...], messages: tuple[str, ...]) -> Requested:
-        """Raises Ended if it would pass a bound."""
-        state, opened = self._state, self._opened
-        turn, number = state.next_request
-        reserve = state.reserve(messages, self._around.models.find(opened.model).price)
-        counters = replace(state.told_of(results), active_ms=self._active())
-        if (spent := bound_of_request(counters, opened.budget, number, reserve)) is not None:
-            _spent(spent)
-        repairs = state.answer is not None and state.answer.invalid
-        return Requested(
-            turn=turn,
-            number=number,
-            purpose=Purpose.REPAIR if repairs else Purpose.ANSWER,
-            tokens=reserve.tokens,
-            micros=reserve.micros,
-            results=results,
-            messages=messages,
-        )
+    def _asked(self) -> list[str | Picture]:
+        """What the run was asked."""
+        return [_said(part) for part in parts_of(json.loads(self._text))]
 
-    def _fitting(self, requested: Requested) -> Entry:
+    def _request(self, results: tuple[Told, ...], messages: tuple[str, ...]) -> Requested:
+        """The next one: to go on, or to sum up what has become too long."""
+        from placet_server.harness.provider import wire
+
+        state = self._state
+        context = self._around.models.find(self._opened.model).context_tokens
+        summed = to_sum_up(state, messages, bound_of_memory(self._opened.memory, context))
+        if summed is not None:
+            messages = (*messages, wire.request_text([SUM_UP]))
+            return Requested(
+                turn=state.turn + 1,
+                purpose=Purpose.COMPACT,
+                results=results,
+                summed=summed,
+                messages=messages,
+            )
+        turn, number = state.next_request
+        purpose = Purpose.ANSWER
+        if number > 1 and state.asked is not None:
+            purpose = state.asked.purpose
+        elif state.answer is not None and state.answer.invalid:
+            purpose = Purpose.REPAIR
+        return Requested(turn=turn, number=number, purpose=purpose, results=results, messages=messages)
+
+    def _charged(self, requested: Requested) -> Requested:
+        """With its reserve. Raises Ended if it would pass a bound."""
+        state, opened = self._state, self._opened
+        price = self._around.models.find(opened.model).price
+        reserve = state.reserve(requested.messages, price)
+        counters = replace(state.told_of(requested.results), active_ms=self._active())
+        if (spent := bound_of_request(counters, opened.budget, requested.number, reserve)) is not None:
+            _spent(spent)
+        return replace(requested, tokens=reserve.tokens, micros=reserve.micros)
+
+    def _fitting(self, body: Requested | Compacted) -> Entry:
         try:
-            return entry_of(requested)
+            return entry_of(body)
         except EntryRefused as error:
             raise failure(
                 "message_too_large", f"What the model would be told is too large: {error}.", "invalid"
@@ -280,7 +311,9 @@ class _Loop:
         return self._active_ms + round((asyncio.get_running_loop().time() - self._begin) * 1000)
 
     def _check_goes_on(self, failed: Failed) -> None:
-        """Raises Failure or Ended if this was the last try of the turn."""
+        """Raises Failure or Ended if this was the last try of the turn, and nothing helps."""
+        if not is_past_help(self._state):
+            return
         told = f"The model {self._opened.model} gave no answer: {failed.category.value}"
         told = f"{told} ({failed.status}). {failed.detail}" if failed.status else f"{told}. {failed.detail}"
         if not failed.category.is_temporary:
@@ -294,6 +327,8 @@ class _Loop:
     async def _wait_after(self, failed: Failed) -> None:
         """Until the next try; a long time without this process. Raises Failure, Ended."""
         self._check_goes_on(failed)
+        if not failed.category.is_temporary:
+            return
         delay = delay_of(failed, self._opened.retry) or 0.0
         if delay > SLEPT_SECONDS_MAX:
             message = f"The model {self._opened.model} is to be asked again later: {failed.category.value}."

@@ -38,6 +38,9 @@ def spoken(said: Said) -> Spoken:
         return Spoken(said_by_agent=False, parts=parts_of(json.loads(said.input)))
     answered = of_text(EntryType.ANSWERED, said.body)
     assert isinstance(answered, Answered)
+    if answered.summary:
+        # Of the run for itself: it said nothing by it.
+        return Spoken(said_by_agent=True, parts=())
     parts = [Part(text=text) for message in answered.messages for text in _texts(message)]
     if answered.output is not None and any(call.refusal == FINISHED for call in answered.calls):
         parts.append(Part(json=answered.output))

@@ -7,7 +7,7 @@ What is to be done next follows from the last entry alone:
     opened, told         ask          (a new turn)
     requested            ask again    (somebody may have asked, and nobody has the answer)
     answered             make calls | tell results | repair | sum up | end
-    failed               ask again    (a further try)
+    failed               ask again    (a further try; or, if it was too long, for a summary of what there is)
     compacted            ask
 """
 
@@ -38,6 +38,7 @@ from placet_server.model.entry import (
     Purpose,
     Requested,
     Told,
+    TurnProblem,
     of_text,
 )
 from placet_server.model.usage import Counters, Price, Reserve, Spent
@@ -65,7 +66,8 @@ class Transcript:
     request of it; `answer` and `failure`: what came of that, if anything did. `repairs`: answers so far that the run
     could not end with. `compacted`: the ordinal of the entry that a replay begins with. `measured_tokens`: what the
     context held at the last answer whose provider said it, `unmeasured_bytes` what has come to it since. `history`:
-    what was said in its session before the run, which what was compacted already holds.
+    what was said in its session before the run, which what was compacted already holds. `answered_at`: which of `told`
+    are answers, from 0. `is_fresh`: it was compacted, and nothing was answered since.
     """
 
     opened: Opened | None = None
@@ -83,6 +85,8 @@ class Transcript:
     history: tuple[str, ...] = ()
     measured_tokens: int = 0
     unmeasured_bytes: int = 0
+    answered_at: tuple[int, ...] = ()
+    is_fresh: bool = False
 
     @property
     def stage(self) -> Stage:
@@ -133,21 +137,34 @@ class Transcript:
             raise JournalBroken("nothing is asked for before the run has opened")
         if self.asked is not None and self.answer is None:
             return self.asked.reserve
+        max_tokens = self.opened.settings.max_tokens
+        return reserve_for(self.measured_tokens, self._unmeasured(messages), max_tokens, price)
+
+    def held_tokens(self, messages: Sequence[str]) -> int:
+        """About how many the next request holds, with these messages."""
+        return reserve_for(self.measured_tokens, self._unmeasured(messages), 0, None).tokens
+
+    def _unmeasured(self, messages: Sequence[str]) -> int:
         new = self.unmeasured_bytes + _bytes(messages)
-        if not self.measured_tokens:
-            new += _bytes(self._before) + _bytes([self.opened.instructions])
+        if not self.measured_tokens and self.opened is not None:
+            new += _bytes(self.before) + _bytes([self.opened.instructions])
             new += _bytes(
                 [text for tool in self.opened.tools for text in (tool.description, tool.input_schema)]
             )
-        return reserve_for(self.measured_tokens, new, self.opened.settings.max_tokens, price)
+        return new
 
     @property
-    def _before(self) -> tuple[str, ...]:
+    def before(self) -> tuple[str, ...]:
+        """Of the session, as it is still told."""
         return () if self.compacted else self.history
 
     def messages(self) -> list[str]:
-        """All that the model has been told, and has said, in order."""
-        return [*self._before, *self.told]
+        """What the model is asked with: all that it has been told, and has said, in order; or what of it is to be
+        summed up.
+        """
+        if self.asked is not None and self.asked.purpose is Purpose.COMPACT:
+            return [*self.before, *self.told[: self.asked.summed], *self.asked.messages]
+        return [*self.before, *self.told]
 
     def told_of(self, results: Sequence[Told]) -> Counters:
         """What it has spent, with what these say of delegates."""
@@ -170,8 +187,8 @@ class Transcript:
         """So long something of the run has run, in all: no entry says it, as no two runs would be alike."""
         return replace(self, counters=replace(self.counters, active_ms=milliseconds))
 
-    def compaction(self, messages: Sequence[str]) -> Compacted:
-        """The entry by which these messages stand for all so far."""
+    def compaction(self, messages: Sequence[str], answers: Sequence[int] = ()) -> Compacted:
+        """The entry by which these messages stand for all so far; `answers`: which of them are the model's."""
         return Compacted(
             turn=self.turn,
             through=self.ordinal,
@@ -179,6 +196,7 @@ class Transcript:
             counters=replace(self.counters, active_ms=0),
             repairs=self.repairs,
             equal=tuple(EqualCalls(digest=digest, count=count) for digest, count in self.equal),
+            answers=tuple(answers),
             messages=tuple(messages),
         )
 
@@ -203,7 +221,7 @@ class Transcript:
     def _requested(self, body: Requested) -> Self:
         self._check(self.opened is not None, body)
         self._check(self.stage in (Stage.ASK, Stage.CALL), body)
-        self._check((body.turn, body.number) == self.next_request, body)
+        self._check(self._is_next(body), body)
         self._check(not (body.number > 1 and (body.messages or body.results)), body)
         pending = self.pending
         self._check(
@@ -212,28 +230,50 @@ class Transcript:
             body,
         )
         counters = self.told_of(body.results)
-        # A further try is for what the first one was for.
-        purpose = body.purpose if body.number == 1 or self.asked is None else self.asked.purpose
+        asked, added = replace(body, messages=()), body.messages
+        if body.number > 1 and self.asked is not None:
+            # A further try is for what the first one was for.
+            first = self.asked
+            asked = replace(asked, purpose=first.purpose, summed=first.summed, messages=first.messages)
+        elif body.purpose is Purpose.COMPACT:
+            self._check(bool(body.messages) and body.summed < len(self.told) + len(body.messages), body)
+            asked, added = replace(asked, messages=body.messages[-1:]), body.messages[:-1]
         return replace(
             self,
             counters=charge_request(counters, body),
             turn=body.turn,
             tries=body.number,
-            asked=replace(body, purpose=purpose, messages=()),
+            asked=asked,
             answer=None,
             failure=None,
-            told=(*self.told, *body.messages),
-            unmeasured_bytes=self.unmeasured_bytes + _bytes(body.messages),
+            told=(*self.told, *added),
+            unmeasured_bytes=self.unmeasured_bytes + _bytes(added),
         )
+
+    def _is_next(self, body: Requested) -> bool:
+        if body.purpose is Purpose.COMPACT and body.number == 1 and self.failure is not None:
+            # What did not fit is not asked for again before it was summed up.
+            return (
+                self.failure.category is TurnProblem.CONTEXT_TOO_LONG
+                and self.asked is not None
+                and self.asked.purpose is not Purpose.COMPACT
+                and body.turn == self.turn + 1
+            )
+        return (body.turn, body.number) == self.next_request
 
     def _answered(self, body: Answered) -> Self:
         self._check(self._is_asked(body.turn), body)
         assert self.asked is not None
         assert self.opened is not None
+        counters, answer = credit_answer(self.counters, self.asked, body), replace(body, messages=())
+        if self.asked.purpose is Purpose.COMPACT:
+            return replace(self, counters=counters, answer=answer)
         return replace(
             self,
-            counters=credit_answer(self.counters, self.asked, body),
-            answer=replace(body, messages=()),
+            counters=counters,
+            answer=answer,
+            answered_at=(*self.answered_at, len(self.told)),
+            is_fresh=False,
             repairs=self.repairs + body.invalid,
             equal=self._with_equal(body) if self.opened.budget.equal_calls else (),
             told=(*self.told, *body.messages),
@@ -258,6 +298,8 @@ class Transcript:
             told=body.messages,
             measured_tokens=0,
             unmeasured_bytes=_bytes(body.messages),
+            answered_at=body.answers,
+            is_fresh=True,
         )
 
     def _with_equal(self, body: Answered) -> tuple[tuple[str, int], ...]:

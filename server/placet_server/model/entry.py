@@ -20,7 +20,7 @@ from typing import Any, ClassVar, cast
 
 import orjson
 
-from placet_server.model.agent import OUTPUT_REPAIRS_DEFAULT, ModelSettings, ProviderRetry
+from placet_server.model.agent import OUTPUT_REPAIRS_DEFAULT, Memory, ModelSettings, ProviderRetry
 from placet_server.model.document import DocumentRefused, read, written
 from placet_server.model.usage import NOTHING, Budget, Counters, Reserve, Spent, Usage
 
@@ -116,6 +116,7 @@ class Opened:
     arguments: str = "{}"
     output_schema: str | None = None
     output_repairs_max: int = OUTPUT_REPAIRS_DEFAULT
+    memory: Memory = field(default_factory=Memory)
     history: History | None = None
 
     def tool(self, alias: str) -> PinnedTool | None:
@@ -140,7 +141,10 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requested:
-    """A request that is about to be made. `messages`: new ones since the entry before; of a further try, none."""
+    """A request that is about to be made. `messages`: new ones since the entry before; of a further try, none. One
+    that sums up, COMPACT, holds no more than so many messages of the run, `summed`, and the last of its own, which says
+    what is wanted, and is none of the run's.
+    """
 
     type: ClassVar[EntryType] = EntryType.REQUESTED
     turn: int
@@ -149,6 +153,7 @@ class Requested:
     tokens: int = 0
     micros: int = 0
     results: tuple[Told, ...] = ()
+    summed: int = 0
     messages: tuple[str, ...] = ()
 
     @property
@@ -181,6 +186,7 @@ class Answered:
     """The provider's message, and what it was decided to mean. `usage` is None where the provider did not say: the
     reserve stays charged then. `output`: the run's, which is over with it. `repair`: the answer is none that the run
     may end with, and the model is asked again, with these words if they are not told as a call's result.
+    `summary`: of an answer that sums up, which is none of the run's messages.
     """
 
     type: ClassVar[EntryType] = EntryType.ANSWERED
@@ -192,6 +198,7 @@ class Answered:
     output: str | None = None
     invalid: bool = False
     repair: str = ""
+    summary: str = ""
     spent: Spent | None = None
     messages: tuple[str, ...] = ()
 
@@ -221,7 +228,7 @@ class EqualCalls:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
     """Stands for all that was before it, except what the run was opened with: its messages are the whole history, and
-    what a replay would have counted is here.
+    what a replay would have counted is here. `answers`: which of its messages are the model's, from 0.
     """
 
     type: ClassVar[EntryType] = EntryType.COMPACTED
@@ -231,6 +238,7 @@ class Compacted:
     counters: Counters
     repairs: int = 0
     equal: tuple[EqualCalls, ...] = ()
+    answers: tuple[int, ...] = ()
     messages: tuple[str, ...] = ()
 
 

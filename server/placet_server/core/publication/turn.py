@@ -114,7 +114,8 @@ def _turn(action_id: str, number: int, entries: list[StoredEntry]) -> Turn:
 
 
 def _messages(entry: StoredEntry, body: Body) -> tuple[str, ...]:
-    return () if entry.type is EntryType.OPENED else messages_of(body)
+    # What stands for others was told in their turns.
+    return () if entry.type in (EntryType.OPENED, EntryType.COMPACTED) else messages_of(body)
 
 
 def _calls(action_id: str, answered: Answered) -> tuple[Called, ...]:

@@ -47,11 +47,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
-    """What of an opened run every request has. `output_schema` is None where the run may end with any text."""
+    """What of an opened run every request has. `output_schema` is None where the run may end with any text.
+    `calls_nothing`: words are wanted, and no call.
+    """
 
     instructions: str = ""
     tools: tuple[PinnedTool, ...] = ()
     output_schema: str | None = None
+    calls_nothing: bool = False
 
 
 class TurnFailure(Exception):

@@ -183,6 +183,8 @@ def _settings(settings: ModelSettings, pins: Pins, timeout_seconds: float) -> Li
         made["thinking"] = settings.reasoning_effort
     if settings.parallel_tool_calls is not None and (pins.tools or pins.output_schema is not None):
         made["parallel_tool_calls"] = settings.parallel_tool_calls
+    if pins.calls_nothing and pins.tools:
+        made["tool_choice"] = "none"
     return cast(LibrarySettings, made)
 
 
