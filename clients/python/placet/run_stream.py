@@ -87,7 +87,9 @@ class RunStream(Followed):
         return run_event(next(self._events))
 
     def reply(self, *, timeout: float = READ_SECONDS) -> Reply:
-        """The answer, once all events are read; those that are left are read first. Raises what `ask` would."""
+        """The answer, once all events are read; those that are left are read first. Whether the key was known it
+        does not say. Raises what `ask` would.
+        """
         for _ in self:
             pass
         return self._reply(timeout)
@@ -132,7 +134,9 @@ class AsyncRunStream(Followed):
         return run_event(await self._events.__anext__())
 
     async def reply(self, *, timeout: float = READ_SECONDS) -> Reply:
-        """The answer, once all events are read; those that are left are read first. Raises what `ask` would."""
+        """The answer, once all events are read; those that are left are read first. Whether the key was known it
+        does not say. Raises what `ask` would.
+        """
         async for _ in self:
             pass
         return await self._reply(timeout)

@@ -76,6 +76,12 @@ def show(
         str, typer.Argument(metavar="ID", help="Of an action or an approval, or a unique beginning of it.")
     ],
     events: Annotated[bool, typer.Option("--events", help="With what happened, in order.")] = False,
+    tree: Annotated[
+        bool,
+        typer.Option(
+            "--tree", help="All that it has called, and turns of runs: when, how long, at what cost."
+        ),
+    ] = False,
     target: Target = None,
     is_json: Json = False,
 ) -> None:
@@ -85,6 +91,7 @@ def show(
     Examples:
       placet show 01996f0a-3c4d
       placet show 01996f0a-3c4d --events
+      placet show 01996f0a-3c4d --tree
       placet show 01996f0a-3c4d --json
     """
     from placet_server.cli.approval_id import find_either
@@ -92,12 +99,17 @@ def show(
     from placet_server.cli.session import connect
     from placet_server.cli.wait import wait_lines
 
+    if tree and events:
+        raise Complaint("say --tree or --events")
     with connect(target) as client:
         which = find_either(client, id_)
         if not which.is_action:
-            _show_approval(client, which.approval_id, events=events, is_json=is_json)
+            _show_approval(client, which.approval_id, events=events or tree, is_json=is_json)
             return
         found = document_of(client.get(which.action_id))
+        if tree:
+            _show_tree(client, found, is_json=is_json)
+            return
         children = _children(client, found["action_id"])
         turns = [document_of(turn) for turn in _turns(client, found)]
         history = _history(client, found["action_id"]) if events else []
@@ -121,12 +133,25 @@ def show(
             say(escape(f"  {line_of(event)}"))
 
 
+def _show_tree(client: Client, found: dict[str, Any], *, is_json: bool) -> None:
+    from placet_server.cli.tree import print_tree, tree_of
+    from placet_server.cli.wait import wait_lines
+
+    grown = tree_of(client, found)
+    if is_json:
+        print_document(grown)
+        return
+    print_tree(grown)
+    for line in wait_lines((found["outcome"] or {}).get("waits", ())):
+        say(line)
+
+
 def _show_approval(client: Client, approval_id: str, *, events: bool, is_json: bool) -> None:
     from placet_server.cli.answer import print_question
     from placet_server.cli.approval import look_at, print_approval
 
     if events:
-        raise Complaint("--events is of actions; this is an approval")
+        raise Complaint("--events and --tree are of actions; this is an approval")
     found = look_at(client, approval_id)
     if is_json:
         print_document(found)

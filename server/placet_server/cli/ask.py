@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import Json, Labels, Target, labels_of, seconds_of
-from placet_server.cli.output import counted, pretty_json, print_document, say, warn
+from placet_server.cli.output import counted, pretty_json, print_document, print_line, say, warn
 
 BOUNDS = ("turns", "calls", "equal_calls", "tokens", "cost_micros", "seconds")
 
 if TYPE_CHECKING:
+    from placet import Client
     from placet.agent import Budget
     from placet.ask_requests import Reply
-    from placet.requests import CallArguments
+    from placet.requests import CallArguments, OnWait
 
 
 def ask(
@@ -43,11 +45,19 @@ def ask(
     hold: Annotated[
         bool, typer.Option("--hold", help="If people have to say yes first: stay while they decide.")
     ] = False,
+    stream: Annotated[
+        bool,
+        typer.Option("--stream/--no-stream", help="Tell what happens as it does; or only the answer."),
+    ] = True,
     label: Labels = None,
     target: Target = None,
     is_json: Json = False,
 ) -> int:
-    """Ask an agent, and wait for its answer. The exit code says how its run ended.
+    """Ask an agent, and listen to its answer. The exit code says how its run ended.
+
+    The answer comes on stdout, at a terminal while it is said; what the agent calls and waits for on stderr. Ctrl-C
+    asks whether to leave the run, which goes on then, or to cancel it. With --json each event is a document on a line,
+    the last one what became of the run; with --no-stream there is only that.
 
     If people have to decide something first, this tells what, and ends; the run goes on once they have. The same
     command with the same --key, or `placet resume`, then has the answer.
@@ -58,53 +68,99 @@ def ask(
       placet ask shop.helper "Refund A-1001, and tell the customer" --key refund-A-1001
       placet ask shop.helper "Refund A-1001" --hold --timeout 1h
       placet ask shop.helper "Where is order A-1001?" --budget turns=3 --budget tokens=20000
-      placet ask shop.helper - --json < question.txt
+      placet ask shop.helper - --no-stream --json < question.txt
     """
-    from placet_server.cli.call import patience
     from placet_server.cli.session import connect
 
     text = sys.stdin.read() if message == "-" else message
     seconds = seconds_of(timeout, "--timeout")
-    options: CallArguments = {
-        "version": version,
-        "labels": labels_of(label),
-        "key": key,
-        "on_wait": "hold" if hold else "return",
-    }
+    on_wait: OnWait = "hold" if hold else "return"
+    options: CallArguments = {"version": version, "labels": labels_of(label), "key": key, "on_wait": on_wait}
+    asked = _Asked(agent, text, _arguments(argument), budget_of(budget), seconds, on_wait, options)
     with connect(target) as client:
         try:
-            with patience(seconds):
-                reply = client.ask(
-                    agent,
-                    text,
-                    arguments=_arguments(argument),
-                    budget=budget_of(budget),
-                    timeout=seconds,
-                    **options,
-                )
+            return _listened(client, asked, is_json) if stream else _answered(client, asked, is_json)
         except KeyboardInterrupt:
             warn("interrupted: the run goes on without you; `placet ls` finds it")
             return ExitCode.INTERRUPTED
         except ValueError as error:
             raise Complaint(str(error)) from None
-    return _told(reply, is_json)
 
 
-def _told(reply: Reply, is_json: bool) -> int:
+class _Asked(NamedTuple):
+    agent: str
+    text: str
+    arguments: dict[str, str]
+    budget: Budget | None
+    seconds: float
+    on_wait: OnWait
+    options: CallArguments
+
+
+def _answered(client: Client, asked: _Asked, is_json: bool) -> int:
+    from placet_server.cli.call import patience
+
+    with patience(asked.seconds):
+        reply = client.ask(
+            asked.agent,
+            asked.text,
+            arguments=asked.arguments,
+            budget=asked.budget,
+            timeout=asked.seconds,
+            **asked.options,
+        )
+    return _told(reply, say, print_document if is_json else None, attached=reply.attached)
+
+
+def _listened(client: Client, asked: _Asked, is_json: bool) -> int:
+    from placet_server.cli.call import patience
+    from placet_server.cli.run_view import Left, Listening, RunView, first_of
+
+    view = RunView(client, is_json=is_json, tells_waits=asked.on_wait == "hold")
+    listening = Listening(client, view, seconds=asked.seconds, on_wait=asked.on_wait)
+    with client.ask_stream(
+        asked.agent,
+        asked.text,
+        arguments=asked.arguments,
+        budget=asked.budget,
+        timeout=asked.seconds,
+        **asked.options,
+    ) as run:
+        try:
+            with patience(asked.seconds):
+                events = first_of(run)
+            reply = listening.reply_of(run, events)
+        except Left as left:
+            if not left.action_id:
+                raise KeyboardInterrupt from None
+            view.warn(f"the run goes on: placet resume {left.action_id} --stream")
+            return ExitCode.PENDING
+    return _told(reply, view.answer, print_line if is_json else None)
+
+
+def _told(
+    reply: Reply,
+    answer: Callable[[str], None],
+    document: Callable[[Any], None] | None,
+    *,
+    attached: bool | None = None,
+) -> int:
+    """`document`: what prints one, for who wants that. `attached`: None if that is not known."""
     from placet_server.cli.call import tell_waiting
     from placet_server.cli.document import document_of
 
     found = document_of(reply.action)
     is_waiting = found["state"] == "WAITING"
-    if is_json:
-        print_document({"action": found, "text": reply.text, "attached": reply.attached})
+    if document is not None:
+        told = {"action": found, "text": reply.text}
+        document(told if attached is None else {**told, "attached": attached})
     elif is_waiting:
         tell_waiting(found)
     else:
-        say(reply.text or pretty_json(reply.output))
-        attached = ", joined by its key" if reply.attached else ""
+        answer(reply.text or pretty_json(reply.output))
         spent = spent_line(found["usage"])
-        warn(f"SUCCEEDED  run {reply.action_id}{f', {spent}' if spent else ''}{attached}")
+        joined = ", joined by its key" if attached else ""
+        warn(f"SUCCEEDED  run {reply.action_id}{f', {spent}' if spent else ''}{joined}")
     return ExitCode.WAITING if is_waiting else ExitCode.SUCCEEDED
 
 
@@ -112,14 +168,15 @@ def spent_line(usage: dict[str, Any] | None) -> str:
     """Of an action's document; empty for what is no run."""
     if usage is None:
         return ""
-    told = [
-        counted(usage["turns"], "turn"),
-        counted(usage["calls"], "call"),
-        f"{usage['input_tokens']} tokens in, {usage['output_tokens']} out",
-    ]
-    if usage["cost_micros"]:
-        told.append(f"{'' if usage['cost_known'] else 'at least '}{usage['cost_micros'] / 1_000_000:.4f}")
-    return ", ".join(told)
+    return f"{counted(usage['turns'], 'turn')}, {counted(usage['calls'], 'call')}, {tokens_line(usage)}"
+
+
+def tokens_line(usage: dict[str, Any]) -> str:
+    """And what they cost."""
+    told = f"{usage['input_tokens']} tokens in, {usage['output_tokens']} out"
+    if not usage["cost_micros"]:
+        return told
+    return f"{told}, {'' if usage['cost_known'] else 'at least '}{usage['cost_micros'] / 1_000_000:.4f}"
 
 
 def turn_line(turn: dict[str, Any]) -> str:

@@ -132,8 +132,13 @@ def _print_trimmed(table: Any) -> None:
     _write("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def _write(text: str) -> None:
+def write(text: str) -> None:
+    """As it is, which is for who has escaped it."""
+    _write(text, end="")
+
+
+def _write(text: str, end: str = "\n") -> None:
     try:
-        print(text, flush=True)
+        print(text, end=end, flush=True)
     except BrokenPipeError:
         raise ReaderGone from None
