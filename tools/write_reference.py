@@ -105,6 +105,11 @@ ADVICE = {
         "Wait for the run it names (WaitAction), or say with `on_busy` that this one waits for it, or takes its place.",
     ),
     "SESSION_CLOSED": Advice(NOTHING, "NEVER", "Begin another session."),
+    "RESUME_TOKEN_SPENT": Advice(
+        NOTHING,
+        "NEVER",
+        "If you have not used it, somebody else goes on with the session; GetSession and ListMessages tell.",
+    ),
     "DURABILITY_UNAVAILABLE": Advice(NOTHING, "NEVER", "Call a server that keeps more, or require less."),
     "APPROVAL_REQUIRED": Advice(
         READ_OR,

@@ -26,6 +26,7 @@ from placet_server.model.action import Action
 from placet_server.model.usage import Budget, Counters
 from placet_server.rpc.convert.capability import capability_message
 from placet_server.store import run as runs
+from placet_server.store.clock import Clock
 from tests.core.kernels import QUEUE, open_kernel, put, read, work_off
 
 ASKED = {"parts": [{"text": "Help me."}]}
@@ -91,6 +92,7 @@ async def open_served(
     budget_max: Budget | None = None,
     queue: QueueSettings = QUEUE,
     hook: Hook | None = None,
+    clock: Clock | None = None,
     counts: TurnCounts | None = None,
     tracing: RunTracing | None = None,
     **entry: Any,
@@ -99,7 +101,9 @@ async def open_served(
     models = models_at(kind, address, **entry)
     agents = Agents(models, budget_max or Budget(), capability_message)
     try:
-        async with open_kernel(dsn, shop.app, queue=queue, programs=agents, boundary_hook=hook) as kernel:
+        async with open_kernel(
+            dsn, shop.app, queue=queue, programs=agents, boundary_hook=hook, clock=clock
+        ) as kernel:
             attach_agents(kernel, agents, counts or Uncounted(), tracing)
             yield kernel
     finally:

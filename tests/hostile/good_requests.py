@@ -70,6 +70,9 @@ GOOD: dict[str, Message] = {
     "GetSession": sessions.GetSessionRequest(session_id=ACTION_ID),
     "ListSessions": sessions.ListSessionsRequest(page_size=5),
     "ListMessages": sessions.ListMessagesRequest(session_id=ACTION_ID, page_size=5),
+    "ResumeSession": sessions.ResumeSessionRequest(
+        session_id=ACTION_ID, resume_token="t", idempotency_key="k"
+    ),
     "CloseSession": sessions.CloseSessionRequest(session_id=ACTION_ID, cancel_active=True),
     "Submit": pb.SubmitRequest(invocation=INVOCATION, queue="dice", priority=1),
     "SubmitBatch": pb.SubmitBatchRequest(items=[pb.SubmitRequest(invocation=INVOCATION, queue="dice")] * 2),

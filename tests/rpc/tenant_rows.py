@@ -202,6 +202,9 @@ ROWS: dict[str, Row] = {
     "SessionService/GetSession": Row(ask=lambda n: session.GetSessionRequest(session_id=n.session)),
     "SessionService/ListSessions": Row(ask=lambda _: session.ListSessionsRequest(), alike=False),
     "SessionService/ListMessages": Row(ask=lambda n: session.ListMessagesRequest(session_id=n.session)),
+    "SessionService/ResumeSession": Row(
+        ask=lambda n: session.ResumeSessionRequest(session_id=n.session, resume_token="t")
+    ),
     "SessionService/CloseSession": Row(
         ask=lambda n: session.CloseSessionRequest(session_id=n.session, cancel_active=True)
     ),

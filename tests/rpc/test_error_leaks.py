@@ -83,6 +83,9 @@ REQUESTS: dict[str, bytes] = {
     ).SerializeToString(),
     "GetSession": session_service_pb2.GetSessionRequest(session_id=ACTION_ID).SerializeToString(),
     "ListMessages": session_service_pb2.ListMessagesRequest(session_id=ACTION_ID).SerializeToString(),
+    "ResumeSession": session_service_pb2.ResumeSessionRequest(
+        session_id=ACTION_ID, resume_token="t"
+    ).SerializeToString(),
     "CloseSession": session_service_pb2.CloseSessionRequest(session_id=ACTION_ID).SerializeToString(),
     "GetManifest": b"\x0a\x01s",
     "GetCapability": b"\x0a\x01s",

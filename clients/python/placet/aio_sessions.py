@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from placet.aio_sender import AsyncSender
 from placet.requests import Seconds
-from placet.session_requests import create_request
+from placet.session_requests import create_request, resume_request
 from placet.stream import CALL_SECONDS, READ_SECONDS
 from placet.v1 import session_service_pb2 as pb
 
@@ -26,8 +26,8 @@ class AsyncSessionCalls(AsyncSender):
     ) -> pb.Session:
         """Begin a conversation, with one agent or, without, with any: `ask(…, session=…)` goes on with it.
 
-        `idle_time`: after so long without a run it is over, 30 days if you do not say. The same `key` is the same
-        session.
+        Its `resume_token` is told this once. `idle_time`: after so long without a run it is over, 30 days if you do not
+        say. The same `key` is the same session.
         """
         request = create_request(agent, title, labels, idle_time, key)
         response: pb.CreateSessionResponse = await self._ask("CreateSession", request, timeout)
@@ -50,6 +50,21 @@ class AsyncSessionCalls(AsyncSender):
         """What was said in it, oldest first; pages are fetched as needed."""
         request = pb.ListMessagesRequest(session_id=session_id, page_size=page_size)
         return self._pages("ListMessages", request, "messages", timeout)
+
+    async def resume_session(
+        self,
+        session_id: str,
+        resume_token: str,
+        *,
+        key: str | None = None,
+        timeout: float = READ_SECONDS,
+    ) -> pb.Session:
+        """Go on with a session by its newest `resume_token`, which is good once; the answer has the next one. The same
+        `key` is the same answer. Raises PermissionDeniedError if somebody else has gone on with it.
+        """
+        request = resume_request(session_id, resume_token, key)
+        response: pb.ResumeSessionResponse = await self._ask("ResumeSession", request, timeout)
+        return response.session
 
     async def close_session(
         self, session_id: str, *, cancel_active: bool = False, timeout: float = CALL_SECONDS

@@ -26,3 +26,12 @@ def create_request(
     if idle_time is not None:
         request.idle_time.CopyFrom(duration(idle_time))
     return request
+
+
+def resume_request(session_id: str, resume_token: str, key: str | None) -> pb.ResumeSessionRequest:
+    """The same."""
+    return pb.ResumeSessionRequest(
+        session_id=session_id,
+        resume_token=resume_token,
+        idempotency_key=str(uuid.uuid4()) if key is None else key,
+    )

@@ -56,6 +56,7 @@ _BY_REASON: dict[str, type[PlacetError]] = {
     "AGENT_UNAVAILABLE": errors.RefusedError,
     "SESSION_BUSY": errors.ConflictError,
     "SESSION_CLOSED": errors.RefusedError,
+    "RESUME_TOKEN_SPENT": errors.PermissionDeniedError,
     "IDEMPOTENCY_CONFLICT": errors.ConflictError,
     "MESSAGE_REPLAYED": errors.ConflictError,
     "APPROVAL_REQUIRED": errors.ApprovalRequired,

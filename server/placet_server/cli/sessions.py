@@ -81,6 +81,36 @@ def show(session_id: SessionId, target: Target = None, is_json: Json = False) ->
 
 
 @commands.command()
+def resume(
+    session_id: SessionId,
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="Its newest resume token.")],
+    key: Annotated[
+        str | None,
+        typer.Option(help="Idempotency key: the same key with the same token is the same answer."),
+    ] = None,
+    target: Target = None,
+    is_json: Json = False,
+) -> None:
+    """Go on with a session by its resume token, which is good once; prints the next one.
+
+    \b
+    Examples:
+      placet sessions resume 01a22d21 "$TOKEN"
+      placet sessions resume 01a22d21 "$TOKEN" --json | jq -r .session.resume_token
+    """
+    from placet_server.cli.document import document_of
+    from placet_server.cli.session import connect
+
+    with connect(target) as client:
+        found = document_of(client.resume_session(find_session(client, session_id), token, key=key))
+    if is_json:
+        print_document({"session": found})
+        return
+    say(found["resume_token"])
+    warn(f"{found['state']}  session {found['session_id']}; this token is told once")
+
+
+@commands.command()
 def close(
     session_id: SessionId,
     cancel: Annotated[bool, typer.Option("--cancel", help="With what is not over in it.")] = False,

@@ -47,3 +47,16 @@ class SessionClosed(PlacetError):
 
     def text(self) -> str:
         return "The session is closed, or was idle for its time: begin another one."
+
+
+@dataclass(kw_only=True, eq=False)
+class ResumeTokenSpent(PlacetError):
+    """Nothing was done. `problem`: expired, or not_current, which it is if somebody has used it."""
+
+    reason: ClassVar[str] = "RESUME_TOKEN_SPENT"
+    code = Code.PERMISSION_DENIED
+    session_id: str
+    problem: str
+
+    def text(self) -> str:
+        return f"This is not the session's resume token any more ({self.problem}): somebody may have gone on with it."

@@ -46,7 +46,9 @@ class NewSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """`active_action_id`: the run that is not over, and has its turn; None: there is none."""
+    """`active_action_id`: the run that is not over, and has its turn; None: there is none. `resume_token`: told to
+    whoever has made one, and to nobody else.
+    """
 
     session_id: str
     agent: str
@@ -59,6 +61,7 @@ class Session:
     create_time_us: int
     update_time_us: int
     expire_time_us: int
+    resume_token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

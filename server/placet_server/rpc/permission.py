@@ -57,6 +57,7 @@ SCOPES: dict[str, str | None] = {
     "/placet.v1.SessionService/GetSession": SESSION_SCOPE,
     "/placet.v1.SessionService/ListSessions": SESSION_SCOPE,
     "/placet.v1.SessionService/ListMessages": SESSION_SCOPE,
+    "/placet.v1.SessionService/ResumeSession": SESSION_SCOPE,
     "/placet.v1.SessionService/CloseSession": SESSION_SCOPE,
     "/placet.v1.OperationsService/ListQueues": "operations.read",
     "/placet.v1.OperationsService/PauseQueue": "operations.write",

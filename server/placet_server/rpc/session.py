@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from placet.v1 import session_service_pb2 as pb
 from placet_server.core.admission.session import close_session, create_session
+from placet_server.core.admission.session_token import resume_session
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.session import get_session, list_said, list_sessions
 from placet_server.model.query import PAGE_SIZE_DEFAULT
@@ -55,6 +56,17 @@ class SessionServicer:
         position = "" if after is None else f"{after[0]}:{after[1]}"
         token = page_token(request, caller.tenant, position)
         return pb.ListMessagesResponse(messages=messages, next_page_token=token)
+
+    async def resume_session(self, rpc: Rpc[pb.ResumeSessionRequest]) -> pb.ResumeSessionResponse:
+        request = rpc.request
+        resumed = await resume_session(
+            self._kernel.journal,
+            rpc.caller,
+            request.session_id,
+            request.resume_token,
+            key=request.idempotency_key,
+        )
+        return pb.ResumeSessionResponse(session=session_message(resumed))
 
     async def close_session(self, rpc: Rpc[pb.CloseSessionRequest]) -> pb.CloseSessionResponse:
         request = rpc.request

@@ -18,6 +18,16 @@ SQL = queries.load("agent_session")
 ACTION_SQL = queries.load("action")
 
 
+class TokenRow(NamedTuple):
+    """What is kept of a session's resume token, and of the one before it; b"": nothing."""
+
+    digest: bytes
+    nonce: bytes
+    burnt_digest: bytes
+    burnt_key_digest: bytes
+    is_expired: bool
+
+
 class KeyHolder(NamedTuple):
     """The session that a key has made, and of what."""
 
@@ -25,6 +35,7 @@ class KeyHolder(NamedTuple):
     agent: str
     title: str
     labels: dict[str, str]
+    token: TokenRow
 
 
 class Locked(NamedTuple):
@@ -83,9 +94,11 @@ async def insert(
     wanted: NewSession,
     *,
     key_digest: bytes | None,
+    token: tuple[bytes, bytes],
+    token_seconds: float,
     now: datetime | None,
 ) -> bool:
-    """False: its key has made one before."""
+    """False: its key has made one before. `token`: what is kept of its resume token, digest and nonce."""
     query = SQL["insert"]
     arguments = query.arguments(
         tenant=tenant,
@@ -96,6 +109,9 @@ async def insert(
         labels=orjson.dumps(wanted.labels, option=orjson.OPT_SORT_KEYS).decode(),
         idle_seconds=wanted.idle_seconds,
         key_digest=key_digest,
+        token_digest=token[0],
+        token_nonce=token[1],
+        token_seconds=token_seconds,
         now=now,
     )
     return await connection.fetchval(query.sql, *arguments) is not None
@@ -104,9 +120,47 @@ async def insert(
 async def find_by_key(connection: Connection, tenant: str, key_digest: bytes) -> KeyHolder | None:
     query = SQL["find_by_key"]
     r = await connection.fetchrow(query.sql, *query.arguments(key_digest=key_digest, tenant=tenant))
-    return (
-        None if r is None else KeyHolder(r["session_id"], r["agent"], r["title"], orjson.loads(r["labels"]))
+    if r is None:
+        return None
+    labels = orjson.loads(r["labels"])
+    return KeyHolder(r["session_id"], r["agent"], r["title"], labels, _read_token(r))
+
+
+async def lock_token(
+    connection: Connection, tenant: str, subject: str, session_id: str, now: datetime | None
+) -> TokenRow | None:
+    """Until the tx ends."""
+    query = SQL["lock_token"]
+    arguments = query.arguments(tenant=tenant, subject=subject, session_id=session_id, now=now)
+    r = await connection.fetchrow(query.sql, *arguments)
+    return None if r is None else _read_token(r)
+
+
+async def burn_token(
+    connection: Connection,
+    tenant: str,
+    session_id: str,
+    *,
+    digest: bytes,
+    nonce: bytes,
+    burnt_digest: bytes,
+    burnt_key_digest: bytes,
+    seconds: float,
+    now: datetime | None,
+) -> None:
+    """Of a session whose token this tx has locked."""
+    query = SQL["burn_token"]
+    arguments = query.arguments(
+        tenant=tenant,
+        session_id=session_id,
+        digest=digest,
+        nonce=nonce,
+        burnt_digest=burnt_digest,
+        burnt_key_digest=burnt_key_digest,
+        seconds=seconds,
+        now=now,
     )
+    await connection.execute(query.sql, *arguments)
 
 
 async def get(
@@ -225,10 +279,17 @@ async def release(
     return None if r is None else Line(r["queue"], r["capability"], r["version"], tenant)
 
 
-async def list_passed(connection: Connection, action_id: str | None, *, count_max: int) -> list[Passed]:
-    """Sessions whose next run nobody has let begin: those in which this action was the one before, or, None, all."""
+async def find_passed(connection: Connection, tenant: str, action_id: str) -> Passed | None:
+    """The session whose next run waits for this action."""
+    query = SQL["find_passed"]
+    r = await connection.fetchrow(query.sql, *query.arguments(tenant=tenant, action_id=action_id))
+    return None if r is None else Passed(*r)
+
+
+async def list_passed(connection: Connection, *, count_max: int) -> list[Passed]:
+    """Sessions whose next run nobody has let begin."""
     query = SQL["list_passed"]
-    rows = await connection.fetch(query.sql, *query.arguments(action_id=action_id, count_max=count_max))
+    rows = await connection.fetch(query.sql, *query.arguments(count_max=count_max))
     return [Passed(*r) for r in rows]
 
 
@@ -293,6 +354,16 @@ async def close_idle(connection: Connection, now: datetime, *, count_max: int) -
 async def delete_closed(connection: Connection, before: datetime, *, count_max: int) -> int:
     query = SQL["delete_closed"]
     return int(await connection.fetchval(query.sql, *query.arguments(before=before, count_max=count_max)))
+
+
+def _read_token(r: Any) -> TokenRow:
+    return TokenRow(
+        r["token_digest"] or b"",
+        r["token_nonce"] or b"",
+        r["burnt_digest"],
+        r["burnt_key_digest"],
+        r["is_expired"],
+    )
 
 
 def _read(r: Any) -> Session:

@@ -739,8 +739,14 @@ CREATE TABLE public.sessions (
     create_time timestamp with time zone NOT NULL,
     update_time timestamp with time zone NOT NULL,
     expire_time timestamp with time zone NOT NULL,
+    token_digest bytea,
+    token_expire_time timestamp with time zone,
+    token_nonce bytea,
+    burnt_digest bytea,
+    burnt_key_digest bytea,
     CONSTRAINT sessions_runs CHECK (((run_count >= 0) AND ((run_count > 0) OR (active_action_id IS NULL)))),
-    CONSTRAINT sessions_state CHECK ((state = ANY (ARRAY['OPEN'::text, 'CLOSED'::text])))
+    CONSTRAINT sessions_state CHECK ((state = ANY (ARRAY['OPEN'::text, 'CLOSED'::text]))),
+    CONSTRAINT sessions_tokens CHECK (((num_nonnulls(token_digest, token_expire_time, token_nonce) = ANY (ARRAY[0, 3])) AND ((burnt_digest IS NULL) = (burnt_key_digest IS NULL)) AND (COALESCE(length(token_digest), 32) = 32)))
 )
 WITH (fillfactor='50');
 

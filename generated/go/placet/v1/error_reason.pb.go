@@ -86,6 +86,9 @@ const (
 	ErrorReason_ERROR_REASON_SESSION_BUSY ErrorReason = 31
 	// FAILED_PRECONDITION. The session was closed, or idle for its time. {"session_id": "0199b0c0-…"}
 	ErrorReason_ERROR_REASON_SESSION_CLOSED ErrorReason = 32
+	// PERMISSION_DENIED. This is not the session's resume token any more; problem is not_current, as it is used by then, or expired.
+	// {"session_id": "0199b0c0-…", "problem": "not_current"}
+	ErrorReason_ERROR_REASON_RESUME_TOKEN_SPENT ErrorReason = 33
 	// FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}
 	ErrorReason_ERROR_REASON_APPROVAL_REQUIRED ErrorReason = 40
 	// FAILED_PRECONDITION. Somebody has to answer first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}
@@ -182,6 +185,7 @@ var (
 		30:  "ERROR_REASON_AGENT_UNAVAILABLE",
 		31:  "ERROR_REASON_SESSION_BUSY",
 		32:  "ERROR_REASON_SESSION_CLOSED",
+		33:  "ERROR_REASON_RESUME_TOKEN_SPENT",
 		40:  "ERROR_REASON_APPROVAL_REQUIRED",
 		41:  "ERROR_REASON_INPUT_REQUIRED",
 		50:  "ERROR_REASON_APPROVAL_DENIED",
@@ -240,6 +244,7 @@ var (
 		"ERROR_REASON_AGENT_UNAVAILABLE":        30,
 		"ERROR_REASON_SESSION_BUSY":             31,
 		"ERROR_REASON_SESSION_CLOSED":           32,
+		"ERROR_REASON_RESUME_TOKEN_SPENT":       33,
 		"ERROR_REASON_APPROVAL_REQUIRED":        40,
 		"ERROR_REASON_INPUT_REQUIRED":           41,
 		"ERROR_REASON_APPROVAL_DENIED":          50,
@@ -304,7 +309,7 @@ var File_placet_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\x8e\x0f\n" +
+	"\x1cplacet/v1/error_reason.proto\x12\tplacet.v1*\xb3\x0f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1f\n" +
@@ -332,7 +337,8 @@ const file_placet_v1_error_reason_proto_rawDesc = "" +
 	"\x1dERROR_REASON_MESSAGE_REPLAYED\x10\x1d\x12\"\n" +
 	"\x1eERROR_REASON_AGENT_UNAVAILABLE\x10\x1e\x12\x1d\n" +
 	"\x19ERROR_REASON_SESSION_BUSY\x10\x1f\x12\x1f\n" +
-	"\x1bERROR_REASON_SESSION_CLOSED\x10 \x12\"\n" +
+	"\x1bERROR_REASON_SESSION_CLOSED\x10 \x12#\n" +
+	"\x1fERROR_REASON_RESUME_TOKEN_SPENT\x10!\x12\"\n" +
 	"\x1eERROR_REASON_APPROVAL_REQUIRED\x10(\x12\x1f\n" +
 	"\x1bERROR_REASON_INPUT_REQUIRED\x10)\x12 \n" +
 	"\x1cERROR_REASON_APPROVAL_DENIED\x102\x12!\n" +

@@ -155,7 +155,10 @@ type Session struct {
 	// When its newest run was asked for, or it was closed.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
 	// When it is over, if no run comes before.
-	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// For ResumeSession, once, within 24 hours. Only in the answers that make it: of CreateSession and ResumeSession. A resend of CreateSession is not told
+	// what was used by then.
+	ResumeToken   string `protobuf:"bytes,12,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -265,6 +268,13 @@ func (x *Session) GetExpireTime() *timestamppb.Timestamp {
 		return x.ExpireTime
 	}
 	return nil
+}
+
+func (x *Session) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
 }
 
 // What was said at once.
@@ -807,6 +817,116 @@ func (x *ListMessagesResponse) GetNextPageToken() string {
 	return ""
 }
 
+// Request of ResumeSession.
+type ResumeSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Its newest token.
+	ResumeToken string `protobuf:"bytes,2,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	// The same key with the same token is the same answer, until the next one is used. Empty: a token whose answer is lost is lost.
+	IdempotencyKey string `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ResumeSessionRequest) Reset() {
+	*x = ResumeSessionRequest{}
+	mi := &file_placet_v1_session_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeSessionRequest) ProtoMessage() {}
+
+func (x *ResumeSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_session_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeSessionRequest.ProtoReflect.Descriptor instead.
+func (*ResumeSessionRequest) Descriptor() ([]byte, []int) {
+	return file_placet_v1_session_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ResumeSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ResumeSessionRequest) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
+func (x *ResumeSessionRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+// Response of ResumeSession.
+type ResumeSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it stands, with its next token.
+	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeSessionResponse) Reset() {
+	*x = ResumeSessionResponse{}
+	mi := &file_placet_v1_session_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeSessionResponse) ProtoMessage() {}
+
+func (x *ResumeSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_session_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeSessionResponse.ProtoReflect.Descriptor instead.
+func (*ResumeSessionResponse) Descriptor() ([]byte, []int) {
+	return file_placet_v1_session_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ResumeSessionResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 // Request of CloseSession.
 type CloseSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -820,7 +940,7 @@ type CloseSessionRequest struct {
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_placet_v1_session_service_proto_msgTypes[10]
+	mi := &file_placet_v1_session_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +952,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_session_service_proto_msgTypes[10]
+	mi := &file_placet_v1_session_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +965,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_session_service_proto_rawDescGZIP(), []int{10}
+	return file_placet_v1_session_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CloseSessionRequest) GetSessionId() string {
@@ -873,7 +993,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_placet_v1_session_service_proto_msgTypes[11]
+	mi := &file_placet_v1_session_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -885,7 +1005,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_session_service_proto_msgTypes[11]
+	mi := &file_placet_v1_session_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -898,7 +1018,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_placet_v1_session_service_proto_rawDescGZIP(), []int{11}
+	return file_placet_v1_session_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CloseSessionResponse) GetSession() *Session {
@@ -912,7 +1032,7 @@ var File_placet_v1_session_service_proto protoreflect.FileDescriptor
 
 const file_placet_v1_session_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1fplacet/v1/session_service.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13placet/v1/ask.proto\x1a\x15placet/v1/event.proto\"\x85\x04\n" +
+	"\x1fplacet/v1/session_service.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13placet/v1/ask.proto\x1a\x15placet/v1/event.proto\"\xa8\x04\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x14\n" +
@@ -929,7 +1049,8 @@ const file_placet_v1_session_service_proto_rawDesc = "" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"updateTime\x12;\n" +
 	"\vexpire_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expireTime\x1a9\n" +
+	"expireTime\x12!\n" +
+	"\fresume_token\x18\f \x01(\tR\vresumeToken\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x02\n" +
@@ -972,7 +1093,14 @@ const file_placet_v1_session_service_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\"u\n" +
 	"\x14ListMessagesResponse\x125\n" +
 	"\bmessages\x18\x01 \x03(\v2\x19.placet.v1.SessionMessageR\bmessages\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"Y\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x81\x01\n" +
+	"\x14ResumeSessionRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12!\n" +
+	"\fresume_token\x18\x02 \x01(\tR\vresumeToken\x12'\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\tR\x0eidempotencyKey\"E\n" +
+	"\x15ResumeSessionResponse\x12,\n" +
+	"\asession\x18\x01 \x01(\v2\x12.placet.v1.SessionR\asession\"Y\n" +
 	"\x13CloseSessionRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12#\n" +
@@ -986,13 +1114,14 @@ const file_placet_v1_session_service_proto_rawDesc = "" +
 	"\vMessageRole\x12\x1c\n" +
 	"\x18MESSAGE_ROLE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11MESSAGE_ROLE_USER\x10\x01\x12\x16\n" +
-	"\x12MESSAGE_ROLE_AGENT\x10\x022\xa2\x03\n" +
+	"\x12MESSAGE_ROLE_AGENT\x10\x022\xf6\x03\n" +
 	"\x0eSessionService\x12R\n" +
 	"\rCreateSession\x12\x1f.placet.v1.CreateSessionRequest\x1a .placet.v1.CreateSessionResponse\x12I\n" +
 	"\n" +
 	"GetSession\x12\x1c.placet.v1.GetSessionRequest\x1a\x1d.placet.v1.GetSessionResponse\x12O\n" +
 	"\fListSessions\x12\x1e.placet.v1.ListSessionsRequest\x1a\x1f.placet.v1.ListSessionsResponse\x12O\n" +
-	"\fListMessages\x12\x1e.placet.v1.ListMessagesRequest\x1a\x1f.placet.v1.ListMessagesResponse\x12O\n" +
+	"\fListMessages\x12\x1e.placet.v1.ListMessagesRequest\x1a\x1f.placet.v1.ListMessagesResponse\x12R\n" +
+	"\rResumeSession\x12\x1f.placet.v1.ResumeSessionRequest\x1a .placet.v1.ResumeSessionResponse\x12O\n" +
 	"\fCloseSession\x12\x1e.placet.v1.CloseSessionRequest\x1a\x1f.placet.v1.CloseSessionResponseB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
@@ -1009,7 +1138,7 @@ func file_placet_v1_session_service_proto_rawDescGZIP() []byte {
 }
 
 var file_placet_v1_session_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_placet_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_placet_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_placet_v1_session_service_proto_goTypes = []any{
 	(SessionState)(0),             // 0: placet.v1.SessionState
 	(MessageRole)(0),              // 1: placet.v1.MessageRole
@@ -1023,47 +1152,52 @@ var file_placet_v1_session_service_proto_goTypes = []any{
 	(*ListSessionsResponse)(nil),  // 9: placet.v1.ListSessionsResponse
 	(*ListMessagesRequest)(nil),   // 10: placet.v1.ListMessagesRequest
 	(*ListMessagesResponse)(nil),  // 11: placet.v1.ListMessagesResponse
-	(*CloseSessionRequest)(nil),   // 12: placet.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil),  // 13: placet.v1.CloseSessionResponse
-	nil,                           // 14: placet.v1.Session.LabelsEntry
-	nil,                           // 15: placet.v1.CreateSessionRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
-	(*MessagePart)(nil),           // 17: placet.v1.MessagePart
-	(*TurnCall)(nil),              // 18: placet.v1.TurnCall
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
+	(*ResumeSessionRequest)(nil),  // 12: placet.v1.ResumeSessionRequest
+	(*ResumeSessionResponse)(nil), // 13: placet.v1.ResumeSessionResponse
+	(*CloseSessionRequest)(nil),   // 14: placet.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),  // 15: placet.v1.CloseSessionResponse
+	nil,                           // 16: placet.v1.Session.LabelsEntry
+	nil,                           // 17: placet.v1.CreateSessionRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*MessagePart)(nil),           // 19: placet.v1.MessagePart
+	(*TurnCall)(nil),              // 20: placet.v1.TurnCall
+	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
 }
 var file_placet_v1_session_service_proto_depIdxs = []int32{
 	0,  // 0: placet.v1.Session.state:type_name -> placet.v1.SessionState
-	14, // 1: placet.v1.Session.labels:type_name -> placet.v1.Session.LabelsEntry
-	16, // 2: placet.v1.Session.create_time:type_name -> google.protobuf.Timestamp
-	16, // 3: placet.v1.Session.update_time:type_name -> google.protobuf.Timestamp
-	16, // 4: placet.v1.Session.expire_time:type_name -> google.protobuf.Timestamp
+	16, // 1: placet.v1.Session.labels:type_name -> placet.v1.Session.LabelsEntry
+	18, // 2: placet.v1.Session.create_time:type_name -> google.protobuf.Timestamp
+	18, // 3: placet.v1.Session.update_time:type_name -> google.protobuf.Timestamp
+	18, // 4: placet.v1.Session.expire_time:type_name -> google.protobuf.Timestamp
 	1,  // 5: placet.v1.SessionMessage.role:type_name -> placet.v1.MessageRole
-	17, // 6: placet.v1.SessionMessage.parts:type_name -> placet.v1.MessagePart
-	18, // 7: placet.v1.SessionMessage.calls:type_name -> placet.v1.TurnCall
-	16, // 8: placet.v1.SessionMessage.create_time:type_name -> google.protobuf.Timestamp
-	15, // 9: placet.v1.CreateSessionRequest.labels:type_name -> placet.v1.CreateSessionRequest.LabelsEntry
-	19, // 10: placet.v1.CreateSessionRequest.idle_time:type_name -> google.protobuf.Duration
+	19, // 6: placet.v1.SessionMessage.parts:type_name -> placet.v1.MessagePart
+	20, // 7: placet.v1.SessionMessage.calls:type_name -> placet.v1.TurnCall
+	18, // 8: placet.v1.SessionMessage.create_time:type_name -> google.protobuf.Timestamp
+	17, // 9: placet.v1.CreateSessionRequest.labels:type_name -> placet.v1.CreateSessionRequest.LabelsEntry
+	21, // 10: placet.v1.CreateSessionRequest.idle_time:type_name -> google.protobuf.Duration
 	2,  // 11: placet.v1.CreateSessionResponse.session:type_name -> placet.v1.Session
 	2,  // 12: placet.v1.GetSessionResponse.session:type_name -> placet.v1.Session
 	2,  // 13: placet.v1.ListSessionsResponse.sessions:type_name -> placet.v1.Session
 	3,  // 14: placet.v1.ListMessagesResponse.messages:type_name -> placet.v1.SessionMessage
-	2,  // 15: placet.v1.CloseSessionResponse.session:type_name -> placet.v1.Session
-	4,  // 16: placet.v1.SessionService.CreateSession:input_type -> placet.v1.CreateSessionRequest
-	6,  // 17: placet.v1.SessionService.GetSession:input_type -> placet.v1.GetSessionRequest
-	8,  // 18: placet.v1.SessionService.ListSessions:input_type -> placet.v1.ListSessionsRequest
-	10, // 19: placet.v1.SessionService.ListMessages:input_type -> placet.v1.ListMessagesRequest
-	12, // 20: placet.v1.SessionService.CloseSession:input_type -> placet.v1.CloseSessionRequest
-	5,  // 21: placet.v1.SessionService.CreateSession:output_type -> placet.v1.CreateSessionResponse
-	7,  // 22: placet.v1.SessionService.GetSession:output_type -> placet.v1.GetSessionResponse
-	9,  // 23: placet.v1.SessionService.ListSessions:output_type -> placet.v1.ListSessionsResponse
-	11, // 24: placet.v1.SessionService.ListMessages:output_type -> placet.v1.ListMessagesResponse
-	13, // 25: placet.v1.SessionService.CloseSession:output_type -> placet.v1.CloseSessionResponse
-	21, // [21:26] is the sub-list for method output_type
-	16, // [16:21] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	2,  // 15: placet.v1.ResumeSessionResponse.session:type_name -> placet.v1.Session
+	2,  // 16: placet.v1.CloseSessionResponse.session:type_name -> placet.v1.Session
+	4,  // 17: placet.v1.SessionService.CreateSession:input_type -> placet.v1.CreateSessionRequest
+	6,  // 18: placet.v1.SessionService.GetSession:input_type -> placet.v1.GetSessionRequest
+	8,  // 19: placet.v1.SessionService.ListSessions:input_type -> placet.v1.ListSessionsRequest
+	10, // 20: placet.v1.SessionService.ListMessages:input_type -> placet.v1.ListMessagesRequest
+	12, // 21: placet.v1.SessionService.ResumeSession:input_type -> placet.v1.ResumeSessionRequest
+	14, // 22: placet.v1.SessionService.CloseSession:input_type -> placet.v1.CloseSessionRequest
+	5,  // 23: placet.v1.SessionService.CreateSession:output_type -> placet.v1.CreateSessionResponse
+	7,  // 24: placet.v1.SessionService.GetSession:output_type -> placet.v1.GetSessionResponse
+	9,  // 25: placet.v1.SessionService.ListSessions:output_type -> placet.v1.ListSessionsResponse
+	11, // 26: placet.v1.SessionService.ListMessages:output_type -> placet.v1.ListMessagesResponse
+	13, // 27: placet.v1.SessionService.ResumeSession:output_type -> placet.v1.ResumeSessionResponse
+	15, // 28: placet.v1.SessionService.CloseSession:output_type -> placet.v1.CloseSessionResponse
+	23, // [23:29] is the sub-list for method output_type
+	17, // [17:23] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_session_service_proto_init() }
@@ -1079,7 +1213,7 @@ func file_placet_v1_session_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_session_service_proto_rawDesc), len(file_placet_v1_session_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -86,6 +86,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """ABORTED. The session has a run that is not over, and on_busy does not let this one wait for it. {"session_id": "0199b0c0-…", "action_id": "0199b0c0-…"}"""
     ERROR_REASON_SESSION_CLOSED: _ErrorReason.ValueType  # 32
     """FAILED_PRECONDITION. The session was closed, or idle for its time. {"session_id": "0199b0c0-…"}"""
+    ERROR_REASON_RESUME_TOKEN_SPENT: _ErrorReason.ValueType  # 33
+    """PERMISSION_DENIED. This is not the session's resume token any more; problem is not_current, as it is used by then, or expired.
+    {"session_id": "0199b0c0-…", "problem": "not_current"}
+    """
     ERROR_REASON_APPROVAL_REQUIRED: _ErrorReason.ValueType  # 40
     """FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}"""
     ERROR_REASON_INPUT_REQUIRED: _ErrorReason.ValueType  # 41
@@ -221,6 +225,10 @@ ERROR_REASON_SESSION_BUSY: ErrorReason.ValueType  # 31
 """ABORTED. The session has a run that is not over, and on_busy does not let this one wait for it. {"session_id": "0199b0c0-…", "action_id": "0199b0c0-…"}"""
 ERROR_REASON_SESSION_CLOSED: ErrorReason.ValueType  # 32
 """FAILED_PRECONDITION. The session was closed, or idle for its time. {"session_id": "0199b0c0-…"}"""
+ERROR_REASON_RESUME_TOKEN_SPENT: ErrorReason.ValueType  # 33
+"""PERMISSION_DENIED. This is not the session's resume token any more; problem is not_current, as it is used by then, or expired.
+{"session_id": "0199b0c0-…", "problem": "not_current"}
+"""
 ERROR_REASON_APPROVAL_REQUIRED: ErrorReason.ValueType  # 40
 """FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}"""
 ERROR_REASON_INPUT_REQUIRED: ErrorReason.ValueType  # 41

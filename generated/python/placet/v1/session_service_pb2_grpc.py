@@ -56,6 +56,11 @@ class SessionServiceStub:
                 request_serializer=placet_dot_v1_dot_session__service__pb2.ListMessagesRequest.SerializeToString,
                 response_deserializer=placet_dot_v1_dot_session__service__pb2.ListMessagesResponse.FromString,
                 _registered_method=True)
+        self.ResumeSession = channel.unary_unary(
+                '/placet.v1.SessionService/ResumeSession',
+                request_serializer=placet_dot_v1_dot_session__service__pb2.ResumeSessionRequest.SerializeToString,
+                response_deserializer=placet_dot_v1_dot_session__service__pb2.ResumeSessionResponse.FromString,
+                _registered_method=True)
         self.CloseSession = channel.unary_unary(
                 '/placet.v1.SessionService/CloseSession',
                 request_serializer=placet_dot_v1_dot_session__service__pb2.CloseSessionRequest.SerializeToString,
@@ -96,6 +101,13 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResumeSession(self, request, context):
+        """Goes on with one by its resume token, which is good once: it is burnt for the next one. Who is told RESUME_TOKEN_SPENT learns that somebody else has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CloseSession(self, request, context):
         """Ends it: no run begins in it any more, and what was said is kept only as long as ended actions are.
         """
@@ -125,6 +137,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ListMessages,
                     request_deserializer=placet_dot_v1_dot_session__service__pb2.ListMessagesRequest.FromString,
                     response_serializer=placet_dot_v1_dot_session__service__pb2.ListMessagesResponse.SerializeToString,
+            ),
+            'ResumeSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeSession,
+                    request_deserializer=placet_dot_v1_dot_session__service__pb2.ResumeSessionRequest.FromString,
+                    response_serializer=placet_dot_v1_dot_session__service__pb2.ResumeSessionResponse.SerializeToString,
             ),
             'CloseSession': grpc.unary_unary_rpc_method_handler(
                     servicer.CloseSession,
@@ -242,6 +259,33 @@ class SessionService:
             '/placet.v1.SessionService/ListMessages',
             placet_dot_v1_dot_session__service__pb2.ListMessagesRequest.SerializeToString,
             placet_dot_v1_dot_session__service__pb2.ListMessagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/placet.v1.SessionService/ResumeSession',
+            placet_dot_v1_dot_session__service__pb2.ResumeSessionRequest.SerializeToString,
+            placet_dot_v1_dot_session__service__pb2.ResumeSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

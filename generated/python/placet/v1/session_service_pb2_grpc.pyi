@@ -43,6 +43,8 @@ class SessionServiceStub:
     """The caller's, newest first."""
     ListMessages: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListMessagesRequest, _session_service_pb2.ListMessagesResponse]
     """What was said in it, in order, over all its runs."""
+    ResumeSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ResumeSessionRequest, _session_service_pb2.ResumeSessionResponse]
+    """Goes on with one by its resume token, which is good once: it is burnt for the next one. Who is told RESUME_TOKEN_SPENT learns that somebody else has."""
     CloseSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.CloseSessionRequest, _session_service_pb2.CloseSessionResponse]
     """Ends it: no run begins in it any more, and what was said is kept only as long as ended actions are."""
 
@@ -61,6 +63,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """The caller's, newest first."""
     ListMessages: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListMessagesRequest, _session_service_pb2.ListMessagesResponse]  # type: ignore[assignment]
     """What was said in it, in order, over all its runs."""
+    ResumeSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ResumeSessionRequest, _session_service_pb2.ResumeSessionResponse]  # type: ignore[assignment]
+    """Goes on with one by its resume token, which is good once: it is burnt for the next one. Who is told RESUME_TOKEN_SPENT learns that somebody else has."""
     CloseSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.CloseSessionRequest, _session_service_pb2.CloseSessionResponse]  # type: ignore[assignment]
     """Ends it: no run begins in it any more, and what was said is kept only as long as ended actions are."""
 
@@ -100,6 +104,14 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ListMessagesResponse, _abc.Awaitable[_session_service_pb2.ListMessagesResponse]]:
         """What was said in it, in order, over all its runs."""
+
+    @_abc_1.abstractmethod
+    def ResumeSession(
+        self,
+        request: _session_service_pb2.ResumeSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_service_pb2.ResumeSessionResponse, _abc.Awaitable[_session_service_pb2.ResumeSessionResponse]]:
+        """Goes on with one by its resume token, which is good once: it is burnt for the next one. Who is told RESUME_TOKEN_SPENT learns that somebody else has."""
 
     @_abc_1.abstractmethod
     def CloseSession(

@@ -207,6 +207,14 @@ export enum ErrorReason {
   SESSION_CLOSED = 32,
 
   /**
+   * PERMISSION_DENIED. This is not the session's resume token any more; problem is not_current, as it is used by then, or expired.
+   * {"session_id": "0199b0c0-…", "problem": "not_current"}
+   *
+   * @generated from enum value: ERROR_REASON_RESUME_TOKEN_SPENT = 33;
+   */
+  RESUME_TOKEN_SPENT = 33,
+
+  /**
    * FAILED_PRECONDITION. People have to say yes first; the outcome tells the waits. {"approval_id": "0199b0c0-…"}
    *
    * @generated from enum value: ERROR_REASON_APPROVAL_REQUIRED = 40;

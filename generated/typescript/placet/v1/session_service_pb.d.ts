@@ -97,6 +97,14 @@ export declare type Session = Message<"placet.v1.Session"> & {
    * @generated from field: google.protobuf.Timestamp expire_time = 11;
    */
   expireTime?: Timestamp | undefined;
+
+  /**
+   * For ResumeSession, once, within 24 hours. Only in the answers that make it: of CreateSession and ResumeSession. A resend of CreateSession is not told
+   * what was used by then.
+   *
+   * @generated from field: string resume_token = 12;
+   */
+  resumeToken: string;
 };
 
 /**
@@ -384,6 +392,60 @@ export declare type ListMessagesResponse = Message<"placet.v1.ListMessagesRespon
 export declare const ListMessagesResponseSchema: GenMessage<ListMessagesResponse>;
 
 /**
+ * Request of ResumeSession.
+ *
+ * @generated from message placet.v1.ResumeSessionRequest
+ */
+export declare type ResumeSessionRequest = Message<"placet.v1.ResumeSessionRequest"> & {
+  /**
+   * Which.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * Its newest token.
+   *
+   * @generated from field: string resume_token = 2;
+   */
+  resumeToken: string;
+
+  /**
+   * The same key with the same token is the same answer, until the next one is used. Empty: a token whose answer is lost is lost.
+   *
+   * @generated from field: string idempotency_key = 3;
+   */
+  idempotencyKey: string;
+};
+
+/**
+ * Describes the message placet.v1.ResumeSessionRequest.
+ * Use `create(ResumeSessionRequestSchema)` to create a new message.
+ */
+export declare const ResumeSessionRequestSchema: GenMessage<ResumeSessionRequest>;
+
+/**
+ * Response of ResumeSession.
+ *
+ * @generated from message placet.v1.ResumeSessionResponse
+ */
+export declare type ResumeSessionResponse = Message<"placet.v1.ResumeSessionResponse"> & {
+  /**
+   * As it stands, with its next token.
+   *
+   * @generated from field: placet.v1.Session session = 1;
+   */
+  session?: Session | undefined;
+};
+
+/**
+ * Describes the message placet.v1.ResumeSessionResponse.
+ * Use `create(ResumeSessionResponseSchema)` to create a new message.
+ */
+export declare const ResumeSessionResponseSchema: GenMessage<ResumeSessionResponse>;
+
+/**
  * Request of CloseSession.
  *
  * @generated from message placet.v1.CloseSessionRequest
@@ -542,6 +604,16 @@ export declare const SessionService: GenService<{
     methodKind: "unary";
     input: typeof ListMessagesRequestSchema;
     output: typeof ListMessagesResponseSchema;
+  },
+  /**
+   * Goes on with one by its resume token, which is good once: it is burnt for the next one. Who is told RESUME_TOKEN_SPENT learns that somebody else has.
+   *
+   * @generated from rpc placet.v1.SessionService.ResumeSession
+   */
+  resumeSession: {
+    methodKind: "unary";
+    input: typeof ResumeSessionRequestSchema;
+    output: typeof ResumeSessionResponseSchema;
   },
   /**
    * Ends it: no run begins in it any more, and what was said is kept only as long as ended actions are.

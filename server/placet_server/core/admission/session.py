@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import orjson
 
 from placet_server.core.admission.pipeline import Call, Checked
+from placet_server.core.admission.session_token import TOKEN_SECONDS, first_again, first_token
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.execution.engine import Engine
 from placet_server.core.kernel import Kernel
@@ -48,11 +50,12 @@ class Turn(NamedTuple):
 
 
 async def create_session(journal: Journal, caller: Caller, wanted: NewSession) -> Session:
-    """The same again for the same key. Raises IdempotencyConflict for another session under it."""
-    digest = None
-    if wanted.idempotency_key:
-        digest = _key_digest(caller, wanted.idempotency_key)
+    """The same again for the same key, with its resume token. Raises IdempotencyConflict for another one under it."""
+    key = wanted.idempotency_key
+    digest = _key_digest(caller, key) if key else None
     session_id = new_action_id()
+    token = first_token(session_id, key)
+    text = token.text
     async with journal.pool.connection() as connection:
         done = await sessions.insert(
             connection,
@@ -61,17 +64,20 @@ async def create_session(journal: Journal, caller: Caller, wanted: NewSession) -
             session_id,
             wanted,
             key_digest=digest,
+            token=(token.digest, token.nonce),
+            token_seconds=TOKEN_SECONDS,
             now=journal.clock.now(),
         )
         if not done:
             assert digest is not None, "without a key nothing is in the way"
             holder = await sessions.find_by_key(connection, caller.tenant, digest)
             if holder is None:
-                raise NotFound(kind="session", name=wanted.idempotency_key)
-            if holder[1:] != (wanted.agent, wanted.title, wanted.labels):
-                raise IdempotencyConflict(capability=CREATE, action_id=holder.session_id)
-            session_id = holder.session_id
-    return await get_session(journal, caller, session_id)
+                raise NotFound(kind="session", name=key)
+            session_id, *made, kept = holder
+            if made != [wanted.agent, wanted.title, wanted.labels]:
+                raise IdempotencyConflict(capability=CREATE, action_id=session_id)
+            text = first_again(session_id, key, kept)
+    return replace(await get_session(journal, caller, session_id), resume_token=text)
 
 
 async def close_session(kernel: Kernel, caller: Caller, session_id: str, *, cancel: bool) -> Session:

@@ -112,9 +112,9 @@ async def pass_turn_after(journal: Journal, action: Action) -> None:
     journal.boundary.reached("session_freed", action.capability)
     try:
         async with journal.pool.connection() as connection:
-            passed = await sessions.list_passed(connection, action.action_id, count_max=1)
-        for each in passed:
-            await pass_turn(journal, each)
+            passed = await sessions.find_passed(connection, action.requester.tenant, action.action_id)
+        if passed is not None:
+            await pass_turn(journal, passed)
     except StoreUnavailable:
         return
 
@@ -122,7 +122,7 @@ async def pass_turn_after(journal: Journal, action: Action) -> None:
 async def sweep_sessions(journal: Journal) -> bool:
     """One bounded batch of those in which nobody has passed the turn on. True: there may be more."""
     async with journal.pool.connection() as connection:
-        passed = await sessions.list_passed(connection, None, count_max=BATCH_MAX)
+        passed = await sessions.list_passed(connection, count_max=BATCH_MAX)
     for each in passed:
         await pass_turn(journal, each)
     return len(passed) == BATCH_MAX

@@ -34,6 +34,7 @@ def session_message(session: Session) -> pb.Session:
         runs=session.run_count,
         title=session.title,
         labels=session.labels,
+        resume_token=session.resume_token,
     )
     set_timestamp(message.create_time, session.create_time_us)
     set_timestamp(message.update_time, session.update_time_us)

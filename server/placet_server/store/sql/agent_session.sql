@@ -21,17 +21,47 @@ cross join lateral (
 
 -- name: insert
 -- A new session; none if the key has made one before.
-insert into sessions (tenant, session_id, agent, subject, state, title, labels, idle, key_digest, create_time, update_time, expire_time)
+insert into sessions (
+    tenant, session_id, agent, subject, state, title, labels, idle, key_digest, create_time, update_time, expire_time, token_digest, token_nonce,
+    token_expire_time)
 select
     :tenant, :session_id::uuid, :agent, :subject, 'OPEN', :title, :labels, make_interval(secs => :idle_seconds::double precision),
-    :key_digest::bytea, c.at, c.at, c.at + make_interval(secs => :idle_seconds::double precision)
+    :key_digest::bytea, c.at, c.at, c.at + make_interval(secs => :idle_seconds::double precision), :token_digest::bytea, :token_nonce::bytea,
+    c.at + make_interval(secs => :token_seconds::double precision)
 from (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
 on conflict (key_digest) where key_digest is not null do nothing
 returning session_id::text
 
 -- name: find_by_key
 -- Which session a key has made; the digest has tenant and subject in it.
-select session_id::text, agent, title, labels from sessions where key_digest = :key_digest::bytea and tenant = :tenant
+select
+    session_id::text, agent, title, labels, token_digest, token_nonce, coalesce(burnt_digest, '') as burnt_digest,
+    coalesce(burnt_key_digest, '') as burnt_key_digest, false as is_expired
+from sessions
+where key_digest = :key_digest::bytea and tenant = :tenant
+
+-- name: lock_token
+-- What is kept of a session's resume token, locked until the tx ends.
+select
+    coalesce(s.token_digest, '') as token_digest, coalesce(s.token_nonce, '') as token_nonce, coalesce(s.burnt_digest, '') as burnt_digest,
+    coalesce(s.burnt_key_digest, '') as burnt_key_digest,
+    coalesce(s.token_expire_time <= coalesce(:now::timestamptz, statement_timestamp()), true) as is_expired
+from sessions as s
+where s.tenant = :tenant and s.session_id = :session_id::uuid and s.subject = :subject
+for update of s
+
+-- name: burn_token
+-- Another token instead of the one that was locked; the session goes on.
+update sessions
+set token_digest = :digest::bytea,
+    token_nonce = :nonce::bytea,
+    token_expire_time = c.at + make_interval(secs => :seconds::double precision),
+    burnt_digest = :burnt_digest::bytea,
+    burnt_key_digest = :burnt_key_digest::bytea,
+    update_time = c.at,
+    expire_time = c.at + idle
+from (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
+where tenant = :tenant and session_id = :session_id::uuid
 
 -- name: get
 -- One session of its owner.
@@ -145,15 +175,25 @@ active as (
 )
 select queue, capability, version from released
 
+-- name: find_passed
+-- The session in which a run waits, if this one is the one before it.
+select s.tenant, s.session_id::text
+from session_runs as r
+join sessions as s on s.tenant = r.tenant and s.session_id = r.session_id
+where r.action_id = :action_id::uuid
+  and r.tenant = :tenant
+  and num_nonnulls(r.tenant, r.session_id) = 2
+  and s.active_action_id = r.action_id
+  and exists (select from session_runs as w where w.session_id = s.session_id and w.waits and w.tenant = s.tenant)
+
 -- name: list_passed
--- Sessions in which runs wait though the one before them is over; of one such run, or, NULL, of all. Cross-tenant: the sweep's, and of who has ended it.
+-- Sessions in which runs wait though the one before them is over. Cross-tenant: the sweep's.
 select distinct s.tenant, s.session_id::text
 from session_runs as r
 join sessions as s on s.tenant = r.tenant and s.session_id = r.session_id
 left join actions as a on a.tenant = s.tenant and a.action_id = s.active_action_id
 where r.waits
   and num_nonnulls(r.tenant, r.session_id) = 2
-  and (:action_id::uuid is null or s.active_action_id = :action_id)
   and (a.action_id is null or a.settle_time is not null)
 limit :count_max
 
