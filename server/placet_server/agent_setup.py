@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from placet.app import App
 from placet_server.config import Config, ConfigRefused
 from placet_server.core.kernel import Kernel
 from placet_server.harness.agent import Agents
@@ -15,8 +17,10 @@ from placet_server.harness.provider import catalogue, credential
 from placet_server.harness.provider.adapter import EXTRA, Models
 from placet_server.harness.provider.catalogue import Catalogue
 from placet_server.harness.provider.credential import Credentials
+from placet_server.model import inline
+from placet_server.model.capability import Capability
 from placet_server.model.usage import Budget
-from placet_server.rpc.convert.capability import capability_message
+from placet_server.rpc.convert.capability import capability_message, manifest_of
 from placet_server.settings_file import SettingsFile, SettingsFileRefused
 
 if TYPE_CHECKING:
@@ -42,6 +46,22 @@ def attach_agents(
     agents.attach(kernel.catalog, counts, tracing)
     if tracing is not None:
         kernel.engine.traces_runs = True
+
+
+def inline_agent() -> Capability:
+    """What runs agents that are in no manifest. Its risk is high: unless a tenant's policies say otherwise, others have
+    to say yes to it, and see what it may call.
+    """
+    app = App("placet")
+    app.agent(
+        inline.CAPABILITY,
+        model="said_when_asked",
+        title="Runs an agent that is said with what it is asked",
+        risk="high",
+        no_approval="The policies of the tenant say who has to agree.",
+    )
+    (capability,) = manifest_of(app.manifest()).capabilities
+    return replace(capability, agent=None, input_schema=inline.INPUT_SCHEMA_TEXT)
 
 
 def budget_max(config: Config) -> Budget:

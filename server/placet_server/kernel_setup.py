@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from placet.app import App, load_app
 from placet.failure import DeclarationError
-from placet_server.agent_setup import attach_agents, budget_max, open_agents
+from placet_server.agent_setup import attach_agents, budget_max, inline_agent, open_agents
 from placet_server.callback_setup import OpenCallbacks, read_callbacks, start_callbacks
 from placet_server.config import Config, ConfigRefused
 from placet_server.connector.routes import ConnectorRoutes
@@ -282,7 +282,7 @@ def _kernel(
         journal.pool,
         handlers=handlers,
         clock=options.clock,
-        built_in=manifest_of(built_in.manifest()).capabilities,
+        built_in=(*manifest_of(built_in.manifest()).capabilities, inline_agent()),
         budget_max=budget_max(config),
     )
     kernel = Kernel(

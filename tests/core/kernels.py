@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from placet.app import App
+from placet_server.agent_setup import inline_agent
 from placet_server.connector.routes import ConnectorRoutes
 from placet_server.connector.settings import ConnectorSettings
 from placet_server.connector.token import SigningKey, TokenSigner, new_private_key
@@ -149,7 +150,7 @@ def _journal_of(
 @cache
 def _offered() -> tuple[Capability, ...]:
     """What every kernel offers itself, with digests that are made once."""
-    return manifest_of(governing_app(Governor()).manifest()).capabilities
+    return (*manifest_of(governing_app(Governor()).manifest()).capabilities, inline_agent())
 
 
 def _claims(dsn: str) -> Pool:

@@ -137,6 +137,7 @@ def tools(*chosen: ToolChoice) -> AgentSpec:
         (asking("nobody.there"), "delegates[0].agent", "delegate_unknown"),
         (asking("orders.find"), "delegates[0].agent", "delegate_not_agent"),
         (asking("orders.*"), "delegates[0].agent", "delegate_name"),
+        (asking("placet.agent"), "delegates[0].agent", "delegate_reserved"),
         (asking("support.helper"), "delegates[0]", "delegates_cycle"),
         (AgentSpec(model="fast", budget=Budget(turns=-1)), "budget.turns", "budget_range"),
         (AgentSpec(model="fast", budget=Budget(turns=10_001)), "budget.turns", "budget_range"),

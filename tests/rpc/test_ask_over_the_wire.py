@@ -183,6 +183,30 @@ async def test_a_run_that_waits_for_people_is_returned_with_what_decides_it(
         assert "APPROVAL_REQUIRED" == (await refusal(ask(client))).reason
 
 
+async def test_an_agent_that_is_said_when_it_is_asked_waits_for_others_with_all_that_was_said(
+    database: Database, tmp_path: Path
+) -> None:
+    async with served(database, tmp_path, [Say("Done.")]) as (client, model):
+        inline = agent_pb2.InlineAgent(
+            model="test", tools=["shop.find"], instructions="Be brief.", max_tokens=9
+        )
+        answer = await ask(
+            client, agent="placet.agent", inline_agent=inline, on_wait=action_pb2.ON_WAIT_RETURN
+        )
+        assert (WAITING, 0) == (answer.action.state, len(model.requests))
+        seen = pb.GetActionRequest(action_id=answer.action.action_id, view=action_pb2.ACTION_VIEW_FULL)
+        asked = json.loads((await client.runtime.GetAction(seen, metadata=client.metadata)).action.input_json)
+        assert {
+            "model": "test",
+            "tools": ["shop.find"],
+            "delegates": [],
+            "instructions": "Be brief.",
+            "max_tokens": 9,
+        } == asked["agent"]
+        for members in ({"agent": "placet.agent"}, {"inline_agent": inline}):
+            assert "INPUT_SCHEMA_VIOLATION" == (await refusal(ask(client, "other", **members))).reason
+
+
 async def test_an_agent_whose_model_nobody_knows_is_refused_before_anything_is_stored(
     database: Database, tmp_path: Path
 ) -> None:

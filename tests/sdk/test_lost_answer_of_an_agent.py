@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from placet import BinaryPart, JsonPart
+from placet.agent import Budget, InlineAgent
 from placet.ask_requests import Message, prepare_ask
 from placet.requests import CallOptions
 from placet.v1 import ask_pb2
@@ -66,6 +67,19 @@ def test_the_input_of_the_same_message_is_the_same(message: Message, value: obje
     prepared = prepare_ask("shop.helper", message, None, None, CallOptions(key="k"))
     assert {"parts": value} == json.loads(prepared.invocation.input_json)
     assert len(prepared.parts) == len(prepared.ask_request().parts)
+
+
+def test_an_agent_in_no_manifest_is_part_of_the_input() -> None:
+    agent = InlineAgent(model="fast", tools=["orders.lookup"], max_tokens=9)
+    prepared = prepare_ask(agent, "x", None, Budget(turns=2), CallOptions(key="k"))
+    said = {"model": "fast", "tools": ["orders.lookup"], "delegates": [], "max_tokens": 9}
+    assert {"parts": [{"text": "x"}], "agent": said, "budget": {"turns": 2}} == json.loads(
+        prepared.invocation.input_json
+    )
+    request = prepared.ask_request()
+    assert ("placet.agent", "fast", 2) == (request.agent, request.inline_agent.model, request.budget.turns)
+    with pytest.raises(TypeError, match="lists of names"):
+        prepare_ask(InlineAgent(model="fast", tools="orders.lookup"), "x", None, None, CallOptions())
 
 
 def test_nothing_is_no_message() -> None:

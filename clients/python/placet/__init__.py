@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 __path__ = extend_path(__path__, __name__)
 
 if TYPE_CHECKING:
-    from placet.agent import Agent, Budget, DelegateChoice, Memory, ModelSettings, ProviderRetry, ToolChoice
+    from placet.agent import (
+        Agent,
+        Budget,
+        DelegateChoice,
+        InlineAgent,
+        Memory,
+        ModelSettings,
+        ProviderRetry,
+        ToolChoice,
+    )
     from placet.aio import AsyncClient
     from placet.app import App, Tool, load_app
     from placet.approval_requests import Decision
@@ -67,6 +76,7 @@ _HOMES = {
     "DelegateInfo": "context",
     "Ended": "run_event",
     "Failure": "failure",
+    "InlineAgent": "agent",
     "Json": "context",
     "JsonPart": "ask_requests",
     "LookupContext": "lookup",
@@ -124,6 +134,7 @@ __all__ = [
     "DelegateInfo",
     "Ended",
     "Failure",
+    "InlineAgent",
     "Json",
     "JsonPart",
     "LookupContext",

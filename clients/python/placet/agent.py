@@ -88,3 +88,19 @@ class DelegateChoice:
     description: str = ""
     budget: Budget | None = None
     scopes: Sequence[str] | None = None
+
+
+INLINE_AGENT = "placet.agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InlineAgent:
+    """An agent for one run, in no manifest, by asking it: `client.ask(InlineAgent(model="fast", tools=[…]), "…")`.
+    `tools` and `delegates` are names, and no patterns; `max_tokens` of one answer, 0: 4096.
+    """
+
+    model: str
+    instructions: str = ""
+    tools: Sequence[str] = ()
+    delegates: Sequence[str] = ()
+    max_tokens: int = 0

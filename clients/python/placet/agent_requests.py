@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placet.agent import Agent, Budget, DelegateChoice, Memory, ModelSettings, ProviderRetry, ToolChoice
+from placet.agent import (
+    Agent,
+    Budget,
+    DelegateChoice,
+    InlineAgent,
+    Memory,
+    ModelSettings,
+    ProviderRetry,
+    ToolChoice,
+)
 from placet.contract import duration_of, words_of
 from placet.failure import DeclarationError
 from placet.v1 import agent_pb2 as pb
@@ -57,6 +66,19 @@ def budget_message(budget: Budget, what: str) -> pb.Budget:
         tokens=budget.tokens,
         cost_micros=budget.cost_micros,
         active_time=duration_of(budget.active_time, "active_time", what),
+    )
+
+
+def inline_message(agent: InlineAgent) -> pb.InlineAgent:
+    """Raises TypeError and ValueError as protobuf does."""
+    if isinstance(agent.tools, str) or isinstance(agent.delegates, str):
+        raise TypeError("tools and delegates are lists of names")
+    return pb.InlineAgent(
+        model=agent.model,
+        instructions=agent.instructions,
+        tools=agent.tools,
+        delegates=agent.delegates,
+        max_tokens=agent.max_tokens,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Unpack
 
-from placet.agent import Budget
+from placet.agent import Budget, InlineAgent
 from placet.aio_sender import AsyncSender
 from placet.ask_requests import (
     ASK_SECONDS,
@@ -29,7 +29,7 @@ class AsyncAskCalls(AsyncSender):
 
     async def ask(
         self,
-        agent: str,
+        agent: str | InlineAgent,
         message: Message,
         *,
         arguments: Mapping[str, str] | None = None,
@@ -40,7 +40,8 @@ class AsyncAskCalls(AsyncSender):
         """Ask an agent, and wait for its answer; `timeout` seconds bound that, and the run goes on beyond them.
 
         `message` is text, or parts of which each is text, a JsonPart or a BinaryPart. `arguments` are for the places in
-        the agent's instructions. `budget` bounds what the run may spend, within what the agent and the server let it.
+        the agent's instructions; an InlineAgent is one in no manifest. `budget` bounds what the run may spend, within
+        what the agent and the server let it.
         `session`: the conversation that it goes on with; `on_busy`: "refuse", "queue" or "cancel_previous", if that has
         a run that is not over. The rest is as of `call`: with the same `key`, and the same message, it is the same run,
         whose model is not asked again. Raises what `call` does.
@@ -50,7 +51,7 @@ class AsyncAskCalls(AsyncSender):
 
     def ask_stream(
         self,
-        agent: str,
+        agent: str | InlineAgent,
         message: Message,
         *,
         arguments: Mapping[str, str] | None = None,

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from placet.agent import Budget
-from placet.agent_requests import budget_message
+from placet.agent import INLINE_AGENT, Budget, InlineAgent
+from placet.agent_requests import budget_message, inline_message
 from placet.context import Json
 from placet.errors import TransportError
 from placet.requests import CallOptions, PreparedCall, input_text, prepare_call
@@ -65,6 +65,7 @@ class PreparedAsk(PreparedCall):
     parts: tuple[ask_pb2.MessagePart, ...]
     arguments: Mapping[str, str]
     budget: agent_pb2.Budget | None
+    inline_agent: agent_pb2.InlineAgent | None
 
     def ask_request(self) -> runtime_service_pb2.AskRequest:
         return runtime_service_pb2.AskRequest(
@@ -74,11 +75,12 @@ class PreparedAsk(PreparedCall):
             arguments=self.arguments,
             options=self.invocation.options,
             budget=self.budget,
+            inline_agent=self.inline_agent,
         )
 
 
 def prepare_ask(
-    agent: str,
+    agent: str | InlineAgent,
     message: Message,
     arguments: Mapping[str, str] | None,
     budget: Budget | None,
@@ -94,7 +96,11 @@ def prepare_ask(
         value["arguments"] = dict(arguments)
     if bounds is not None:
         value["budget"] = _budget_document(bounds)
-    call = prepare_call(agent, value, options)
+    inline = None
+    if isinstance(agent, InlineAgent):
+        inline = inline_message(agent)
+        value["agent"] = _inline_document(inline)
+    call = prepare_call(agent if isinstance(agent, str) else INLINE_AGENT, value, options)
     return PreparedAsk(
         invocation=call.invocation,
         key_is_automatic=call.key_is_automatic,
@@ -103,6 +109,7 @@ def prepare_ask(
         parts=tuple(_part_message(part) for part in parts),
         arguments=dict(arguments or {}),
         budget=bounds,
+        inline_agent=inline,
     )
 
 
@@ -170,6 +177,17 @@ def _budget_document(budget: agent_pb2.Budget) -> dict[str, int]:
         "active_ms": round(budget.active_time.ToTimedelta().total_seconds() * 1000),
     }
     return {name: bound for name, bound in document.items() if bound}
+
+
+def _inline_document(agent: agent_pb2.InlineAgent) -> dict[str, Any]:
+    """As the input of a run has it."""
+    document: dict[str, Any] = {
+        "model": agent.model,
+        "tools": list(agent.tools),
+        "delegates": list(agent.delegates),
+    }
+    more = {"instructions": agent.instructions, "max_tokens": agent.max_tokens}
+    return document | {name: said for name, said in more.items() if said}
 
 
 def _document(part: Part) -> dict[str, Any]:

@@ -74,13 +74,15 @@ def _list_agents(found: list[dict[str, Any]]) -> None:
         (
             each["name"],
             each["version"] + ("" if each["current"] else " (not current)"),
-            each["agent"]["model"],
-            ", ".join(tool["name"] for tool in each["agent"]["tools"]),
-            ", ".join(delegate["agent"] for delegate in each["agent"]["delegates"]),
-            _budget(each["agent"]["budget"]),
+            spec["model"],
+            ", ".join(tool["name"] for tool in spec["tools"]),
+            ", ".join(delegate["agent"] for delegate in spec["delegates"]),
+            _budget(spec["budget"]),
             _standing(each),
         )
         for each in found
+        # One that is said with what it is asked is nothing that could be shown.
+        if (spec := each["agent"]) is not None
     ]
     print_table(
         ("NAME", "VERSION", "MODEL", "TOOLS", "DELEGATES", "BUDGET", ""), rows, empty="no agents here"
@@ -107,7 +109,7 @@ def _show(client: Client, name: str, version: str, is_json: bool) -> None:
         [
             ("name", found["name"]),
             ("version", found["version"] + ("" if found["current"] else " (not current)")),
-            ("kind", "AGENT" if found["agent"] is not None else ""),
+            ("kind", "AGENT" if found["kind"] == "AGENT" else ""),
             ("title", shown.get("title", "")),
             ("description", shown.get("description", "")),
             *_agent(found["agent"]),

@@ -44,10 +44,11 @@ class Agents:
     def problem(self, capability: Capability) -> str:
         if not self.are_here:
             return EXTRA_MISSING
-        spec = capability.agent
-        if spec is None or self._around is None:
+        if self._around is None:
             return EXTRA_MISSING
-        return self._model_problem(spec)
+        spec = capability.agent
+        # Of one that is said with what it is asked, nobody knows the model before.
+        return "" if spec is None else self._model_problem(spec)
 
     def tool(self, capability: Capability) -> Tool | None:
         return None if self.problem(capability) else self._made(capability)

@@ -44,6 +44,7 @@ from placet_server.harness.result import results_of
 from placet_server.harness.tools import Offers, ToolsRefused, resolve
 from placet_server.harness.transcript import Stage, Transcript, replay
 from placet_server.harness.turn import SLEPT_SECONDS_MAX, delay_of, take_turn
+from placet_server.model.agent import AgentSpec
 from placet_server.model.ask import Part, arguments_of, budget_of, parts_of
 from placet_server.model.budget_errors import bound_of
 from placet_server.model.caller import EVERY_SCOPE, SENSITIVE_SCOPE, Caller
@@ -59,6 +60,7 @@ from placet_server.model.entry import (
     Told,
     entry_of,
 )
+from placet_server.model.inline import spec_of
 from placet_server.model.usage import Budget, Spent
 
 MESSAGE_LENGTH_MAX = 512
@@ -137,9 +139,7 @@ class _Loop:
         return action.generation > 1 and written_by < action.attempt
 
     async def _open(self) -> None:
-        spec = self._capability.agent
-        assert spec is not None
-        caller = self._caller
+        spec, caller = self._spec, self._caller
         value = json.loads(self._text)
         arguments = arguments_of(value)
         # What an earlier try of this very step has spent is gone.
@@ -193,6 +193,11 @@ class _Loop:
             await self._wait_after(self._state.failure)
 
     @property
+    def _spec(self) -> AgentSpec:
+        """Of the agent; or as it was said with what it is asked."""
+        return self._capability.agent or spec_of(json.loads(self._text))
+
+    @property
     def _caller(self) -> Caller:
         return self._stretch.attempt.run.work.caller
 
@@ -209,8 +214,7 @@ class _Loop:
 
     def _provider(self, model: str) -> Provider:
         """Raises AgentsUnavailable."""
-        spec, caller = self._capability.agent, self._caller
-        assert spec is not None
+        spec, caller = self._spec, self._caller
         provider = self._around.models.provider(model, caller.tenant, spec.credential)
         return Observed(provider, provider.entry, self._around.counts, self.spans)
 

@@ -608,6 +608,88 @@ func (x *ProviderRetry) GetDelayMax() *durationpb.Duration {
 	return nil
 }
 
+// An agent that is in no manifest. Unlike AgentSpec it names each of its tools, so that policies can decide by them.
+type InlineAgent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A name that the operator knows, never an address.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// What the model is told first. {{name}} stands for one of the request's arguments.
+	Instructions string `protobuf:"bytes,2,opt,name=instructions,proto3" json:"instructions,omitempty"`
+	// Capabilities that it may call, in their current versions.
+	Tools []string `protobuf:"bytes,3,rep,name=tools,proto3" json:"tools,omitempty"`
+	// Agents that it may ask.
+	Delegates []string `protobuf:"bytes,4,rep,name=delegates,proto3" json:"delegates,omitempty"`
+	// Of one answer; 0: 4096.
+	MaxTokens     int32 `protobuf:"varint,5,opt,name=max_tokens,json=maxTokens,proto3" json:"max_tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InlineAgent) Reset() {
+	*x = InlineAgent{}
+	mi := &file_placet_v1_agent_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InlineAgent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InlineAgent) ProtoMessage() {}
+
+func (x *InlineAgent) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_agent_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InlineAgent.ProtoReflect.Descriptor instead.
+func (*InlineAgent) Descriptor() ([]byte, []int) {
+	return file_placet_v1_agent_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *InlineAgent) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *InlineAgent) GetInstructions() string {
+	if x != nil {
+		return x.Instructions
+	}
+	return ""
+}
+
+func (x *InlineAgent) GetTools() []string {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+func (x *InlineAgent) GetDelegates() []string {
+	if x != nil {
+		return x.Delegates
+	}
+	return nil
+}
+
+func (x *InlineAgent) GetMaxTokens() int32 {
+	if x != nil {
+		return x.MaxTokens
+	}
+	return 0
+}
+
 var File_placet_v1_agent_proto protoreflect.FileDescriptor
 
 const file_placet_v1_agent_proto_rawDesc = "" +
@@ -668,7 +750,14 @@ const file_placet_v1_agent_proto_rawDesc = "" +
 	"\x14_parallel_tool_calls\"d\n" +
 	"\rProviderRetry\x12\x1b\n" +
 	"\ttries_max\x18\x01 \x01(\x05R\btriesMax\x126\n" +
-	"\tdelay_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bdelayMaxB4\n" +
+	"\tdelay_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bdelayMax\"\x9a\x01\n" +
+	"\vInlineAgent\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\"\n" +
+	"\finstructions\x18\x02 \x01(\tR\finstructions\x12\x14\n" +
+	"\x05tools\x18\x03 \x03(\tR\x05tools\x12\x1c\n" +
+	"\tdelegates\x18\x04 \x03(\tR\tdelegates\x12\x1d\n" +
+	"\n" +
+	"max_tokens\x18\x05 \x01(\x05R\tmaxTokensB4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -683,7 +772,7 @@ func file_placet_v1_agent_proto_rawDescGZIP() []byte {
 	return file_placet_v1_agent_proto_rawDescData
 }
 
-var file_placet_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_placet_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_placet_v1_agent_proto_goTypes = []any{
 	(*AgentSpec)(nil),           // 0: placet.v1.AgentSpec
 	(*ToolChoice)(nil),          // 1: placet.v1.ToolChoice
@@ -692,7 +781,8 @@ var file_placet_v1_agent_proto_goTypes = []any{
 	(*Memory)(nil),              // 4: placet.v1.Memory
 	(*ModelSettings)(nil),       // 5: placet.v1.ModelSettings
 	(*ProviderRetry)(nil),       // 6: placet.v1.ProviderRetry
-	(*durationpb.Duration)(nil), // 7: google.protobuf.Duration
+	(*InlineAgent)(nil),         // 7: placet.v1.InlineAgent
+	(*durationpb.Duration)(nil), // 8: google.protobuf.Duration
 }
 var file_placet_v1_agent_proto_depIdxs = []int32{
 	1,  // 0: placet.v1.AgentSpec.tools:type_name -> placet.v1.ToolChoice
@@ -702,9 +792,9 @@ var file_placet_v1_agent_proto_depIdxs = []int32{
 	5,  // 4: placet.v1.AgentSpec.settings:type_name -> placet.v1.ModelSettings
 	6,  // 5: placet.v1.AgentSpec.provider_retry:type_name -> placet.v1.ProviderRetry
 	3,  // 6: placet.v1.DelegateChoice.budget:type_name -> placet.v1.Budget
-	7,  // 7: placet.v1.Budget.active_time:type_name -> google.protobuf.Duration
-	7,  // 8: placet.v1.ModelSettings.request_timeout:type_name -> google.protobuf.Duration
-	7,  // 9: placet.v1.ProviderRetry.delay_max:type_name -> google.protobuf.Duration
+	8,  // 7: placet.v1.Budget.active_time:type_name -> google.protobuf.Duration
+	8,  // 8: placet.v1.ModelSettings.request_timeout:type_name -> google.protobuf.Duration
+	8,  // 9: placet.v1.ProviderRetry.delay_max:type_name -> google.protobuf.Duration
 	10, // [10:10] is the sub-list for method output_type
 	10, // [10:10] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
@@ -725,7 +815,7 @@ func file_placet_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_agent_proto_rawDesc), len(file_placet_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -234,7 +234,9 @@ type AskRequest struct {
 	// How to run it. on_caller_gone UNSPECIFIED is DETACH.
 	Options *InvocationOptions `protobuf:"bytes,5,opt,name=options,proto3" json:"options,omitempty"`
 	// What this run may spend, within what the agent and the server let it. Part of the input, so a key is bound to it, too.
-	Budget        *Budget `protobuf:"bytes,6,opt,name=budget,proto3" json:"budget,omitempty"`
+	Budget *Budget `protobuf:"bytes,6,opt,name=budget,proto3" json:"budget,omitempty"`
+	// What the agent is, for this run alone: beside the agent "placet.agent", which needs it. Part of the input.
+	InlineAgent   *InlineAgent `protobuf:"bytes,7,opt,name=inline_agent,json=inlineAgent,proto3" json:"inline_agent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +309,13 @@ func (x *AskRequest) GetOptions() *InvocationOptions {
 func (x *AskRequest) GetBudget() *Budget {
 	if x != nil {
 		return x.Budget
+	}
+	return nil
+}
+
+func (x *AskRequest) GetInlineAgent() *InlineAgent {
+	if x != nil {
+		return x.InlineAgent
 	}
 	return nil
 }
@@ -2740,7 +2749,7 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"invocation\x18\x01 \x01(\v2\x15.placet.v1.InvocationR\n" +
 	"invocation\"E\n" +
 	"\x15ExecuteStreamResponse\x12,\n" +
-	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"\xcf\x02\n" +
+	"\x05event\x18\x01 \x01(\v2\x16.placet.v1.ActionEventR\x05event\"\x8a\x03\n" +
 	"\n" +
 	"AskRequest\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x18\n" +
@@ -2748,7 +2757,8 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\x05parts\x18\x03 \x03(\v2\x16.placet.v1.MessagePartR\x05parts\x12B\n" +
 	"\targuments\x18\x04 \x03(\v2$.placet.v1.AskRequest.ArgumentsEntryR\targuments\x126\n" +
 	"\aoptions\x18\x05 \x01(\v2\x1c.placet.v1.InvocationOptionsR\aoptions\x12)\n" +
-	"\x06budget\x18\x06 \x01(\v2\x11.placet.v1.BudgetR\x06budget\x1a<\n" +
+	"\x06budget\x18\x06 \x01(\v2\x11.placet.v1.BudgetR\x06budget\x129\n" +
+	"\finline_agent\x18\a \x01(\v2\x16.placet.v1.InlineAgentR\vinlineAgent\x1a<\n" +
 	"\x0eArgumentsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x82\x01\n" +
@@ -3008,16 +3018,17 @@ var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*MessagePart)(nil),                // 48: placet.v1.MessagePart
 	(*InvocationOptions)(nil),          // 49: placet.v1.InvocationOptions
 	(*Budget)(nil),                     // 50: placet.v1.Budget
-	(*timestamppb.Timestamp)(nil),      // 51: google.protobuf.Timestamp
-	(*Usage)(nil),                      // 52: placet.v1.Usage
-	(*TurnCall)(nil),                   // 53: placet.v1.TurnCall
-	(*durationpb.Duration)(nil),        // 54: google.protobuf.Duration
-	(*status.Status)(nil),              // 55: google.rpc.Status
-	(ActionState)(0),                   // 56: placet.v1.ActionState
-	(ActionView)(0),                    // 57: placet.v1.ActionView
-	(OnWait)(0),                        // 58: placet.v1.OnWait
-	(*Caller)(nil),                     // 59: placet.v1.Caller
-	(DurabilityClass)(0),               // 60: placet.v1.DurabilityClass
+	(*InlineAgent)(nil),                // 51: placet.v1.InlineAgent
+	(*timestamppb.Timestamp)(nil),      // 52: google.protobuf.Timestamp
+	(*Usage)(nil),                      // 53: placet.v1.Usage
+	(*TurnCall)(nil),                   // 54: placet.v1.TurnCall
+	(*durationpb.Duration)(nil),        // 55: google.protobuf.Duration
+	(*status.Status)(nil),              // 56: google.rpc.Status
+	(ActionState)(0),                   // 57: placet.v1.ActionState
+	(ActionView)(0),                    // 58: placet.v1.ActionView
+	(OnWait)(0),                        // 59: placet.v1.OnWait
+	(*Caller)(nil),                     // 60: placet.v1.Caller
+	(DurabilityClass)(0),               // 61: placet.v1.DurabilityClass
 }
 var file_placet_v1_runtime_service_proto_depIdxs = []int32{
 	45, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
@@ -3028,91 +3039,92 @@ var file_placet_v1_runtime_service_proto_depIdxs = []int32{
 	42, // 5: placet.v1.AskRequest.arguments:type_name -> placet.v1.AskRequest.ArgumentsEntry
 	49, // 6: placet.v1.AskRequest.options:type_name -> placet.v1.InvocationOptions
 	50, // 7: placet.v1.AskRequest.budget:type_name -> placet.v1.Budget
-	46, // 8: placet.v1.AskResponse.action:type_name -> placet.v1.Action
-	48, // 9: placet.v1.AskResponse.parts:type_name -> placet.v1.MessagePart
-	4,  // 10: placet.v1.AskStreamRequest.ask:type_name -> placet.v1.AskRequest
-	47, // 11: placet.v1.AskStreamResponse.event:type_name -> placet.v1.ActionEvent
-	10, // 12: placet.v1.ListTurnsResponse.turns:type_name -> placet.v1.Turn
-	51, // 13: placet.v1.Turn.request_time:type_name -> google.protobuf.Timestamp
-	51, // 14: placet.v1.Turn.answer_time:type_name -> google.protobuf.Timestamp
-	52, // 15: placet.v1.Turn.usage:type_name -> placet.v1.Usage
-	53, // 16: placet.v1.Turn.calls:type_name -> placet.v1.TurnCall
-	45, // 17: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
-	51, // 18: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
-	54, // 19: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
-	46, // 20: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
-	11, // 21: placet.v1.SubmitBatchRequest.items:type_name -> placet.v1.SubmitRequest
-	15, // 22: placet.v1.SubmitBatchResponse.results:type_name -> placet.v1.SubmitBatchResult
-	16, // 23: placet.v1.SubmitBatchResult.submitted:type_name -> placet.v1.SubmittedAction
-	55, // 24: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
-	56, // 25: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
-	18, // 26: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
-	57, // 27: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
-	46, // 28: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
-	21, // 29: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	56, // 30: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
-	43, // 31: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
-	51, // 32: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
-	51, // 33: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
-	46, // 34: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
-	54, // 35: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
-	46, // 36: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
-	47, // 37: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
-	58, // 38: placet.v1.ResumeActionRequest.on_wait:type_name -> placet.v1.OnWait
-	46, // 39: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
-	58, // 40: placet.v1.ResumeActionStreamRequest.on_wait:type_name -> placet.v1.OnWait
-	47, // 41: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
-	32, // 42: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
-	44, // 43: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
-	47, // 44: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
-	46, // 45: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
-	21, // 46: placet.v1.CancelActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	59, // 47: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
-	60, // 48: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
-	51, // 49: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
-	54, // 50: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
-	54, // 51: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
-	0,  // 52: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
-	2,  // 53: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
-	4,  // 54: placet.v1.RuntimeService.Ask:input_type -> placet.v1.AskRequest
-	6,  // 55: placet.v1.RuntimeService.AskStream:input_type -> placet.v1.AskStreamRequest
-	11, // 56: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
-	13, // 57: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
-	17, // 58: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
-	20, // 59: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
-	8,  // 60: placet.v1.RuntimeService.ListTurns:input_type -> placet.v1.ListTurnsRequest
-	23, // 61: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
-	25, // 62: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
-	27, // 63: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
-	29, // 64: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
-	31, // 65: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
-	34, // 66: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
-	36, // 67: placet.v1.RuntimeService.CancelActions:input_type -> placet.v1.CancelActionsRequest
-	38, // 68: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
-	40, // 69: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
-	1,  // 70: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
-	3,  // 71: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
-	5,  // 72: placet.v1.RuntimeService.Ask:output_type -> placet.v1.AskResponse
-	7,  // 73: placet.v1.RuntimeService.AskStream:output_type -> placet.v1.AskStreamResponse
-	12, // 74: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
-	14, // 75: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
-	19, // 76: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
-	22, // 77: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
-	9,  // 78: placet.v1.RuntimeService.ListTurns:output_type -> placet.v1.ListTurnsResponse
-	24, // 79: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
-	26, // 80: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
-	28, // 81: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
-	30, // 82: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
-	33, // 83: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
-	35, // 84: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
-	37, // 85: placet.v1.RuntimeService.CancelActions:output_type -> placet.v1.CancelActionsResponse
-	39, // 86: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
-	41, // 87: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
-	70, // [70:88] is the sub-list for method output_type
-	52, // [52:70] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	51, // 8: placet.v1.AskRequest.inline_agent:type_name -> placet.v1.InlineAgent
+	46, // 9: placet.v1.AskResponse.action:type_name -> placet.v1.Action
+	48, // 10: placet.v1.AskResponse.parts:type_name -> placet.v1.MessagePart
+	4,  // 11: placet.v1.AskStreamRequest.ask:type_name -> placet.v1.AskRequest
+	47, // 12: placet.v1.AskStreamResponse.event:type_name -> placet.v1.ActionEvent
+	10, // 13: placet.v1.ListTurnsResponse.turns:type_name -> placet.v1.Turn
+	52, // 14: placet.v1.Turn.request_time:type_name -> google.protobuf.Timestamp
+	52, // 15: placet.v1.Turn.answer_time:type_name -> google.protobuf.Timestamp
+	53, // 16: placet.v1.Turn.usage:type_name -> placet.v1.Usage
+	54, // 17: placet.v1.Turn.calls:type_name -> placet.v1.TurnCall
+	45, // 18: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
+	52, // 19: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
+	55, // 20: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
+	46, // 21: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
+	11, // 22: placet.v1.SubmitBatchRequest.items:type_name -> placet.v1.SubmitRequest
+	15, // 23: placet.v1.SubmitBatchResponse.results:type_name -> placet.v1.SubmitBatchResult
+	16, // 24: placet.v1.SubmitBatchResult.submitted:type_name -> placet.v1.SubmittedAction
+	56, // 25: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
+	57, // 26: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
+	18, // 27: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
+	58, // 28: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
+	46, // 29: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
+	21, // 30: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
+	57, // 31: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
+	43, // 32: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
+	52, // 33: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
+	52, // 34: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
+	46, // 35: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
+	55, // 36: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
+	46, // 37: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
+	47, // 38: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
+	59, // 39: placet.v1.ResumeActionRequest.on_wait:type_name -> placet.v1.OnWait
+	46, // 40: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
+	59, // 41: placet.v1.ResumeActionStreamRequest.on_wait:type_name -> placet.v1.OnWait
+	47, // 42: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
+	32, // 43: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
+	44, // 44: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
+	47, // 45: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
+	46, // 46: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
+	21, // 47: placet.v1.CancelActionsRequest.filter:type_name -> placet.v1.ActionFilter
+	60, // 48: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
+	61, // 49: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
+	52, // 50: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
+	55, // 51: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
+	55, // 52: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
+	0,  // 53: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
+	2,  // 54: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
+	4,  // 55: placet.v1.RuntimeService.Ask:input_type -> placet.v1.AskRequest
+	6,  // 56: placet.v1.RuntimeService.AskStream:input_type -> placet.v1.AskStreamRequest
+	11, // 57: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
+	13, // 58: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
+	17, // 59: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
+	20, // 60: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
+	8,  // 61: placet.v1.RuntimeService.ListTurns:input_type -> placet.v1.ListTurnsRequest
+	23, // 62: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
+	25, // 63: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
+	27, // 64: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
+	29, // 65: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
+	31, // 66: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
+	34, // 67: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
+	36, // 68: placet.v1.RuntimeService.CancelActions:input_type -> placet.v1.CancelActionsRequest
+	38, // 69: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
+	40, // 70: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
+	1,  // 71: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
+	3,  // 72: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
+	5,  // 73: placet.v1.RuntimeService.Ask:output_type -> placet.v1.AskResponse
+	7,  // 74: placet.v1.RuntimeService.AskStream:output_type -> placet.v1.AskStreamResponse
+	12, // 75: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
+	14, // 76: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
+	19, // 77: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
+	22, // 78: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
+	9,  // 79: placet.v1.RuntimeService.ListTurns:output_type -> placet.v1.ListTurnsResponse
+	24, // 80: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
+	26, // 81: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
+	28, // 82: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
+	30, // 83: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
+	33, // 84: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
+	35, // 85: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
+	37, // 86: placet.v1.RuntimeService.CancelActions:output_type -> placet.v1.CancelActionsResponse
+	39, // 87: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
+	41, // 88: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
+	71, // [71:89] is the sub-list for method output_type
+	53, // [53:71] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_runtime_service_proto_init() }

@@ -327,3 +327,45 @@ class ProviderRetry(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProviderRetry: _TypeAlias = ProviderRetry  # noqa: Y015
+
+@_typing.final
+class InlineAgent(_message.Message):
+    """An agent that is in no manifest. Unlike AgentSpec it names each of its tools, so that policies can decide by them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    INSTRUCTIONS_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    DELEGATES_FIELD_NUMBER: _builtins.int
+    MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """A name that the operator knows, never an address."""
+    instructions: _builtins.str
+    """What the model is told first. {{name}} stands for one of the request's arguments."""
+    max_tokens: _builtins.int
+    """Of one answer; 0: 4096."""
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Capabilities that it may call, in their current versions."""
+
+    @_builtins.property
+    def delegates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Agents that it may ask."""
+
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        instructions: _builtins.str = ...,
+        tools: _abc.Iterable[_builtins.str] | None = ...,
+        delegates: _abc.Iterable[_builtins.str] | None = ...,
+        max_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delegates", b"delegates", "instructions", b"instructions", "max_tokens", b"max_tokens", "model", b"model", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InlineAgent: _TypeAlias = InlineAgent  # noqa: Y015

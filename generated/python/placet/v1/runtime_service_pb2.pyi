@@ -160,6 +160,7 @@ class AskRequest(_message.Message):
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     BUDGET_FIELD_NUMBER: _builtins.int
+    INLINE_AGENT_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """The agent's name."""
     version: _builtins.str
@@ -180,6 +181,10 @@ class AskRequest(_message.Message):
     def budget(self) -> _agent_pb2.Budget:
         """What this run may spend, within what the agent and the server let it. Part of the input, so a key is bound to it, too."""
 
+    @_builtins.property
+    def inline_agent(self) -> _agent_pb2.InlineAgent:
+        """What the agent is, for this run alone: beside the agent "placet.agent", which needs it. Part of the input."""
+
     def __init__(
         self,
         *,
@@ -189,10 +194,11 @@ class AskRequest(_message.Message):
         arguments: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         options: _action_pb2.InvocationOptions | None = ...,
         budget: _agent_pb2.Budget | None = ...,
+        inline_agent: _agent_pb2.InlineAgent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "inline_agent", b"inline_agent", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "arguments", b"arguments", "budget", b"budget", "options", b"options", "parts", b"parts", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "arguments", b"arguments", "budget", b"budget", "inline_agent", b"inline_agent", "options", b"options", "parts", b"parts", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

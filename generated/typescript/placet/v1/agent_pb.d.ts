@@ -357,3 +357,51 @@ export declare type ProviderRetry = Message<"placet.v1.ProviderRetry"> & {
  */
 export declare const ProviderRetrySchema: GenMessage<ProviderRetry>;
 
+/**
+ * An agent that is in no manifest. Unlike AgentSpec it names each of its tools, so that policies can decide by them.
+ *
+ * @generated from message placet.v1.InlineAgent
+ */
+export declare type InlineAgent = Message<"placet.v1.InlineAgent"> & {
+  /**
+   * A name that the operator knows, never an address.
+   *
+   * @generated from field: string model = 1;
+   */
+  model: string;
+
+  /**
+   * What the model is told first. {{name}} stands for one of the request's arguments.
+   *
+   * @generated from field: string instructions = 2;
+   */
+  instructions: string;
+
+  /**
+   * Capabilities that it may call, in their current versions.
+   *
+   * @generated from field: repeated string tools = 3;
+   */
+  tools: string[];
+
+  /**
+   * Agents that it may ask.
+   *
+   * @generated from field: repeated string delegates = 4;
+   */
+  delegates: string[];
+
+  /**
+   * Of one answer; 0: 4096.
+   *
+   * @generated from field: int32 max_tokens = 5;
+   */
+  maxTokens: number;
+};
+
+/**
+ * Describes the message placet.v1.InlineAgent.
+ * Use `create(InlineAgentSchema)` to create a new message.
+ */
+export declare const InlineAgentSchema: GenMessage<InlineAgent>;
+

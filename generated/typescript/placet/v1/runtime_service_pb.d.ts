@@ -9,7 +9,7 @@ import type { Message } from "@bufbuild/protobuf";
 import type { Action, ActionState, ActionView, Caller, DurabilityClass, Invocation, InvocationOptions, OnWait } from "./action_pb.js";
 import type { ActionEvent, TurnCall } from "./event_pb.js";
 import type { MessagePart } from "./ask_pb.js";
-import type { Budget } from "./agent_pb.js";
+import type { Budget, InlineAgent } from "./agent_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Usage } from "./usage_pb.js";
 import type { Status } from "../../google/rpc/status_pb.js";
@@ -154,6 +154,13 @@ export declare type AskRequest = Message<"placet.v1.AskRequest"> & {
    * @generated from field: placet.v1.Budget budget = 6;
    */
   budget?: Budget | undefined;
+
+  /**
+   * What the agent is, for this run alone: beside the agent "placet.agent", which needs it. Part of the input.
+   *
+   * @generated from field: placet.v1.InlineAgent inline_agent = 7;
+   */
+  inlineAgent?: InlineAgent | undefined;
 };
 
 /**

@@ -294,18 +294,24 @@ class Catalog:
         """At most `page_size` by name and version, after the given pair; fewer on the last page. `kind` None: all."""
         async with self._pool.connection() as connection:
             page = await rows.list_capabilities(connection, tenant, name_prefix, after, page_size, kind)
-        if kind in (None, CapabilityKind.TOOL):
-            page = self._with_built_in(page, name_prefix, after)
+        page = self._with_built_in(page, name_prefix, after, kind)
         return [self._entry(found) for found in page[:page_size]]
 
     def _with_built_in(
-        self, page: list[StoredCapability], name_prefix: str, after: tuple[str, str]
+        self,
+        page: list[StoredCapability],
+        name_prefix: str,
+        after: tuple[str, str],
+        kind: CapabilityKind | None,
     ) -> list[StoredCapability]:
         """They are listed for who asks for them by the beginning of their names."""
         asked = [
             found
             for name, found in self._built_in.items()
-            if name_prefix and name.startswith(name_prefix) and _place(found) > after
+            if name_prefix
+            and name.startswith(name_prefix)
+            and _place(found) > after
+            and kind in (None, found.capability.kind)
         ]
         return sorted([*page, *asked], key=_place) if asked else page
 

@@ -215,6 +215,10 @@ def _tool_problems(spec: AgentSpec, path: str, there: There) -> Iterator[Problem
 def _delegate_problems(spec: AgentSpec, path: str, there: There) -> Iterator[Problem]:
     for index, delegate in enumerate(spec.delegates):
         place = f"{path}.delegates[{index}].agent"
+        if is_reserved(delegate.agent):
+            text = f"What begins with {RESERVED_PREFIX} is the server's own; no agent asks it."
+            yield _error(place, "delegate_reserved", text)
+            continue
         kind = there.kind(delegate.agent, delegate.version)
         if kind is None:
             yield there.unknown(place, "delegate_unknown", delegate.agent, delegate.version)

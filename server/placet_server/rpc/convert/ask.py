@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterable
+from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from placet.v1 import action_pb2, ask_pb2, usage_pb2
+from placet.v1 import action_pb2, agent_pb2, ask_pb2, usage_pb2
 from placet.v1 import runtime_service_pb2 as pb
 from placet_server.core.publication.turn import Turn
 from placet_server.model.action import Invocation
@@ -35,6 +36,8 @@ def invocation_of_ask(request: pb.AskRequest) -> Invocation:
         text += f',"arguments":{json.dumps(dict(request.arguments), ensure_ascii=False)}'
     if bounds := budget_value(budget_of(request.budget)):
         text += f',"budget":{json.dumps(bounds)}'
+    if request.HasField("inline_agent"):
+        text += f',"agent":{json.dumps(_inline_value(request.inline_agent), ensure_ascii=False)}'
     return invocation_of(
         action_pb2.Invocation(
             capability=request.agent,
@@ -43,6 +46,20 @@ def invocation_of_ask(request: pb.AskRequest) -> Invocation:
             options=request.options,
         )
     )
+
+
+def _inline_value(agent: agent_pb2.InlineAgent) -> dict[str, Any]:
+    """As the input has it: what is not said is left out, but for what it may call."""
+    value: dict[str, Any] = {
+        "model": agent.model,
+        "tools": list(agent.tools),
+        "delegates": list(agent.delegates),
+    }
+    if agent.instructions:
+        value["instructions"] = agent.instructions
+    if agent.max_tokens:
+        value["max_tokens"] = agent.max_tokens
+    return value
 
 
 def part_messages(parts: Iterable[Part]) -> list[ask_pb2.MessagePart]:
