@@ -56,6 +56,8 @@ WALK = (
     "next_tenant",
     "end_of_page",
     "trim_lanes",
+    "trim_deltas",
+    "note_trimmed",
     "delete_boots",
     "delete_reports",
     "delete_deliveries",

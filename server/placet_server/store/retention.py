@@ -79,6 +79,21 @@ async def trim_lanes(
     return count
 
 
+async def trim_deltas(connection: Connection, before: datetime, *, count_max: int, items_max: int) -> int:
+    """How many items; `items_max`: there may be more."""
+    query = SQL["trim_deltas"]
+    arguments = query.arguments(before=before, count_max=count_max, items_max=items_max)
+    trimmed: int = await connection.fetchval(query.sql, *arguments)
+    return trimmed
+
+
+async def note_trimmed(connection: Connection, before: datetime, *, count_max: int) -> int:
+    """How many runs; `count_max`: there may be more."""
+    query = SQL["note_trimmed"]
+    noted: int = await connection.fetchval(query.sql, *query.arguments(before=before, count_max=count_max))
+    return noted
+
+
 async def delete_ended(
     connection: Connection, page: Page, bounds: Bounds, *, count_max: int, events_max: int
 ) -> tuple[int, str | None]:

@@ -701,6 +701,7 @@ CREATE TABLE public.runs (
     reserved_tokens bigint NOT NULL,
     reserved_micros bigint NOT NULL,
     trace text,
+    said_time timestamp with time zone,
     CONSTRAINT runs_trace CHECK ((trace ~ '^[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{16}$'::text))
 )
 WITH (fillfactor='50');
@@ -956,6 +957,8 @@ CREATE INDEX queue_ready_order ON public.queue_ready USING btree (queue, capabil
 CREATE INDEX reconciles_due ON public.reconciles USING btree (capability, version, tenant, next_time) WHERE (give_up_time IS NULL);
 
 CREATE UNIQUE INDEX reports_key ON public.reports USING btree (key_digest) WHERE (key_digest IS NOT NULL);
+
+CREATE INDEX runs_said ON public.runs USING btree (said_time) WHERE (said_time IS NOT NULL);
 
 CREATE UNIQUE INDEX session_runs_action ON public.session_runs USING btree (action_id);
 

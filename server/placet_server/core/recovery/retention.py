@@ -5,11 +5,13 @@ Ended actions go with their events, chunks and dead letters; the head of each ch
 AMBIGUOUS never goes, nor does an action whose key is still known. After them go old reports and deliveries, ids of
 messages that would not be taken any more, and what policies said of actions of which none is left. Any number of
 processes may do this: the walk has one row, and whoever holds its lock goes on with it.
+
+Beside it, and of open actions too, goes what models said a day ago in turns that have their answer by now.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -28,6 +30,7 @@ REPORTS_MAX = 1000
 MESSAGES_MAX = 5000
 DELIVERIES_MAX = 1000
 VERDICTS_MAX = 200
+RUNS_MAX = 100
 SESSIONS_MAX = 500
 # Of actions that are left from before, so many are looked through for who names a verdict.
 NAMING_MAX = 50_000
@@ -37,6 +40,8 @@ WALK_INTERVAL = timedelta(hours=1)
 BOOT_KEPT = timedelta(days=1)
 # Many times as long as a process goes on naming a verdict without noting that it does.
 VERDICT_KEPT = timedelta(days=1)
+# What a model says while it says it is for who listens; who comes later reads the answer.
+DELTAS_KEPT = timedelta(days=1)
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -67,8 +72,25 @@ class Cleaned:
 
 
 async def clean(journal: Journal, kept: Retention) -> Cleaned:
-    """One batch, in one tx. Raises StoreUnavailable."""
+    """One batch. Raises StoreUnavailable."""
     now = _EVER + timedelta(microseconds=await now_us(journal))
+    has_more = await _trim_deltas(journal, now - DELTAS_KEPT)
+    cleaned = await _walk(journal, kept, now)
+    return replace(cleaned, has_more=True) if has_more else cleaned
+
+
+async def _trim_deltas(journal: Journal, before: datetime) -> bool:
+    """Of some runs, in statements of their own: each entry that a run writes waits for whoever holds its row. Whether
+    there may be more.
+    """
+    async with journal.pool.connection() as connection:
+        trimmed = await retention.trim_deltas(connection, before, count_max=RUNS_MAX, items_max=ITEMS_MAX)
+        if trimmed == ITEMS_MAX:
+            return True
+        return await retention.note_trimmed(connection, before, count_max=RUNS_MAX) == RUNS_MAX
+
+
+async def _walk(journal: Journal, kept: Retention, now: datetime) -> Cleaned:
     async with journal.pool.tx(BATCH_SECONDS_MAX) as connection:
         place = await retention.lock_walk(connection, now)
         if place is None:

@@ -73,6 +73,60 @@ gone as (
 )
 select count(*) from gone
 
+-- name: trim_deltas
+-- Take away what models said long ago in turns that have their answer: how much. The last thing that an attempt has said stays, as those who go on with it
+-- go on with its number. Cross-tenant: the cleaner's.
+with due as materialized (
+    select tenant, action_id from runs where said_time <= :before::timestamptz order by said_time limit :count_max
+),
+answered as materialized (
+    select d.tenant, d.action_id, (e.body::json ->> 'attempt')::integer as attempt, (e.body::json ->> 'lane_number')::bigint as number
+    from due as d
+    cross join lateral (
+        select body from events where tenant = d.tenant and action_id = d.action_id and type = 'turn_answered' order by sequence desc limit 1
+    ) as e
+    where num_nonnulls(d.tenant, d.action_id) = 2
+),
+item as materialized (
+    select l.tenant, l.action_id, l.attempt, l.number
+    from answered as a
+    cross join lateral (
+        select i.tenant, i.action_id, i.attempt, i.number
+        from lane_items as i
+        where i.tenant = a.tenant and i.action_id = a.action_id and (i.attempt, i.number) <= (a.attempt, a.number)
+          and i.type = 'delta' and i.create_time <= :before
+          and i.number < (
+            select max(o.number) from lane_items as o where o.tenant = i.tenant and o.action_id = i.action_id and o.attempt = i.attempt)
+        limit :items_max
+    ) as l
+    where num_nonnulls(a.tenant, a.action_id) = 2
+    limit :items_max
+),
+gone as (
+    delete from lane_items as l
+    using item as i
+    where num_nonnulls(i.tenant, i.action_id, i.attempt, i.number) = 4
+      and l.tenant = i.tenant and l.action_id = i.action_id and l.attempt = i.attempt and l.number = i.number
+    returning l.number
+)
+select count(*) from gone
+
+-- name: note_trimmed
+-- These runs have been looked at: not again, or not before what they have said since is as old. How many. Cross-tenant: the cleaner's.
+with due as materialized (
+    select tenant, action_id from runs where said_time <= :before::timestamptz order by said_time limit :count_max
+),
+noted as (
+    update runs as u
+    set said_time = (
+        select max(l.create_time) from lane_items as l
+        where l.tenant = u.tenant and l.action_id = u.action_id and l.type = 'delta' and l.create_time > :before)
+    from due as d
+    where num_nonnulls(d.tenant, d.action_id) = 2 and u.tenant = d.tenant and u.action_id = d.action_id
+    returning u.action_id
+)
+select count(*) from noted
+
 -- name: delete_ended
 -- Take away such actions with all that belongs to them, but for the heads of their chains: how many went, and the last one looked at if there may be
 -- more on the page. What runs remember is at most as many rows as there are events.

@@ -52,6 +52,7 @@ counted_on as (
     update runs as u
     set ordinal = r.ordinal,
         compacted_ordinal = case when r.type = 'compacted' then r.ordinal else u.compacted_ordinal end,
+        said_time = coalesce(u.said_time, case when r.type = 'answered' then r.at end),
         turns = r.turns,
         requests = r.requests,
         calls = r.calls,
