@@ -153,3 +153,20 @@ async def test_messages_stored_by_earlier_releases_are_sent_as_they_were(wire: s
         await models.close()
         sent = server.requests[0].body
     assert (KEPT / f"{wire}.request.json").read_bytes() == sent
+
+
+async def test_openais_client_without_its_walk_sends_what_it_sends_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import openai
+
+    from placet_server.harness.provider import openai_client
+
+    sent = []
+    for kind in (openai.AsyncOpenAI, openai_client.PlainOpenAI):
+        monkeypatch.setattr(openai_client, "PlainOpenAI", kind)
+        async with WIRES["openai"](SCRIPT) as server:
+            await conversation(server, forgets=False)
+            sent.append([request.body for request in server.requests])
+    assert 3 == len(sent[0])
+    assert sent[0] == sent[1]

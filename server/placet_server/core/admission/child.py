@@ -238,17 +238,19 @@ class Children:
             if not seen.has_ended:
                 attempt.park_if_quiet()
                 return None
-        return await self._read(attempt.action.requester.tenant, action_id)
+        return await self._read(attempt.action.requester.tenant, action_id, attempt.steps is not None)
 
-    async def _read(self, tenant: str, action_id: str) -> Action | None:
-        """Once it has ended."""
+    async def _read(self, tenant: str, action_id: str, ended: bool) -> Action | None:
+        """Once it has ended, which may be known: then without a look before the payload is read."""
         try:
             async with self._kernel.journal.pool.connection() as connection:
-                child = await actions.get(connection, tenant, action_id, full=False)
-                ended = child is not None and _has_ended(child)
-                return await actions.get(connection, tenant, action_id, full=True) if ended else None
+                child = await actions.get(connection, tenant, action_id, full=ended)
+                if not ended and child is not None and _has_ended(child):
+                    child = await actions.get(connection, tenant, action_id, full=True)
         except StoreUnavailable:
             return None
+        # It may have been redriven since.
+        return child if child is not None and _has_ended(child) else None
 
     async def _is_answer(self, attempt: Attempt, child: Action) -> bool:
         """A child that was asked to stop may have been so with its parent, who must not take that for a failure of the

@@ -106,9 +106,9 @@ def _model(entry: ModelEntry, key: str, http: httpx2.AsyncClient) -> Model:
 
 
 def _openai(entry: ModelEntry, key: str, http: httpx2.AsyncClient) -> Any:
-    from openai import AsyncOpenAI
+    from placet_server.harness.provider.openai_client import PlainOpenAI
 
-    return AsyncOpenAI(api_key=key, base_url=entry.base_url, max_retries=0, http_client=http)
+    return PlainOpenAI(api_key=key, base_url=entry.base_url, max_retries=0, http_client=http)
 
 
 def _older(provider: Provider[Any], model: str) -> ModelProfile:
