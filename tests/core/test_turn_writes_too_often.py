@@ -1,0 +1,74 @@
+"""What a turn of a run costs in the store, by counts and not by the clock: two entries; and each call its admission,
+its claim and its end.
+"""
+
+from collections import Counter
+from typing import Any
+
+import asyncpg
+import pytest
+from asyncpg.prepared_stmt import PreparedStatement
+
+from placet.testing.model_servers import KEY, OpenAIServer, Say, Step, call
+from placet_server.model.lifecycle import ActionState
+from placet_server.store import queries
+from tests.core.agents import KEY_VARIABLE, Shop, asked, open_shop
+from tests.core.kernels import work_off
+from tests.postgres import Database
+
+STEMS = ("action", "lineage", "queue", "run")
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each was sent, by its name."""
+    names = {query.sql: f"{stem}.{name}" for stem in STEMS for name, query in queries.load(stem).items()}
+    counts: Counter[str] = Counter()
+
+    def counted(kind: Any, method: str, sql_of: Any) -> None:
+        sent = getattr(kind, method)
+
+        async def send(self: Any, *arguments: Any, **options: Any) -> Any:
+            counts[names.get(sql_of(self, arguments), "other")] += 1
+            return await sent(self, *arguments, **options)
+
+        monkeypatch.setattr(kind, method, send)
+
+    for method in ("fetch", "fetchrow", "fetchval", "execute"):
+        counted(asyncpg.Connection, method, lambda _, arguments: arguments[0])
+    for method in ("fetch", "fetchrow", "fetchval"):
+        counted(PreparedStatement, method, lambda self, _: self.get_query())
+    return counts
+
+
+async def of_a_run(database: Database, statements: Counter[str], turns: int) -> Counter[str]:
+    """With one call in each turn but the last."""
+    script: list[Step] = [Say("", call("shop-count", order=f"A-{turn}")) for turn in range(turns - 1)]
+    async with (
+        OpenAIServer([*script, Say("Done.")]) as server,
+        open_shop(database.dsn, Shop(), server) as kernel,
+    ):
+        await work_off(kernel)
+        statements.clear()
+        ended = await asked(kernel, key=f"of {turns}")
+        assert ActionState.SUCCEEDED == ended.state
+        return Counter(statements)
+
+
+async def test_a_turn_costs_two_entries_and_a_call_its_admission_its_claim_and_its_end(
+    database: Database, statements: Counter[str]
+) -> None:
+    short = await of_a_run(database, statements, 2)
+    long = await of_a_run(database, statements, 7)
+    more = {name: count - short[name] for name, count in long.items()}
+    # Five more turns, five more calls.
+    wanted = {"run.append": 10, "lineage.admit_child": 5, "action.advance_step": 5}
+    assert wanted == {name: more[name] for name in wanted}
+    assert [0, 0] == [more.get("action.advance", 0), more.get("action.get_summary", 0)]
+    # Claims find what is there, however many asked for one; the payload of a call is read once.
+    assert (5, True) == (more["action.get"], more["queue.claim_batch"] >= 5)
