@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from placet.testing.model_servers import KEY, OpenAIServer, Say, Stall, Step
+from placet.testing.model_servers import KEY, Fail, OpenAIServer, Say, Stall, Step
 from placet_server.core.admission.session import create_session
 from placet_server.core.admission.submit_batch import submit_batch
 from placet_server.core.execution.cancel import cancel_action
@@ -23,6 +23,7 @@ from placet_server.model.session import WAITING_MAX, NewSession, OnBusy, Session
 from tests.core.agents import ASKED, KEY_VARIABLE, Shop, open_shop, said
 from tests.core.conversations import put_in, roles, said_in, session
 from tests.core.kernels import ALICE, call_of, declare_dead, dispatch, output, put, read, run, until, work_off
+from tests.core.parking import again
 from tests.core.scripted import age
 from tests.postgres import Database
 
@@ -231,3 +232,20 @@ async def _until_ended(kernel: Kernel, action_id: str) -> None:
     async with asyncio.timeout(20.0):
         while (await read(kernel, action_id)).settle_time_us is None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+async def test_a_redrive_and_another_run_at_once_never_both_have_the_session(database: Database) -> None:
+    script: dict[str, list[Step]] = {"": [Fail(400), Say("Never.")]}
+    async with OpenAIServer(script) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        for number in range(4):
+            one = await session(kernel)
+            failed = await said_in(kernel, one, str(number), f"f{number}")
+            assert S.FAILED is failed.state
+            rule, other = await asyncio.gather(
+                again(kernel, failed.action_id),
+                put_in(kernel, one, "2", f"o{number}"),
+                return_exceptions=True,
+            )
+            assert (rule == "") == isinstance(other, SessionBusy), (rule, other)
+            stood = await read(kernel, failed.action_id)
+            assert (rule == "") == (stood.state is S.QUEUED)

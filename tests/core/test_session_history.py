@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from placet.agent import Memory
 from placet.testing.model_servers import (
     KEY,
     AnthropicServer,
@@ -26,6 +27,7 @@ from tests.core.agents import KEY_VARIABLE, Shop, open_shop, said
 from tests.core.conversations import conversation, put_in, roles, said_in, session
 from tests.core.kernels import ALICE, BOB, EVE, dispatch, output, read, until, work_off
 from tests.core.parking import again
+from tests.core.test_run_too_long import SUMMARY, Forgetful, script
 from tests.postgres import Database
 
 S = ActionState
@@ -124,3 +126,33 @@ async def test_a_session_is_its_owners_alone_and_over_when_it_is_closed(database
         # What the key has made is told all the same.
         known = await put_in(kernel, one, "Hi.", "k1")
         assert (first.action_id, True) == (known.action.action_id, known.attached)
+
+
+async def test_what_was_summed_up_stands_for_all_before_it_also_for_runs_after(database: Database) -> None:
+    shop = Shop(memory=Memory(compact_at_tokens=800, keep_turns=1))
+    never = Say("never")
+    pay = Say("I pay for one.", call("shop-pay", order="one"))
+    steps = script(pay, never, never, Say("It was one."), Say("You are welcome."))
+    async with Forgetful(steps) as server, open_shop(database.dsn, shop, server) as kernel:
+        one = await session(kernel)
+        cut = await said_in(kernel, one, "word " * 600, "k1")
+        assert S.WAITING is cut.state
+        await cancel_action(kernel.engine, ALICE, cut.action_id, "enough")
+        await work_off(kernel)
+        assert S.CANCELLED is (await read(kernel, cut.action_id)).state
+        second = await said_in(kernel, one, "What was it?", "k2")
+        assert (1, said("It was one.")) == (server.summaries, output(second))
+        third = await said_in(kernel, one, "Thanks.", "k3")
+        assert (1, said("You are welcome.")) == (server.summaries, output(third))
+        last = server.requests[-1].body.decode()
+        assert "word word" not in last
+        assert 1 == last.count(SUMMARY)
+        words = [text[:12] for _, _, text in await conversation(kernel, one)]
+        assert [
+            "word word wo",
+            "I pay for on",
+            "What was it?",
+            "It was one.",
+            "Thanks.",
+            "You are welc",
+        ] == words

@@ -198,10 +198,9 @@ async def lock(
 
 
 async def is_over(connection: Connection, tenant: str, action_id: str) -> bool:
-    """Also of one that is not kept any more. It stays so until the tx ends."""
+    """Also of one that is not kept any more. If it is, it stays so until the tx ends."""
     query = SQL["is_over"]
-    found = await connection.fetchval(query.sql, *query.arguments(tenant=tenant, action_id=action_id))
-    return found is not False
+    return bool(await connection.fetchval(query.sql, *query.arguments(tenant=tenant, action_id=action_id)))
 
 
 async def count_waiting(connection: Connection, tenant: str, session_id: str) -> int:

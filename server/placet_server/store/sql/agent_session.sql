@@ -85,8 +85,11 @@ where s.tenant = :tenant and s.session_id = :session_id::uuid and (:subject::tex
 for update of s
 
 -- name: is_over
--- Whether an action has ended, and so that this holds until the tx ends.
-select settle_time is not null from actions where tenant = :tenant and action_id = :action_id::uuid for share
+-- Whether an action has ended, or is not kept any more; if so, that holds until the tx ends. One that has not is not locked, as its writes would wait.
+with ended as materialized (
+    select 1 from actions where tenant = :tenant and action_id = :action_id::uuid and settle_time is not null for share
+)
+select exists (select from ended) or not exists (select from actions where tenant = :tenant and action_id = :action_id::uuid)
 
 -- name: count_waiting
 -- How many runs of a session wait for their turn.
