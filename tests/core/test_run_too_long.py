@@ -20,6 +20,7 @@ from placet_server.core.publication.turn import list_turns
 from placet_server.core.recovery.rescue import rescue
 from placet_server.model.lifecycle import ActionState
 from tests.core.agents import ASKED, KEY_VARIABLE, Shop, asked, open_shop, said, spent
+from tests.core.conversations import conversation, said_in, session
 from tests.core.kernels import declare_dead, dispatch, output, put, read, until, work_off
 from tests.core.scripted import age, entries
 from tests.postgres import Database
@@ -145,3 +146,23 @@ async def test_another_wire_takes_a_request_for_a_summary_too(database: Database
         assert "Sum up the conversation" in str(summing[-1])
         assert "found two" in str(last[-1])
         assert {"type": "none"} == server.requests[2].json["tool_choice"]
+
+
+async def test_a_session_that_has_become_long_goes_on_from_a_summary_of_it(database: Database) -> None:
+    shop = Shop(memory=Memory(compact_at_tokens=1500))
+    steps = script(Say("Hello."), Say("It is red."), Say("Bye."))
+    async with Forgetful(steps) as server, open_shop(database.dsn, shop, server) as kernel:
+        server.begin = 1
+        one = await session(kernel)
+        for number, words in enumerate(("long " * 1200, "What of it?", "Thanks."), start=1):
+            await said_in(kernel, one, words, f"k{number}")
+        assert [1, 9, 2, 3] == [request.turn for request in server.requests]
+        summing, second, third = (request.json["messages"] for request in server.requests[1:])
+        assert ["system", "user", "assistant", "user", "user"] == [each["role"] for each in summing]
+        assert "long long" in str(summing)
+        assert "long long" not in str(second)
+        assert ("What of it?" in str(second[1]), SUMMARY in str(second[1])) == (True, True)
+        assert second == third[: len(second)]
+        # People are shown what was said, and no summary.
+        said_there = [text for _, _, text in await conversation(kernel, one)]
+        assert ["long " * 1200, "Hello.", "What of it?", "It is red.", "Thanks.", "Bye."] == said_there
