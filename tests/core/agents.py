@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from placet.app import App
 from placet.testing.model_servers import ModelServer, Say
@@ -32,6 +32,11 @@ from tests.core.kernels import QUEUE, open_kernel, put, read, work_off
 ASKED = {"parts": [{"text": "Help me."}]}
 TOOLS = ("shop.count", "shop.find", "shop.pay")
 KEY_VARIABLE = "PLACET_TEST_MODEL_KEY"
+
+
+class Served(Protocol):
+    @property
+    def app(self) -> App: ...
 
 
 class Shop:
@@ -75,7 +80,7 @@ def models_at(kind: Kind, address: str, **entry: Any) -> Models:
 
 
 def open_shop(
-    dsn: str, shop: Shop, server: ModelServer, **options: Any
+    dsn: str, shop: Served, server: ModelServer, **options: Any
 ) -> AbstractAsyncContextManager[Kernel]:
     """With this model."""
     kind = Kind.OPENAI_COMPATIBLE if server.wire == "openai" else Kind.ANTHROPIC
@@ -85,12 +90,13 @@ def open_shop(
 @asynccontextmanager
 async def open_served(
     dsn: str,
-    shop: Shop,
+    shop: Served,
     kind: Kind,
     address: str,
     *,
     budget_max: Budget | None = None,
     queue: QueueSettings = QUEUE,
+    questions: bool = False,
     hook: Hook | None = None,
     clock: Clock | None = None,
     counts: TurnCounts | None = None,
@@ -102,7 +108,13 @@ async def open_served(
     agents = Agents(models, budget_max or Budget(), capability_message)
     try:
         async with open_kernel(
-            dsn, shop.app, queue=queue, programs=agents, boundary_hook=hook, clock=clock
+            dsn,
+            shop.app,
+            queue=queue,
+            questions=questions,
+            programs=agents,
+            boundary_hook=hook,
+            clock=clock,
         ) as kernel:
             attach_agents(kernel, agents, counts or Uncounted(), tracing)
             yield kernel
