@@ -57,6 +57,14 @@ def test_every_rpc_needs_the_scope_that_the_protocol_says() -> None:
     assert {path: told.get(path, "not there") for path in SCOPES} == SCOPES
 
 
+def test_what_cannot_happen_is_shown_by_tests_that_are_there() -> None:
+    named = re.findall(r"`(\w+/\w+\.py): (test_\w+)`", read("docs/what-cannot-happen.md"))
+    assert len(named) >= 27
+    assert [] == [
+        name for path, name in named if not re.search(rf"^(async )?def {name}\(", read(f"tests/{path}"), re.M)
+    ]
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_links_lead_somewhere(document: str) -> None:
     folder = (ROOT / document).parent

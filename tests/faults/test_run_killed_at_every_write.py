@@ -20,6 +20,7 @@ import pytest
 from placet.testing.model_servers import KEY, OpenAIServer, Request
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.waits import with_family_waits
+from placet_server.core.publication.wake import sweep
 from placet_server.core.recovery.rescue import rescue
 from placet_server.loops.effect_reconciler import EffectReconciler
 from placet_server.model.action import Action
@@ -194,6 +195,7 @@ async def _healed(kernel: Kernel, action: Action) -> Action:
             await connection.execute("update reconciles set next_time = now()")
         await asking.run_once()
         await asking.idle()
+        await sweep(kernel.journal)
         await age(kernel)
         await work_off(kernel)
         found = await read(kernel, action.action_id)
