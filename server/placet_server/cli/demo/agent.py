@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placet import Client, PlacetError
+from placet import Client, PlacetError, TextDelta, ToolStarted
 from placet.ask_requests import Reply
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.demo.claim import Claims
@@ -44,9 +44,6 @@ def hear_the_agent(stage: Stage, teller: Teller, claims: Claims) -> None:
     client = stage.client(ASKS)
     reply = _ask(client, teller)
     turns = list(client.turns(reply.action_id))
-    for turn in turns:
-        told = ", ".join(call.tool for call in turn.calls) or reply.text
-        teller.outcome(f"turn {turn.turn}: {told}")
     count = stage.counts()["reimbursements"]
     claims.add(
         "an agent's run survives the crash, and what it did happened once",
@@ -61,8 +58,21 @@ def hear_the_agent(stage: Stage, teller: Teller, claims: Claims) -> None:
 
 
 def _ask(client: Client, teller: Teller) -> Reply:
+    """Told turn by turn, while the run says it."""
     teller.command(COMMAND, ASKS)
+    said: dict[int, str] = {}
     try:
-        return client.ask(AGENT, MESSAGE, key=KEY, on_wait="return", timeout=ASK_SECONDS)
+        with client.ask_stream(AGENT, MESSAGE, key=KEY, on_wait="return", timeout=ASK_SECONDS) as run:
+            for event in run:
+                match event:
+                    case TextDelta(turn=turn, text=text):
+                        said[turn] = said.get(turn, "") + text
+                    case ToolStarted(turn=turn, tool=tool):
+                        teller.outcome(f"{said.pop(turn, '')} [{tool}]".strip())
+                    case _:
+                        pass
+            for text in said.values():
+                teller.outcome(text)
+            return run.reply()
     except PlacetError as error:
         raise Complaint(f"the agent gave no answer: {error}", ExitCode.FAILED) from None
