@@ -27,6 +27,7 @@ from urllib.parse import unquote, urlsplit
 
 import asyncpg
 
+from placet.testing import scratch
 from placet_server.embedded import binaries
 from placet_server.embedded import server as embedded
 from placet_server.embedded.account import Account
@@ -70,7 +71,6 @@ class Cluster:
         self._thread = ThreadPoolExecutor(1)
         self._runner = asyncio.Runner()
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
-        self._administer(f"alter role {SUPERUSER} password '{_quick(server.dsn)}'")
         self._administer(f"create database {TEMPLATE} template {DATABASE} strategy file_copy")
         # The first connection after a migration writes down what all later ones need of the catalogue.
         self._run(self._visit(self.dsn_of(TEMPLATE)))
@@ -191,9 +191,16 @@ def _made(kind: Kind) -> Path:
             made = EmbeddedPostgres(scratch, programs=PROGRAMS[kind], fsync=False)
             # On a thread, as a test may have a loop on this one.
             with made as server, ThreadPoolExecutor(1) as thread:
-                thread.submit(asyncio.run, migrate(server.dsn)).result()
+                thread.submit(asyncio.run, _prepare(server.dsn)).result()
             scratch.rename(folder / kind)
     return folder / kind
+
+
+async def _prepare(dsn: str) -> None:
+    await migrate(dsn)
+    connection = await asyncpg.connect(dsn)
+    await connection.execute(f"alter role {SUPERUSER} password '{_quick(dsn)}'")
+    await connection.close()
 
 
 @cache
@@ -208,8 +215,15 @@ def _made_folder() -> Path:
 
 
 def share_what_is_made() -> None:
-    """With the processes that this one starts."""
+    """With the processes that this one starts, and with `placet.testing`."""
     os.environ[MADE] = str(_made_folder())
+    start = scratch._Cluster._started
+
+    def laid_out(cluster: scratch._Cluster) -> EmbeddedPostgres:
+        with _laid_out("embedded"):
+            return start(cluster)
+
+    scratch._Cluster._started = laid_out  # type: ignore[method-assign, assignment]
 
 
 def missing(kind: Kind) -> str | None:
