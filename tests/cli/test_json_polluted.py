@@ -103,7 +103,8 @@ def test_the_feed_is_one_event_a_line_until_somebody_leaves(cli: CommandLine, de
     called = cli(*LOOKUP, "--label", mark, "--json").document
     command = [*COMMAND, "watch", "--follow", "--label", mark, "--json"]
     environment = clean_environment(PLACET_TOKEN_FILE=str(dev_server.token_file))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as following:
+    # Unbuffered: two lines that come together are read one by one, and the second is still seen to be there.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0, env=environment) as following:
         lines = [json.loads(first_line(following)) for _ in range(2)]
         following.send_signal(signal.SIGINT)
         assert 130 == following.wait(STOP_SECONDS)
