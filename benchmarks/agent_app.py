@@ -7,7 +7,7 @@ from datetime import timedelta
 from benchmarks import agent_shapes
 from placet.app import App
 
-WAITING = "bench.waiting"
+WAITING, SPEAKING = "bench.waiting", "bench.speaking"
 
 app = App("bench")
 
@@ -26,4 +26,5 @@ async def approved(order: str) -> str:
 
 for shape in agent_shapes.SHAPES:
     app.agent(f"bench.{shape}", model=shape, tools=[agent_shapes.TOOL])
+app.agent(SPEAKING, model=agent_shapes.SPOKEN)
 app.agent(WAITING, model=agent_shapes.WAITS, tools=["bench.approved"])

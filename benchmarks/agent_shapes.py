@@ -7,6 +7,7 @@ calls each. So a further turn costs what `turns` takes beyond `answer`, and a fu
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 from placet.testing.model_servers import Say, Step, call
@@ -19,7 +20,8 @@ ALIAS = "bench-look"
 TOLD = "Looks at an order."
 ASKED = "Look after my orders."
 ANSWERED = "Done."
-ANSWER, TURNS_, CALLS_, WAITS = "answer", "turns", "calls", "waits"
+ANSWER, TURNS_, CALLS_, WAITS, SPOKEN = "answer", "turns", "calls", "waits", "spoken"
+CLOCK_LENGTH = 11
 SHAPES = (ANSWER, TURNS_, CALLS_)
 TOOL_SCHEMA = {
     "type": "object",
@@ -34,12 +36,23 @@ def look(order: str) -> str:
     return f"seen {order}"
 
 
+def clock_text() -> str:
+    """Milliseconds, by a clock that all processes of a machine share: what the model of SPOKEN begins with."""
+    return f"{time.monotonic() * 1000 % 1e8:0{CLOCK_LENGTH}.2f}"
+
+
+def age_ms(said: str) -> float:
+    """Since it was written."""
+    return float(clock_text()) - float(said[:CLOCK_LENGTH])
+
+
 def scripts() -> Mapping[str, Sequence[Step]]:
     """By the name of the model, which is that of the shape."""
     return {
         ANSWER: [Say(ANSWERED)],
         TURNS_: [*_turns(1), Say(ANSWERED)],
         CALLS_: [*_turns(CALLS), Say(ANSWERED)],
+        SPOKEN: [Say(ANSWERED)],
         WAITS: [Say("", call("bench-approved", order="A-1")), Say(ANSWERED)],
     }
 

@@ -1,6 +1,6 @@
 """What it costs that a run of an agent survives, beside LangGraph on its Postgres checkpointer and Pydantic AI on DBOS.
 
-    python benchmarks/agents.py [--quick] [--json] [--parked 10000]
+    python benchmarks/agents.py [--quick] [--json] [--first-delta] [--parked 10000]
 
 All ask one local model over HTTP, on one Postgres, in turns. docs/performance.md says what is measured. Exits with 2 if
 the machine lacks a package.
@@ -23,7 +23,7 @@ import subprocess
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,12 +32,14 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from benchmarks import agent_app, store
-from benchmarks.agent_shapes import ANSWER, ASKED, CALLS, CALLS_, SHAPES, TURNS, TURNS_, WAITS
+from benchmarks.agent_shapes import ANSWER, ASKED, CALLS, CALLS_, SHAPES, SPOKEN, TURNS, TURNS_, WAITS, age_ms
 from benchmarks.bench import say
 from benchmarks.contenders import HERE, Placet
 from benchmarks.load import LoadFailed, Unfit
 from benchmarks.processes import Child, StartFailed, cpu_seconds, free_port, resident_bytes
+from placet.aio import AsyncClient
 from placet.batch import Submission
+from placet.run_event import TextDelta
 from placet_server.embedded.error import EmbeddedError
 from placet_server.embedded.server import EmbeddedPostgres
 
@@ -62,7 +64,7 @@ class OurServer(Placet):
         super().__init__(processes=1, folder=folder, name=PLACET, dsn=dsn)
         models = [
             f'[models.{shape}]\nkind = "openai_compatible"\nmodel = "{shape}"\nbase_url = "{model_url}"\n'
-            for shape in (*SHAPES, WAITS)
+            for shape in (*SHAPES, WAITS, SPOKEN)
         ]
         self._models_file = self.folder / "models.toml"
         self._models_file.write_text("\n".join(models))
@@ -138,6 +140,9 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         report: dict[str, Any] = {}
         if arguments.repetitions:
             report |= _compared(stack, server, postgres, dsns, url, arguments)
+        if arguments.first_delta:
+            count = 50 if arguments.quick else 300
+            report["first_delta"] = asyncio.run(_first_deltas(server, url, count))
         if arguments.parked:
             report["parked"] = _parked(server, dsns[PLACET], arguments.parked)
         return report
@@ -248,6 +253,60 @@ def _ratios(ours: Sequence[Costs], theirs: Sequence[Costs]) -> dict[str, float |
     }
 
 
+async def _first_deltas(server: OurServer, url: str, count: int) -> dict[str, Any]:
+    """Milliseconds from when the model wrote its first words until a client has them, in turns: of a run, and of the
+    provider's client alone.
+    """
+    from openai import AsyncOpenAI
+
+    ours: list[float] = []
+    theirs: list[float] = []
+    asked: Any = {"model": SPOKEN, "messages": [{"role": "user", "content": ASKED}], "stream": True}
+    async with (
+        AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as bare,
+        AsyncClient.connect(f"127.0.0.1:{server.port.number}", token=server.token) as client,
+    ):
+        for number in range(count + 10):
+            heard = [each async for each in _ages_of_run(client)]
+            streamed = [each async for each in _ages_of_stream(await bare.chat.completions.create(**asked))]
+            if number >= 10:
+                ours.append(heard[0])
+                theirs.append(streamed[0])
+    return {
+        "runs": count,
+        PLACET: _spread(ours),
+        STREAMED: _spread(theirs),
+        "over_ms": round(statistics.median(ours) - statistics.median(theirs), 1),
+    }
+
+
+async def _ages_of_run(client: AsyncClient) -> AsyncIterator[float]:
+    """Of its first words; read to its end."""
+    said = ""
+    async with client.ask_stream(agent_app.SPEAKING, ASKED) as stream:
+        async for event in stream:
+            if isinstance(event, TextDelta):
+                if not said:
+                    yield age_ms(event.text)
+                said += event.text
+
+
+async def _ages_of_stream(stream: Any) -> AsyncIterator[float]:
+    is_first = True
+    async for chunk in stream:
+        if is_first and chunk.choices and (text := chunk.choices[0].delta.content):
+            is_first = False
+            yield age_ms(text)
+
+
+def _spread(several: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(several)
+    return {
+        "median_ms": round(statistics.median(ordered), 1),
+        "p95_ms": round(ordered[int(len(ordered) * 0.95)], 1),
+    }
+
+
 def _parked(server: OurServer, dsn: str, count: int) -> dict[str, Any]:
     """So many runs wait for people: what the server has in memory of them."""
     warm = min(WARM, count)
@@ -300,6 +359,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     parser.add_argument("--quick", action="store_true", help="one short repetition")
     parser.add_argument("--repetitions", type=int, default=5, help="0: no comparison")
+    parser.add_argument(
+        "--first-delta", action="store_true", help="and when a client hears a run's first words"
+    )
     parser.add_argument(
         "--parked", type=int, default=0, metavar="N", help="and the memory of N runs that wait"
     )

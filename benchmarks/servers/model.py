@@ -12,18 +12,23 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from benchmarks.agent_shapes import scripts
-from placet.testing.model_servers import OpenAIServer
+from benchmarks.agent_shapes import SPOKEN, clock_text, scripts
+from placet.testing.model_servers import OpenAIServer, Say
 
 
 class _Forgetful(OpenAIServer):
-    """Keeps nothing of what came: it is asked a hundred thousand times."""
+    """Keeps nothing of what came: it is asked a hundred thousand times. One model says first when it began to speak."""
 
     def _reply(self, heard: Any) -> Any:
         reply = super()._reply(heard)
         self.requests.clear()
         self._seen.clear()
         return reply
+
+    def _answer(self, step: Any, said: Any, body: Any, turn: int) -> Any:
+        if body["model"] == SPOKEN:
+            step = said = Say(f"{clock_text()} {'and so on ' * 20}")
+        return super()._answer(step, said, body, turn)
 
 
 async def main(port: int) -> None:
