@@ -31,6 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "both_servers: run on the embedded and on an installed Postgres")
+    postgres.share_what_is_made()
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -7,6 +7,7 @@ on a free loopback port). Both end with the test process, also when that is kill
 import asyncio
 import atexit
 import base64
+import fcntl
 import hashlib
 import hmac
 import os
@@ -26,15 +27,20 @@ from urllib.parse import unquote, urlsplit
 
 import asyncpg
 
+from placet.testing import scratch
 from placet_server.embedded import binaries
+from placet_server.embedded import server as embedded
+from placet_server.embedded.account import Account
 from placet_server.embedded.error import BinariesMissing
 from placet_server.embedded.folder import SUPERUSER
-from placet_server.embedded.server import EmbeddedPostgres
+from placet_server.embedded.server import DATABASE, EmbeddedPostgres
 from placet_server.store.migrate import migrate
 
 Kind = Literal["embedded", "installed"]
 PROGRAMS: dict[Kind, str] = {"embedded": "wheel", "installed": "installed"}
 TEMPLATE = "placet_template"
+# Not among the settings of a server, which reads all that begin with PLACET_.
+MADE = "MADE_FOR_TESTS_OF_PLACET"
 MEMORY = "/dev/shm"
 MEMORY_BYTES_MIN = 4 << 30
 Result = TypeVar("Result")
@@ -56,7 +62,7 @@ class Database:
 
 
 class Cluster:
-    """One running server with a migrated template database. Used by one thread at a time."""
+    """One running server, whose own database is migrated, with a template of it. Used by one thread at a time."""
 
     def __init__(self, server: EmbeddedPostgres, admin_dsn: str) -> None:
         self.server = server
@@ -65,9 +71,7 @@ class Cluster:
         self._thread = ThreadPoolExecutor(1)
         self._runner = asyncio.Runner()
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
-        self._administer(f"alter role {SUPERUSER} password '{_quick(server.dsn)}'")
-        self._administer(f"create database {TEMPLATE}")
-        self._run(migrate(self.dsn_of(TEMPLATE)))
+        self._administer(f"create database {TEMPLATE} template {DATABASE} strategy file_copy")
         # The first connection after a migration writes down what all later ones need of the catalogue.
         self._run(self._visit(self.dsn_of(TEMPLATE)))
 
@@ -117,7 +121,7 @@ def cluster(kind: Kind) -> Iterator[Cluster]:
         tcp = {"listen_addresses": "127.0.0.1", "port": str(port)}
         server = EmbeddedPostgres(programs=PROGRAMS[kind], settings={**SMALL, **tcp})
     with ExitStack() as stack:
-        with _in_memory():
+        with _in_memory(), _laid_out(kind):
             stack.enter_context(server)
         dsn = server.dsn
         if port is not None:
@@ -143,6 +147,23 @@ def _in_memory() -> Iterator[None]:
         tempfile.tempdir = before
 
 
+@contextmanager
+def _laid_out(kind: Kind) -> Iterator[None]:
+    """Temporary data folders are copies of one that was made, which has its password beside it."""
+    before = embedded._temporary_folder
+
+    def laid_out(runner: Account) -> Path:
+        folder = before(runner)
+        subprocess.run(["cp", "-a", f"{_made(kind)}/.", str(folder)], check=True)
+        return folder
+
+    embedded._temporary_folder = laid_out
+    try:
+        yield
+    finally:
+        embedded._temporary_folder = before
+
+
 def _quick(dsn: str) -> str:
     """The same password to be proved by one round of hashing instead of 4096, which cost more than all else in making a
     connection; nobody need guess it slowly who cannot guess it at all."""
@@ -160,16 +181,49 @@ def lay_out(folder: Path, kind: Kind) -> None:
     subprocess.run(["cp", "-a", str(_made(kind)), str(folder)], check=True)
 
 
-@cache
 def _made(kind: Kind) -> Path:
-    scratch = Path(tempfile.mkdtemp(prefix="placet-made-", dir="/tmp"))
-    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    scratch.chmod(0o755)
-    made = EmbeddedPostgres(scratch / "data", programs=PROGRAMS[kind], fsync=False)
-    # On a thread, as a test may have a loop on this one.
-    with made as server, ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, migrate(server.dsn)).result()
-    return scratch / "data"
+    """One of each kind for all processes of a run, by whoever comes first."""
+    folder = _made_folder()
+    with (folder / f"{kind}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / kind).exists():
+            scratch = folder / f"{kind}.new"
+            made = EmbeddedPostgres(scratch, programs=PROGRAMS[kind], fsync=False)
+            # On a thread, as a test may have a loop on this one.
+            with made as server, ThreadPoolExecutor(1) as thread:
+                thread.submit(asyncio.run, _prepare(server.dsn)).result()
+            scratch.rename(folder / kind)
+    return folder / kind
+
+
+async def _prepare(dsn: str) -> None:
+    await migrate(dsn)
+    connection = await asyncpg.connect(dsn)
+    await connection.execute(f"alter role {SUPERUSER} password '{_quick(dsn)}'")
+    await connection.close()
+
+
+@cache
+def _made_folder() -> Path:
+    """Given by the first process of the run to the others; `conftest.py` says so."""
+    if given := os.environ.get(MADE):
+        return Path(given)
+    folder = Path(tempfile.mkdtemp(prefix="placet-made-", dir="/tmp"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)
+    return folder
+
+
+def share_what_is_made() -> None:
+    """With the processes that this one starts, and with `placet.testing`."""
+    os.environ[MADE] = str(_made_folder())
+    start = scratch._Cluster._started
+
+    def laid_out(cluster: scratch._Cluster) -> EmbeddedPostgres:
+        with _laid_out("embedded"):
+            return start(cluster)
+
+    scratch._Cluster._started = laid_out  # type: ignore[method-assign, assignment]
 
 
 def missing(kind: Kind) -> str | None:

@@ -2,6 +2,7 @@
 however the other one ends, that is told.
 """
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,11 +12,12 @@ import pytest
 
 from placet.agent import Budget, DelegateChoice, ProviderRetry
 from placet.app import App
-from placet.testing.model_servers import KEY, Call, Fail, ModelServer, OpenAIServer, Say, Step, call
+from placet.testing.model_servers import KEY, Call, Fail, ModelServer, OpenAIServer, Say, Stall, Step, call
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.turn import list_turns
 from placet_server.core.publication.waits import with_family_waits
+from placet_server.core.recovery.rescue import rescue
 from placet_server.model.action import Action
 from placet_server.model.errors import ManifestRefused
 from placet_server.model.lifecycle import ActionState
@@ -24,9 +26,10 @@ from placet_server.model.outcome import EffectState
 from placet_server.rpc.convert.capability import manifest_of
 from placet_server.store import run as runs
 from tests.core.agents import ASKED, KEY_VARIABLE, Shop, asked, open_shop, said, spent
-from tests.core.kernels import ALICE, output, put, read, work_off
+from tests.core.kernels import ALICE, declare_dead, dispatch, output, put, read, until, work_off
 from tests.core.parking import again, parked, steps
 from tests.core.people import ANNA, APPROVE, DENY, vote
+from tests.core.scripted import age
 from tests.postgres import Database
 
 DEAR = call("shop-writer", message="Word it.")
@@ -339,3 +342,43 @@ def _manifest(name: str, delegate: str) -> Manifest:
     app = App(f"desk_{name}")
     app.agent(f"desk.{name}", model="test", delegates=[delegate])
     return manifest_of(app.manifest())
+
+
+@pytest.mark.parametrize("asks", ["writer", "helper"])
+async def test_a_process_that_dies_over_both_asks_nobody_again_but_whose_answer_is_lost(
+    database: Database, asks: str
+) -> None:
+    shop = staffed(DelegateChoice("shop.writer", budget=Budget(tokens=9_000, turns=1)))
+    stall, over = Stall(60.0), Say("Over.")
+    helper: list[Step] = [Say("", DEAR), stall, over] if asks == "helper" else [Say("", DEAR), over]
+    # It has no turn left after this one.
+    look = Say("", call("shop-find", order="A-1"))
+    writer: list[Step] = [stall, look] if asks == "writer" else [look]
+    async with OpenAIServer(scripts(helper, writer)) as server:
+        async with open_shop(database.dsn, shop, server) as kernel:
+            action = (await put(kernel, "shop.helper", ASKED, "k")).action
+            await dispatch(kernel)
+            task = asyncio.ensure_future(work_off(kernel))
+            await until(lambda: len(server.requests) == (3 if asks == "helper" else 2), 20.0)
+            task.cancel()
+            await declare_dead(kernel)
+        async with open_shop(database.dsn, shop, server) as kernel:
+            await rescue(kernel.journal)
+            await age(kernel)
+            await work_off(kernel)
+            ended = await read(kernel, action.action_id)
+            (child,) = await writers(kernel, ended)
+            assert (ActionState.SUCCEEDED, ActionState.EXHAUSTED) == (ended.state, child.state)
+            tries = (1, 2, 1) if asks == "helper" else (1, 1, 2)
+            assert tries == (
+                len(of_model(server, "model-x", 1)),
+                len(of_model(server, "model-x", 2)),
+                len(of_model(server, "model-y", 1)),
+            )
+            assert "TURN_BUDGET" in str(of_model(server, "model-x", 2)[-1].json["messages"][-1])
+            whole, part = await spent(kernel, ended.action_id), await spent(kernel, child.action_id)
+            # What nobody has the answer of stays charged: with who asked, and with who asked him.
+            assert (3, 300) == (whole.turns + part.turns, whole.input_tokens)
+            assert (part.reserved_tokens > 0, whole.reserved_tokens > 0) == (asks == "writer", True)
+            if asks == "writer":
+                assert part.reserved_tokens == whole.reserved_tokens

@@ -5,6 +5,7 @@ import pytest
 from placet.agent import Budget
 from placet.testing.model_servers import KEY, AnthropicServer, OpenAIServer, Say, call
 from placet_server.core.publication.outcome import outcome_of
+from placet_server.harness import turn
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.model.run_errors import AgentUnavailable
@@ -94,9 +95,24 @@ async def test_an_output_with_a_schema_is_the_call_that_fits_it(database: Databa
         "required": ["total"],
         "additionalProperties": False,
     }
-    shop = Shop(output=schema)
-    script = [Say("", call("final_output", total="x")), Say("", call("final_output", total=3))]
+    # Neither the answer nor the one that was to be repaired is a call.
+    shop = Shop(output=schema, budget=Budget(calls=1))
+    script = [ONE, Say("", call("final_output", total="x")), Say("", call("final_output", total=3))]
     async with OpenAIServer(script) as server, open_shop(database.dsn, shop, server) as kernel:
         ended = await asked(kernel)
-        assert 2 == len(server.requests)
+        assert 3 == len(server.requests)
         assert {"total": 3} == output(ended)
+
+
+async def test_an_answer_that_nobody_can_handle_is_asked_for_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a fault of ours in what it is planned or kept by."""
+    monkeypatch.setattr(turn, "plan", lambda *_, **__: 1 / 0)
+    async with OpenAIServer([ONE, Say("Done.")]) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        ended = await asked(kernel)
+        assert (1, ActionState.FAILED, "model_invalid") == (
+            len(server.requests),
+            ended.state,
+            ended.failure_code,
+        )

@@ -17,6 +17,7 @@ from placet.testing.model_servers import (
     Step,
     call,
 )
+from placet_server.core.publication import turn as turns
 from placet_server.core.publication.turn import list_turns
 from placet_server.core.recovery.rescue import rescue
 from placet_server.model.entry import EntryType, Opened, of_text
@@ -106,6 +107,19 @@ async def test_a_run_whose_process_dies_in_a_request_asks_that_turn_alone_again(
             # What nobody knows the end of stays charged.
             assert (3, 4) == (counters.turns, counters.requests)
             assert counters.reserved_tokens > 0
+
+
+async def test_no_turn_is_left_out_where_a_page_ends_within_the_first(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "ENTRIES_READ_MAX", 3)
+    async with OpenAIServer(SCRIPT) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        ended = await asked(kernel)
+        found, page = [], await list_turns(kernel.journal, ended, after=0, page_size=50)
+        while page.next_after:
+            found += [each.turn for each in page.turns]
+            page = await list_turns(kernel.journal, ended, after=page.next_after, page_size=50)
+        assert [1, 2, 3] == [*found, *(each.turn for each in page.turns)]
 
 
 async def test_turns_are_told_page_by_page(database: Database) -> None:

@@ -144,8 +144,13 @@ async def test_a_run_is_heard_while_it_runs_and_joined_where_its_stream_broke(
         action = (await client.runtime.ResumeAction(resumed, metadata=client.metadata)).action
         assert (2, 1) == (action.usage.turns, action.usage.calls)
         asked.agent = "shop.find"
-        call = client.runtime.AskStream(pb.AskStreamRequest(ask=asked), metadata=client.metadata, timeout=20)
+        wrong = pb.AskStreamRequest(ask=asked)
+        call = client.runtime.AskStream(wrong, metadata=client.metadata, timeout=20)
         assert "MALFORMED_REQUEST" == (await refusal(call.read())).reason
+        wrong.ask.parts[0].json = "{"
+        call = client.runtime.AskStream(wrong, metadata=client.metadata, timeout=20)
+        refused = await refusal(call.read())
+        assert ("MALFORMED_JSON", "ask.parts[0].json") == (refused.reason, refused.infos[0].metadata["field"])
         feed = pb.WatchEventsRequest(filter=pb.EventFilter(types=["placet.action.delta"]))
         nothing = client.runtime.WatchEvents(feed, metadata=client.metadata, timeout=20)
         assert "MALFORMED_REQUEST" == (await refusal(nothing.read())).reason

@@ -83,6 +83,20 @@ async def test_what_was_delivered_is_not_delivered_twice(connect: Connect) -> No
     assert ["s1", "n1", "n2", "s2"] == _cursors(events)
 
 
+async def test_what_a_run_has_said_is_not_delivered_twice(connect: Connect) -> None:
+    said = [
+        event(0, delta=event_pb2.RunDelta(turn=1, request=1, text="a", number=1, attempt=1)),
+        event(0, tool_started=event_pb2.ToolStarted(turn=1, call=1, number=2, attempt=1)),
+        event(0, tool_finished=event_pb2.ToolFinished(turn=1, call=1, number=3, attempt=1)),
+    ]
+    script = Script(
+        ExecuteStream=[[admitted(), *said[:2], break_off(Code.UNAVAILABLE)]],
+        WatchAction=[[admitted(), *said, settled()]],
+    )
+    events, _, _ = await _stream(connect, script)
+    assert ["s1", "n1", "n2", "n3", "s2"] == _cursors(events)
+
+
 async def test_work_that_waits_to_be_repeated_is_sent_again_because_watching_runs_nothing(
     connect: Connect,
 ) -> None:

@@ -79,7 +79,7 @@ def test_a_conflict_names_the_action_that_holds_the_key() -> None:
             errors.PermissionDeniedError,
         ),
         ("SESSION_GONE", "NOT_FOUND", None, errors.NotFoundError),
-        ("SESSION_BUSY", "ABORTED", None, errors.PlacetError),
+        ("TIDE_TURNED", "ABORTED", None, errors.PlacetError),
     ],
 )
 def test_a_reason_younger_than_the_client_is_read_by_kind_then_by_code(

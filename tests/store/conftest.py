@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgres import lay_out
+
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
@@ -15,6 +17,13 @@ def open_folder() -> Iterator[Path]:
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def data_folder(open_folder: Path) -> Path:
+    """Of an embedded Postgres that has been started before."""
+    lay_out(open_folder / "data", "embedded")
+    return open_folder / "data"
 
 
 @pytest.fixture

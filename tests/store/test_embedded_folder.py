@@ -119,37 +119,33 @@ def test_half_a_folder_left_by_a_crash_is_made_anew(open_folder: Path) -> None:
 
 
 def test_data_of_another_major_version_is_refused_with_the_command_that_upgrades_it(
-    open_folder: Path,
+    data_folder: Path,
 ) -> None:
-    with EmbeddedPostgres(open_folder / "data"):
-        pass
-    version = open_folder / "data" / "pgdata" / "PG_VERSION"
+    version = data_folder / "pgdata" / "PG_VERSION"
     version.write_text("14\n")
 
     with pytest.raises(MajorVersionMismatch) as refused:
-        EmbeddedPostgres(open_folder / "data").start()
+        EmbeddedPostgres(data_folder).start()
 
     assert (14, binaries.find().major) == (refused.value.found, refused.value.offered)
-    for word in ("initdb", "pg_upgrade", str(open_folder / "data" / "pgdata")):
+    for word in ("initdb", "pg_upgrade", str(data_folder / "pgdata")):
         assert word in str(refused.value)
     assert "14\n" == version.read_text()
 
 
-def test_data_of_a_newer_major_version_is_never_taken_back(open_folder: Path) -> None:
-    with EmbeddedPostgres(open_folder / "data"):
-        pass
-    (open_folder / "data" / "pgdata" / "PG_VERSION").write_text("99\n")
+def test_data_of_a_newer_major_version_is_never_taken_back(data_folder: Path) -> None:
+    (data_folder / "pgdata" / "PG_VERSION").write_text("99\n")
 
     with pytest.raises(MajorVersionMismatch, match="install PostgreSQL 99 or newer"):
-        EmbeddedPostgres(open_folder / "data").start()
+        EmbeddedPostgres(data_folder).start()
 
 
-def test_what_postgres_says_when_it_does_not_start_is_passed_on(open_folder: Path) -> None:
-    server = EmbeddedPostgres(open_folder / "data", settings={"shared_buffers": "plenty"})
+def test_what_postgres_says_when_it_does_not_start_is_passed_on(data_folder: Path) -> None:
+    server = EmbeddedPostgres(data_folder, settings={"shared_buffers": "plenty"})
     with pytest.raises(StartFailed, match='invalid value for parameter "shared_buffers"') as failed:
         server.start()
     assert "postgres" == failed.value.program
-    with EmbeddedPostgres(open_folder / "data") as repaired:
+    with EmbeddedPostgres(data_folder) as repaired:
         assert repaired.alive
 
 

@@ -34,9 +34,9 @@ async def execute(dsn: str, sql: str) -> object:
 
 @pytest.mark.parametrize("how", ["plain", "thread", "fork"])
 async def test_killing_the_owner_ends_postgres_and_keeps_what_was_committed(
-    open_folder: Path, owners: list[Owner], how: str
+    data_folder: Path, owners: list[Owner], how: str
 ) -> None:
-    owner = start_owner(open_folder / "data", how)
+    owner = start_owner(data_folder, how)
     owners.append(owner)
     await execute(owner.dsn, "create table kept as select 7 as value")
 
@@ -46,7 +46,7 @@ async def test_killing_the_owner_ends_postgres_and_keeps_what_was_committed(
     wait_until(lambda: not any(runs(pid) for pid in owner.server_ids))
     if how == "fork":
         os.killpg(owner.process.pid, signal.SIGKILL)
-    with EmbeddedPostgres(open_folder / "data") as server:
+    with EmbeddedPostgres(data_folder) as server:
         assert 7 == await execute(server.dsn, "select value from kept")
 
 
@@ -61,14 +61,14 @@ def test_killing_the_owner_deletes_the_folder_of_an_ephemeral_store(owners: list
     assert [] == [pid for pid in owner.server_ids if runs(pid)]
 
 
-def test_a_second_owner_is_refused_and_told_who_the_first_is(open_folder: Path, owners: list[Owner]) -> None:
-    owner = start_owner(open_folder / "data")
+def test_a_second_owner_is_refused_and_told_who_the_first_is(data_folder: Path, owners: list[Owner]) -> None:
+    owner = start_owner(data_folder)
     owners.append(owner)
 
     with pytest.raises(FolderInUse) as refused:
-        EmbeddedPostgres(open_folder / "data").start()
+        EmbeddedPostgres(data_folder).start()
 
-    assert (open_folder / "data", owner.process.pid) == (refused.value.folder, refused.value.owner_pid)
+    assert (data_folder, owner.process.pid) == (refused.value.folder, refused.value.owner_pid)
     assert runs(owner.server_pid)
 
 
@@ -90,9 +90,9 @@ def test_of_many_that_start_at_once_in_a_new_folder_one_wins(open_folder: Path) 
 
 
 def test_a_server_that_nobody_owns_any_more_is_ended_by_the_next_owner(
-    open_folder: Path, owners: list[Owner]
+    data_folder: Path, owners: list[Owner]
 ) -> None:
-    owner = start_owner(open_folder / "data")
+    owner = start_owner(data_folder)
     owners.append(owner)
     for watchdog in children_of(owner.process.pid):
         for watcher in [*children_of(watchdog), watchdog]:
@@ -102,25 +102,25 @@ def test_a_server_that_nobody_owns_any_more_is_ended_by_the_next_owner(
     owner.process.wait()
     assert runs(owner.server_pid)
 
-    with EmbeddedPostgres(open_folder / "data") as server:
+    with EmbeddedPostgres(data_folder) as server:
         assert owner.server_pid != server.pid
     assert not runs(owner.server_pid)
 
 
-def test_a_server_left_frozen_is_ended_by_the_next_owner(open_folder: Path, owners: list[Owner]) -> None:
-    owner = start_owner(open_folder / "data")
+def test_a_server_left_frozen_is_ended_by_the_next_owner(data_folder: Path, owners: list[Owner]) -> None:
+    owner = start_owner(data_folder)
     owners.append(owner)
     for pid in owner.server_ids:
         os.kill(pid, signal.SIGSTOP)
     owner.process.kill()
     owner.process.wait()
 
-    with EmbeddedPostgres(open_folder / "data") as server:
+    with EmbeddedPostgres(data_folder) as server:
         assert owner.server_pid != server.pid
 
 
-def test_stopping_leaves_no_process_and_is_idempotent(open_folder: Path) -> None:
-    server = EmbeddedPostgres(open_folder / "data")
+def test_stopping_leaves_no_process_and_is_idempotent(data_folder: Path) -> None:
+    server = EmbeddedPostgres(data_folder)
     server.start()
     process_ids = server.process_ids
     server.stop()
@@ -128,20 +128,20 @@ def test_stopping_leaves_no_process_and_is_idempotent(open_folder: Path) -> None
     assert ([], False) == ([pid for pid in process_ids if runs(pid)], server.alive)
 
 
-def test_a_pid_file_from_before_a_power_loss_names_a_stranger_and_hinders_nobody(open_folder: Path) -> None:
-    server = EmbeddedPostgres(open_folder / "data")
+def test_a_pid_file_from_before_a_power_loss_names_a_stranger_and_hinders_nobody(data_folder: Path) -> None:
+    server = EmbeddedPostgres(data_folder)
     server.start()
     lines = (server.folder / "pgdata" / "postmaster.pid").read_text().splitlines()
     server.stop()
     stranger = str(os.getppid())
-    (open_folder / "data" / "pgdata" / "postmaster.pid").write_text("\n".join([stranger, *lines[1:]]) + "\n")
+    (data_folder / "pgdata" / "postmaster.pid").write_text("\n".join([stranger, *lines[1:]]) + "\n")
 
     with server:
         assert int(stranger) != server.pid
 
 
-def test_a_frozen_server_is_stopped_all_the_same(open_folder: Path) -> None:
-    server = EmbeddedPostgres(open_folder / "data", stop_timeout_seconds=0.2)
+def test_a_frozen_server_is_stopped_all_the_same(data_folder: Path) -> None:
+    server = EmbeddedPostgres(data_folder, stop_timeout_seconds=0.2)
     server.start()
     process_ids = server.process_ids
     for pid in process_ids:

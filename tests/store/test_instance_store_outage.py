@@ -18,8 +18,8 @@ LEASE_SECONDS = 0.6
 
 
 @pytest.fixture
-def server(open_folder: Path) -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(open_folder / "data", fsync=False) as own:
+def server(data_folder: Path) -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres(data_folder, fsync=False) as own:
         yield own
 
 

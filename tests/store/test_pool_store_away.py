@@ -23,9 +23,9 @@ SLACK_SECONDS = 1.0
 
 
 @pytest.fixture
-def server(open_folder: Path) -> Iterator[EmbeddedPostgres]:
+def server(data_folder: Path) -> Iterator[EmbeddedPostgres]:
     """One server of this test's own, which it may break."""
-    with EmbeddedPostgres(open_folder / "data", fsync=False) as own:
+    with EmbeddedPostgres(data_folder, fsync=False) as own:
         yield own
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from placet_server.harness.provider.answer import FINAL_OUTPUT
 from placet_server.model.entry import Answered, Failed, Requested, Told
 from placet_server.model.usage import NOTHING, Budget, Counters, Price, Reserve, Spent, Usage
 
 # Of JSON and prose in most tongues a token has three bytes or more.
 _BYTES_PER_TOKEN = 3
+COUNTER_MAX = 2**53
 
 
 def reserve_for(known_tokens: int, new_bytes: int, max_tokens: int, price: Price | None) -> Reserve:
@@ -55,11 +57,15 @@ def credit_usage(counters: Counters, asked: Requested, usage: Usage | None, micr
 
 
 def credit_answer(counters: Counters, asked: Requested, answered: Answered) -> Counters:
-    """As `credit_usage`. Calls are counted if any of them is made, and delegates get their shares."""
+    """As `credit_usage`. Calls are counted if any of them is made, and delegates get their shares; what is said by the
+    call of `final_output` is an answer.
+    """
     counters = credit_usage(counters, asked, answered.usage, answered.cost_micros)
     if answered.spent is not None:
         return counters
-    counters = replace(counters, calls=counters.calls + len(answered.calls))
+    counters = replace(
+        counters, calls=counters.calls + sum(call.tool != FINAL_OUTPUT for call in answered.calls)
+    )
     for call in answered.calls:
         counters = _hold(counters, call.reserve)
     return counters
@@ -103,12 +109,17 @@ def _passed(budget: Budget, wanted: dict[str, int]) -> Spent | None:
 def _spend(counters: Counters, usage: Usage, micros: int, unpriced: int) -> Counters:
     return replace(
         counters,
-        input_tokens=counters.input_tokens + usage.input_tokens,
-        output_tokens=counters.output_tokens + usage.output_tokens,
-        cached_tokens=counters.cached_tokens + usage.cached_tokens,
-        cost_micros=counters.cost_micros + micros,
+        input_tokens=_sum(counters.input_tokens, usage.input_tokens),
+        output_tokens=_sum(counters.output_tokens, usage.output_tokens),
+        cached_tokens=_sum(counters.cached_tokens, usage.cached_tokens),
+        cost_micros=_sum(counters.cost_micros, micros),
         unpriced=counters.unpriced + unpriced,
     )
+
+
+def _sum(one: int, other: int) -> int:
+    """Beyond what a provider can mean, and above every budget, it grows no more: the store has to hold it."""
+    return min(one + other, COUNTER_MAX)
 
 
 def _free(counters: Counters, reserve: Reserve) -> Counters:

@@ -13,6 +13,7 @@ from hashlib import sha256
 
 from placet_server.harness.budget import bound_of_calls, slice_for
 from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, ModelCall
+from placet_server.model.ask import said_texts
 from placet_server.model.entry import Answered, CallRecord, Opened, PinnedTool
 from placet_server.model.errors import JsonNotInteroperable, MalformedJson, PayloadTooLarge
 from placet_server.model.json_schema import Violation, compile_schema
@@ -76,7 +77,8 @@ def plan(
         for number, call in enumerate(answer.calls, start=1)
     )
     calls = _shared(_aliased(calls, opened), opened, counters)
-    spent = bound_of_calls(counters, opened.budget, len(calls), _most_equal(calls, opened, equal))
+    made = sum(call.tool != FINAL_OUTPUT for call in calls)
+    spent = bound_of_calls(counters, opened.budget, made, _most_equal(calls, opened, equal))
     return Answered(
         turn=turn,
         usage=answer.usage,
@@ -122,7 +124,7 @@ def _ending(answer: Answer, opened: Opened) -> tuple[str | None, dict[int, str],
 
 
 def _spoken(answer: Answer) -> tuple[str | None, dict[int, str], bool, str]:
-    parts = [{"text": text} for text in answer.said if text]
+    parts = [{"text": text} for text in said_texts(answer.said)]
     if not parts:
         return None, {}, True, SAY_SOMETHING
     try:

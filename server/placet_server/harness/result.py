@@ -110,16 +110,25 @@ def _effect(effect: EffectState | None) -> str:
 
 
 def _bounded(parts: Sequence[ResultPart]) -> tuple[ResultPart, ...]:
-    """What has more than its share of the whole is told by its size, if all together are too much."""
-    sizes = [len(part.text.encode()) for part in parts]
+    """What has more than its share of the whole is told by its size, if all together are too much: as it is stored, a
+    text in a JSON document.
+    """
+    sizes = [_stored_bytes(part.text) for part in parts]
     if sum(sizes) <= RESULTS_BYTES_MAX:
         return tuple(parts)
     share = RESULTS_BYTES_MAX // len(parts)
     return tuple(
-        replace(part, text=f"It succeeded, but what it gave has {size} bytes, too many to be shown.")
-        if size > share and part.outcome == "success"
-        else replace(part, text=part.text.encode()[:share].decode(errors="ignore"))
-        if size > share
-        else part
-        for part, size in zip(parts, sizes, strict=True)
+        _shortened(part, share) if size > share else part for part, size in zip(parts, sizes, strict=True)
     )
+
+
+def _shortened(part: ResultPart, share: int) -> ResultPart:
+    if part.outcome == "success":
+        size = len(part.text.encode())
+        return replace(part, text=f"It succeeded, but what it gave has {size} bytes, too many to be shown.")
+    # A character has at most six bytes as it is stored.
+    return replace(part, text=part.text[: share // 6])
+
+
+def _stored_bytes(text: str) -> int:
+    return len(json.dumps(text, ensure_ascii=False).encode())

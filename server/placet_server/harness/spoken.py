@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from placet_server.core.publication.lease import child_id
 from placet_server.harness.plan import FINISHED
-from placet_server.model.ask import Part, parts_of
+from placet_server.model.ask import Part, parts_of, said_texts
 from placet_server.model.entry import Answered, EntryType, of_text
 from placet_server.store.agent_session import Said
 
@@ -41,7 +41,8 @@ def spoken(said: Said) -> Spoken:
     if answered.summary:
         # Of the run for itself: it said nothing by it.
         return Spoken(said_by_agent=True, parts=())
-    parts = [Part(text=text) for message in answered.messages for text in _texts(message)]
+    texts = said_texts([text for message in answered.messages for text in _texts(message)])
+    parts = [Part(text=text) for text in texts]
     if answered.output is not None and any(call.refusal == FINISHED for call in answered.calls):
         parts.append(Part(json=answered.output))
     return Spoken(

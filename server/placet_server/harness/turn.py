@@ -4,11 +4,22 @@ entry that says that it will be asked and this one.
 
 from __future__ import annotations
 
+import logging
+from traceback import format_tb
+
 from placet_server.core.execution.stretch import Stretch
 from placet_server.harness.budget import credit_usage
 from placet_server.harness.compaction import summed_up
 from placet_server.harness.plan import plan
-from placet_server.harness.provider.answer import Answer, Delta, OnDelta, Pins, Provider, TurnFailure
+from placet_server.harness.provider.answer import (
+    AgentsUnavailable,
+    Answer,
+    Delta,
+    OnDelta,
+    Pins,
+    Provider,
+    TurnFailure,
+)
 from placet_server.harness.transcript import Transcript
 from placet_server.model.agent import ProviderRetry
 from placet_server.model.entry import (
@@ -22,6 +33,7 @@ from placet_server.model.entry import (
     entry_of,
 )
 
+_log = logging.getLogger(__name__)
 RETRY_SECONDS_FIRST = 1.0
 # A delay that is shorter is not worth giving up what the run has in memory.
 SLEPT_SECONDS_MAX = 5.0
@@ -40,6 +52,8 @@ async def take_turn(
     assert state.opened is not None
     assert state.asked is not None
     is_summary = state.asked.purpose is Purpose.COMPACT
+    # A summary is said to nobody else.
+    heard = _Heard(unheard if is_summary else on_delta)
     stretch.reached("turn_sent")
     try:
         with stretch.asking():
@@ -47,26 +61,20 @@ async def take_turn(
                 state.messages(),
                 pins_of(state.opened, is_summary=is_summary),
                 state.opened.settings,
-                # A summary is said to nobody else.
-                on_delta=unheard if is_summary else on_delta,
+                on_delta=heard,
                 timeout_seconds=state.opened.settings.request_timeout_seconds,
             )
     except TurnFailure as failure:
         stretch.reached("turn_received")
         return entry_of(_failed(state, failure))
+    except AgentsUnavailable:
+        raise
+    except Exception as error:
+        if error is heard.error:
+            raise
+        return entry_of(_failed(state, _fault("asking the model", error)))
     stretch.reached("turn_received")
-    if is_summary:
-        return _summary(state, answer)
-    counters = credit_usage(state.counters, state.asked, answer.usage, answer.cost_micros)
-    answered = plan(answer, state.opened, turn=state.turn, counters=counters, equal=state.equal_calls())
-    return _kept(state, answered)
-
-
-def _summary(state: Transcript, answer: Answer) -> Entry:
-    try:
-        return _kept(state, summed_up(answer, state.turn))
-    except TurnFailure as failure:
-        return entry_of(_failed(state, failure))
+    return _kept(state, answer)
 
 
 def pins_of(opened: Opened, *, is_summary: bool = False) -> Pins:
@@ -101,9 +109,46 @@ def _failed(state: Transcript, failure: TurnFailure) -> Failed:
     )
 
 
-def _kept(state: Transcript, answered: Answered) -> Entry:
+def _kept(state: Transcript, answer: Answer) -> Entry:
+    """Whatever is wrong with an answer is so with this one: it is not lost, and asked for again, without a word."""
     try:
-        return entry_of(answered)
+        return entry_of(_answered(state, answer))
+    except TurnFailure as said:
+        failure = said
     except EntryRefused as error:
         failure = TurnFailure(TurnProblem.INVALID, charged=True, detail=f"the answer is too large: {error}")
-        return entry_of(_failed(state, failure))
+    except Exception as error:
+        failure = _fault("keeping its answer", error)
+    return entry_of(_failed(state, failure))
+
+
+def _answered(state: Transcript, answer: Answer) -> Answered:
+    """Raises TurnFailure, and what comes of an answer that nobody has thought of."""
+    assert state.opened is not None
+    assert state.asked is not None
+    if state.asked.purpose is Purpose.COMPACT:
+        return summed_up(answer, state.turn)
+    counters = credit_usage(state.counters, state.asked, answer.usage, answer.cost_micros)
+    return plan(answer, state.opened, turn=state.turn, counters=counters, equal=state.equal_calls())
+
+
+def _fault(doing: str, error: Exception) -> TurnFailure:
+    """One of ours or of the library's. The log tells where, and not its words, which may be a prompt's or a key's."""
+    place = "".join(format_tb(error.__traceback__))
+    _log.error("%s raised %s\n%s", doing, type(error).__name__, place)
+    return TurnFailure(TurnProblem.INVALID, charged=True, detail=f"{doing} raised {type(error).__name__}")
+
+
+class _Heard:
+    """Who is told what the model says, and what that raised: which is no failure of the model's."""
+
+    def __init__(self, on_delta: OnDelta) -> None:
+        self._on_delta = on_delta
+        self.error: Exception | None = None
+
+    async def __call__(self, delta: Delta) -> None:
+        try:
+            await self._on_delta(delta)
+        except Exception as error:
+            self.error = error
+            raise

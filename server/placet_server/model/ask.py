@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,6 +15,8 @@ from placet_server.model.json_text import canonicalize_value
 from placet_server.model.usage import BUDGET_MAX, Budget
 
 PARTS_MAX = 64
+# Of what an agent says at once, whatever a provider makes of it; one more may be its result.
+SAID_PARTS_MAX = 255
 TEXT_LENGTH_MAX = 2**20
 BINARY_BYTES_MAX = 2 * 2**20
 FILE_NAME_LENGTH_MAX = 255
@@ -98,6 +101,16 @@ class Part:
 def parts_of(value: dict[str, Any]) -> tuple[Part, ...]:
     """Of an input that fits INPUT_SCHEMA."""
     return tuple(part_of(each) for each in value["parts"])
+
+
+def said_texts(texts: Sequence[str]) -> list[str]:
+    """Those that say something; all beyond the bound are one."""
+    said = [text for text in texts if text]
+    return (
+        said
+        if len(said) <= SAID_PARTS_MAX
+        else [*said[: SAID_PARTS_MAX - 1], "".join(said[SAID_PARTS_MAX - 1 :])]
+    )
 
 
 def arguments_of(value: dict[str, Any]) -> dict[str, str]:

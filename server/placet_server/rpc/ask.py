@@ -57,7 +57,7 @@ class AskCalls:
     async def ask_stream(self, rpc: Rpc[pb.AskStreamRequest]) -> AsyncIterator[pb.AskStreamResponse]:
         call = Call(
             caller=rpc.caller,
-            invocation=invocation_of_ask(rpc.request.ask),
+            invocation=invocation_of_ask(rpc.request.ask, within="ask."),
             time_left_seconds=time_left(rpc),
             trace=rpc.trace,
             message=message_of(rpc),

@@ -182,6 +182,8 @@ class AnthropicServer(ModelServer):
             if problem := _names_problem(block["name"] for block in calls):
                 return problem
             wanted = [block["id"] for block in calls]
+        if (body.get("thinking") or {}).get("budget_tokens", 0) >= body["max_tokens"]:
+            return "`max_tokens` must be greater than `thinking.budget_tokens`"
         return f"no tool_result of {wanted[0]}" if wanted else ""
 
     def _error(self, status: int, message: str, code: str) -> Any:

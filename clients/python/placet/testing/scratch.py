@@ -65,6 +65,7 @@ class _Cluster:
         atexit.register(postgres.stop)
         _run(postgres.dsn, "createdb", TEMPLATE)
         asyncio.run(migrate(_dsn_of(postgres, TEMPLATE)))
+        asyncio.run(_visit(_dsn_of(postgres, TEMPLATE)))
         return postgres
 
 
@@ -83,6 +84,13 @@ def _run(dsn: str, program: str, *arguments: str) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise RuntimeError(f"{program} {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+async def _visit(dsn: str) -> None:
+    """The first session after a migration writes down what all later ones need of the catalogue, and so do not read."""
+    from placet_server.store.session import connect
+
+    await (await connect(dsn)).close()
 
 
 def _dsn_of(postgres: EmbeddedPostgres, name: str) -> str:

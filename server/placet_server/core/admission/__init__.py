@@ -4,7 +4,7 @@ execute      the use cases: run to the end, with or without events
 pipeline     the gates in their order
 message, catalog, input, contract, credential, policy, key, session_gate, quota
            one gate each; key also says what a known key means
-session    sessions begun and closed; runs that take their turns in them
+session    sessions begun and closed; runs that take their turns in them; session_token: handing one on
 ask          the use case that asks an agent
 submit       the use case that stores an action and leaves it to a server
 submit_batch many submissions at once, each with its own answer

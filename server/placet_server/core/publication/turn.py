@@ -78,7 +78,7 @@ async def list_turns(journal: Journal, action: Action, *, after: int, page_size:
     told = [(turn, group) for turn, group in groups if turn > 0]
     page = told[:page_size]
     is_last = is_all and len(page) == len(told)
-    last = page[-1][1][-1].ordinal if page else (entries[-1].ordinal if entries else 0)
+    last = (page or groups)[-1][1][-1].ordinal if groups else 0
     return TurnPage(tuple(_turn(action_id, turn, group) for turn, group in page), 0 if is_last else last)
 
 

@@ -21,10 +21,13 @@ from pydantic_ai.messages import (
     TextPartDelta,
     ThinkingPart,
     ThinkingPartDelta,
+    ToolCallPart,
 )
-from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.profiles.anthropic import ANTHROPIC_THINKING_BUDGET_MAP
 from pydantic_ai.settings import ModelSettings as LibrarySettings
 from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.usage import RequestUsage
 
 from placet_server.harness.provider import wire
 from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, Delta, OnDelta, Pins, TurnFailure
@@ -36,6 +39,10 @@ from placet_server.model.usage import Price
 
 CLOSE_SECONDS = 1.0
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
+# More is no answer that anybody meant; the work for each part of a stream grows with their number.
+PARTS_MAX = 1024
+CALLS_MAX = 256
+_THINKING_IN_TOKENS = (Kind.ANTHROPIC, Kind.BEDROCK)
 _ANY_OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -64,12 +71,14 @@ async def ask(
         raise TurnFailure(TurnProblem.INVALID, detail=f"reasoning_effort is one of {', '.join(EFFORTS)}")
     try:
         messages = wire.load(texts)
-    except ValueError as error:
+    except Exception as error:
         raise TurnFailure(TurnProblem.INVALID, detail=scrub(str(error))) from None
     try:
-        response = await _response(model, messages, pins, settings, on_delta, timeout_seconds)
+        response = await _response(model, kind, messages, pins, settings, on_delta, timeout_seconds)
     except _Outside as outside:
         raise outside.error from None
+    except TurnFailure:
+        raise
     except Exception as error:
         # Without its cause, which may hold the request with its headers.
         raise failure_of(error, scrub, is_long=is_long) from None
@@ -78,6 +87,7 @@ async def ask(
 
 async def _response(
     model: Model,
+    kind: Kind,
     messages: Sequence[ModelMessage],
     pins: Pins,
     settings: ModelSettings,
@@ -87,13 +97,20 @@ async def _response(
     manager = model_request_stream(
         model,
         messages,
-        model_settings=_settings(settings, pins, timeout_seconds),
+        model_settings=_settings(model, kind, settings, pins, timeout_seconds),
         model_request_parameters=_parameters(pins),
         instrument=False,
     )
     stream = await manager.__aenter__()
+    _take_last_usage(stream)
+    parts = calls = 0
     try:
         async for event in stream:
+            if isinstance(event, PartStartEvent):
+                parts, calls = parts + 1, calls + isinstance(event.part, ToolCallPart)
+                if parts > PARTS_MAX or calls > CALLS_MAX:
+                    text = f"the answer has more than {CALLS_MAX} calls, or {PARTS_MAX} parts"
+                    raise TurnFailure(TurnProblem.INVALID, charged=True, detail=text)
             delta = _delta(event)
             if delta is not None:
                 try:
@@ -106,6 +123,17 @@ async def _response(
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await manager.__aexit__(None, None, None)
+
+
+def _take_last_usage(stream: StreamedResponse) -> None:
+    """Of those who tell it more than once, each tells what it is by then. The library would add them up."""
+    take = stream._add_usage
+
+    def take_last(usage: RequestUsage, *, reported: bool, cumulative: bool = False) -> None:
+        if reported:
+            take(usage, reported=True, cumulative=True)
+
+    cast(Any, stream)._add_usage = take_last
 
 
 def _whole(response: ModelResponse, kind: Kind, price: Price | None) -> Answer:
@@ -121,10 +149,10 @@ def _whole(response: ModelResponse, kind: Kind, price: Price | None) -> Answer:
         # Failed, or paused for a tool of the provider's own, of which we ask for none.
         raise TurnFailure(TurnProblem.INVALID, charged=True, detail=f"the answer ended with {finish!r}")
     try:
-        answer = wire.answer_of(response, price, wire.WHOLE | {None} if kind is Kind.LOCAL else wire.WHOLE)
-    except (ValueError, RecursionError):
+        answer = wire.answer_of(response, price)
+    except Exception:
         raise TurnFailure(
-            TurnProblem.INVALID, charged=True, detail="the answer cannot be kept as text"
+            TurnProblem.INVALID, charged=True, detail="the answer cannot be kept, or read back as it is"
         ) from None
     if is_taken and not answer.calls and not any(answer.said):
         raise TurnFailure(TurnProblem.REFUSED, charged=True, detail="the provider's filter took the answer")
@@ -170,7 +198,9 @@ def _schema(text: str) -> dict[str, Any]:
     return document if document.get("type") == "object" else {**document, "type": "object"}
 
 
-def _settings(settings: ModelSettings, pins: Pins, timeout_seconds: float) -> LibrarySettings:
+def _settings(
+    model: Model, kind: Kind, settings: ModelSettings, pins: Pins, timeout_seconds: float
+) -> LibrarySettings:
     made: dict[str, Any] = {
         "max_tokens": settings.max_tokens,
         "request_timeout": timeout_seconds,
@@ -179,8 +209,8 @@ def _settings(settings: ModelSettings, pins: Pins, timeout_seconds: float) -> Li
         made["temperature"] = settings.temperature
     if settings.top_p is not None:
         made["top_p"] = settings.top_p
-    if settings.reasoning_effort:
-        made["thinking"] = settings.reasoning_effort
+    if effort := _effort(model, kind, settings):
+        made["thinking"] = effort
     if settings.parallel_tool_calls is not None and (pins.tools or pins.output_schema is not None):
         made["parallel_tool_calls"] = settings.parallel_tool_calls
     if pins.calls_nothing and pins.tools:
@@ -188,14 +218,31 @@ def _settings(settings: ModelSettings, pins: Pins, timeout_seconds: float) -> Li
     return cast(LibrarySettings, made)
 
 
+def _effort(model: Model, kind: Kind, settings: ModelSettings) -> str:
+    """Thinking is a part of the answer. Where it is asked for by a number of tokens, the provider refuses a number that
+    is not below `max_tokens`: the most that is, and half of it for the answer; nothing if that is too little to think.
+    """
+    wanted = settings.reasoning_effort
+    adapts = ("anthropic_supports_adaptive_thinking", "bedrock_supports_adaptive_thinking")
+    if not wanted or kind not in _THINKING_IN_TOKENS or any(model.profile.get(each) for each in adapts):
+        return wanted
+    lower = EFFORTS[: EFFORTS.index(wanted) + 1]
+    fits = [
+        effort
+        for effort in lower
+        if 2 * ANTHROPIC_THINKING_BUDGET_MAP[cast(Any, effort)] <= settings.max_tokens
+    ]
+    return fits[-1] if fits else ""
+
+
 def _delta(event: object) -> Delta | None:
     match event:
         case (
-            PartStartEvent(part=TextPart(content=text))
-            | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
+            PartStartEvent(part=TextPart(content=str(text)))
+            | PartDeltaEvent(delta=TextPartDelta(content_delta=str(text)))
         ):
             return Delta("text", text)
-        case PartStartEvent(part=ThinkingPart(content=text)):
+        case PartStartEvent(part=ThinkingPart(content=str(text))):
             return Delta("reasoning", text)
         case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text))):
             return Delta("reasoning", text)

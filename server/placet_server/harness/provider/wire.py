@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, cast
@@ -26,6 +26,7 @@ from pydantic_ai.messages import (
     UserContent,
     UserPromptPart,
 )
+from pydantic_ai.usage import RequestUsage
 
 from placet_server.harness.alias import LENGTH_MAX as NAME_LENGTH_MAX
 from placet_server.harness.provider.answer import Answer, ModelCall, Picture, ResultPart
@@ -35,7 +36,10 @@ _NOT_JSON = "INVALID_JSON"
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_LENGTH_MAX}}}")
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
-WHOLE = frozenset({"stop", "tool_call"})
+# For which a provider ends an answer that the model has not; a reason that nobody knows is none of them.
+_CUT = frozenset({"length", "content_filter", "error"})
+# A number that JSON, a double and a sum of a thousand of them in the store can hold.
+COUNT_MAX = 2**53
 
 
 def request_text(prompt: Sequence[str | Picture] = (), results: Sequence[ResultPart] = ()) -> str:
@@ -53,7 +57,8 @@ def request_text(prompt: Sequence[str | Picture] = (), results: Sequence[ResultP
 
 def dump(message: ModelMessage) -> str:
     """Raises ValueError for what is no Unicode."""
-    return ModelMessagesTypeAdapter.dump_json([_still(message)])[1:-1].decode()
+    # Members of other types than they should have are found where an answer is read back.
+    return ModelMessagesTypeAdapter.dump_json([_still(message)], warnings="none")[1:-1].decode()
 
 
 def load(texts: Sequence[str]) -> list[ModelMessage]:
@@ -61,16 +66,17 @@ def load(texts: Sequence[str]) -> list[ModelMessage]:
     return ModelMessagesTypeAdapter.validate_json("[" + ",".join(texts) + "]")
 
 
-def answer_of(response: ModelResponse, price: Price | None, whole: Collection[str | None] = WHOLE) -> Answer:
-    """What is kept of an answer that is known to have ended; `whole`: the reasons for which the model itself ends it.
-    Raises ValueError for what is no Unicode.
+def answer_of(response: ModelResponse, price: Price | None) -> Answer:
+    """What is kept of an answer that is known to have ended. Raises ValueError for what is no Unicode or could not be
+    read back, and whatever comes of members that are of other types than they should be.
     """
     response = _told_apart(response)
-    kept = replace(response, parts=[_sendable(part) for part in response.parts])
-    usage = _usage(response)
-    last = response.parts[-1] if response.parts else None
+    usage = _usage(response, price)
+    kept = replace(
+        response, parts=[_sendable(part) for part in response.parts], usage=_countable(response.usage)
+    )
     return Answer(
-        text=dump(kept),
+        text=_readable(dump(kept)),
         said=tuple(part.content for part in response.parts if isinstance(part, TextPart)),
         calls=tuple(
             ModelCall(part.tool_call_id, part.tool_name, _arguments(part))
@@ -80,8 +86,26 @@ def answer_of(response: ModelResponse, price: Price | None, whole: Collection[st
         usage=usage,
         cost_micros=None if usage is None or price is None else price.cost(usage),
         finish=finish_of(response),
-        cut_off=isinstance(last, ToolCallPart) and response.finish_reason not in whole,
+        cut_off=_is_cut_off(response),
     )
+
+
+def _readable(text: str) -> str:
+    """Libraries take what a provider sends for what it should be, and look at no type before it is read back: then it
+    would be too late, as its calls have been made.
+    """
+    if dump(load([text])[0]) != text:
+        raise ValueError("it would be read back as something else")
+    return text
+
+
+def _is_cut_off(response: ModelResponse) -> bool:
+    last = response.parts[-1] if response.parts else None
+    if not isinstance(last, ToolCallPart):
+        return False
+    # Without arguments it may have been cut off before the first of them, whatever an unknown reason means.
+    known = response.finish_reason is not None or not finish_of(response)
+    return response.finish_reason in _CUT or not (known or last.args)
 
 
 def finish_of(response: ModelResponse) -> str:
@@ -188,13 +212,27 @@ def _arguments(part: ToolCallPart) -> str:
     return part.args if isinstance(part.args, str) else json.dumps(part.args, ensure_ascii=False)
 
 
-def _usage(response: ModelResponse) -> Usage | None:
-    """None where the provider said nothing: no request has no tokens."""
+def _usage(response: ModelResponse, price: Price | None) -> Usage | None:
+    """None where the provider said nothing, since no request has no tokens, or nothing that can be counted."""
     told = response.usage
-    if not told.input_tokens and not told.output_tokens:
+    wanted = (told.input_tokens, told.output_tokens, told.cache_read_tokens)
+    input, output, cached = (_count(number) for number in wanted)
+    if input is None or output is None or cached is None or not (input or output):
         return None
-    return Usage(
-        input_tokens=told.input_tokens,
-        output_tokens=told.output_tokens,
-        cached_tokens=min(told.cache_read_tokens, told.input_tokens),
-    )
+    usage = Usage(input_tokens=input, output_tokens=output, cached_tokens=min(cached, input))
+    return None if price is not None and price.cost(usage) > COUNT_MAX else usage
+
+
+def _count(number: object) -> int | None:
+    """Some write whole numbers with a point."""
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= COUNT_MAX:
+        return None
+    return int(number) if number == int(number) else None
+
+
+def _countable(told: RequestUsage) -> RequestUsage:
+    """As it was told, without what is no count."""
+    numbers = {each.name: getattr(told, each.name) for each in fields(told)}
+    counts: Any = {name: _count(n) or 0 for name, n in numbers.items() if name.endswith("_tokens")}
+    details = {name: count for name, n in told.details.items() if (count := _count(n)) is not None}
+    return replace(told, **counts, details=details)

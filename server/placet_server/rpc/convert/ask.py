@@ -28,9 +28,9 @@ TOOL_LENGTH_MAX = 128
 FINISH_LENGTH_MAX = 64
 
 
-def invocation_of_ask(request: pb.AskRequest) -> Invocation:
-    """Raises MalformedJson, JsonNotInteroperable for a part that is no JSON, by its field."""
-    parts = [_part_text(part, f"parts[{index}].json") for index, part in enumerate(request.parts)]
+def invocation_of_ask(request: pb.AskRequest, *, within: str = "") -> Invocation:
+    """Raises MalformedJson, JsonNotInteroperable for a part that is no JSON, by its field. `within`: of what."""
+    parts = [_part_text(part, f"{within}parts[{index}].json") for index, part in enumerate(request.parts)]
     text = f'{{"parts":[{",".join(parts)}]'
     if request.arguments:
         text += f',"arguments":{json.dumps(dict(request.arguments), ensure_ascii=False)}'
