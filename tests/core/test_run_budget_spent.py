@@ -1,18 +1,28 @@
 """A run ends before it passes a bound: nothing of the turn that would is called, and what was spent stays told."""
 
+import base64
+from dataclasses import replace
+
 import pytest
 
 from placet.agent import Budget
 from placet.testing.model_servers import KEY, AnthropicServer, OpenAIServer, Say, call
 from placet_server.core.publication.outcome import outcome_of
+from placet_server.core.publication.waits import with_family_waits
 from placet_server.harness import turn
+from placet_server.harness.budget import PICTURE_TOKENS
+from placet_server.harness.provider.adapter import Models
+from placet_server.harness.provider.catalogue import ModelEntry
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.model.run_errors import AgentUnavailable
 from placet_server.model.usage import Budget as Bounds
 from placet_server.model.usage import Price
 from tests.core.agents import KEY_VARIABLE, Shop, asked, open_shop, spent
-from tests.core.kernels import output, run
+from tests.core.kernels import output, read, run, work_off
+from tests.core.parking import parked
+from tests.core.people import vote
+from tests.core.test_run_replayed import hour_passes
 from tests.postgres import Database
 
 ONE = Say("", call("shop-count", order="A-1"))
@@ -70,6 +80,48 @@ async def test_a_budget_in_money_needs_a_price(database: Database) -> None:
         with pytest.raises(AgentUnavailable) as caught:
             await run(kernel, "shop.helper", {"parts": [{"text": "x"}]}, "k")
         assert (0, "price_unknown") == (len(server.requests), caught.value.problem)
+
+
+async def test_a_budget_in_money_is_by_the_price_that_the_run_was_opened_with(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever an operator makes of the file of models meanwhile."""
+    shop = Shop(budget=Budget(cost_micros=10_000))
+    script = [Say("", call("shop-count", order="A-1"), usage=(3000, 1000)), Say("Done.")]
+    async with OpenAIServer(script) as server, open_shop(database.dsn, shop, server, price=PRICE) as kernel:
+        found = Models.find
+
+        def find(models: Models, name: str, *, with_price: bool = False) -> ModelEntry:
+            entry = found(models, name, with_price=with_price)
+            return replace(entry, price=None) if server.requests else entry
+
+        monkeypatch.setattr(Models, "find", find)
+        ended = await asked(kernel)
+        assert (1, "SPEND_BUDGET") == (len(server.requests), outcome_of(ended).reason)
+        assert 4000 == (await spent(kernel, ended.action_id)).cost_micros
+
+
+async def test_time_before_a_run_parks_counts(database: Database) -> None:
+    shop = Shop(budget=Budget(active_time=1800))
+    script = [Say("", call("shop-pay", order="A")), Say("Done.")]
+    async with OpenAIServer(script) as server, open_shop(database.dsn, shop, server) as kernel:
+        waiting = await asked(kernel)
+        shown = await with_family_waits(kernel.journal, await parked(kernel, waiting.action_id))
+        await hour_passes(kernel)
+        await vote(kernel, shown.waits[0].approval_id)
+        await work_off(kernel)
+        ended = await read(kernel, waiting.action_id)
+        assert (1, "SPEND_BUDGET") == (len(server.requests), outcome_of(ended).reason)
+        assert (await spent(kernel, waiting.action_id)).active_ms > 3_600_000
+
+
+async def test_a_picture_is_charged_as_one_however_many_bytes_it_has(database: Database) -> None:
+    picture = base64.b64encode(b"\x89PNG" + b"x" * 150_000).decode()
+    value = {"parts": [{"text": "What is it?"}, {"binary": {"media_type": "image/png", "data": picture}}]}
+    shop = Shop(budget=Budget(tokens=PICTURE_TOKENS + 10_000))
+    async with OpenAIServer([Say("A cat.")]) as server, open_shop(database.dsn, shop, server) as kernel:
+        ended = await asked(kernel, "k", value)
+        assert (1, ActionState.SUCCEEDED) == (len(server.requests), ended.state)
 
 
 @pytest.mark.parametrize("answers", [3, 2])

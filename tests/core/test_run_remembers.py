@@ -321,7 +321,10 @@ async def test_a_run_goes_on_from_its_newest_compaction(database: Database) -> N
     async with open_kernel(database.dsn, script.app, queue=QUEUE, programs=script) as kernel:
         asked = (await put(kernel, "plan.agent", ASKED, "k")).action
         await work_off(kernel)
-        assert [([], 0), (["opened", "compacted"], 5)] == found
+        (begun, (kinds, active_ms)) = found
+        assert (([], 0), ["opened", "compacted"]) == (begun, kinds)
+        # With what has run between its entry and the pause.
+        assert 5 <= active_ms < 60_000
         assert 4 == len(await entries(kernel, asked.action_id))
         (kept,) = await bodies(kernel, asked.action_id, "compacted")
         assert (STRANGE,) == messages_of(of_text(EntryType.COMPACTED, kept))

@@ -7,9 +7,11 @@ import json
 
 import pytest
 
+from placet.agent import ProviderRetry
 from placet.testing.model_servers import (
     KEY,
     AnthropicServer,
+    Fail,
     ModelServer,
     OpenAIServer,
     Say,
@@ -17,15 +19,18 @@ from placet.testing.model_servers import (
     Step,
     call,
 )
+from placet_server.core.kernel import Kernel
 from placet_server.core.publication import turn as turns
 from placet_server.core.publication.turn import list_turns
 from placet_server.core.recovery.rescue import rescue
+from placet_server.harness.program import _Loop
+from placet_server.model.action import Action
 from placet_server.model.entry import EntryType, Opened, of_text
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from tests.core.agents import KEY_VARIABLE, TOOLS, Shop, asked, open_shop, said, spent
 from tests.core.kernels import declare_dead, dispatch, output, put, read, until, work_off
-from tests.core.parking import steps
+from tests.core.parking import again, steps
 from tests.core.scripted import age, bodies, entries
 from tests.postgres import Database
 
@@ -107,6 +112,72 @@ async def test_a_run_whose_process_dies_in_a_request_asks_that_turn_alone_again(
             # What nobody knows the end of stays charged.
             assert (3, 4) == (counters.turns, counters.requests)
             assert counters.reserved_tokens > 0
+
+
+async def died(database: Database, shop: Shop, server: ModelServer, *, requests: int) -> Action:
+    """A run whose process has died in this request, an hour after it began it."""
+    async with open_shop(database.dsn, shop, server) as kernel:
+        action = (await put(kernel, "shop.helper", {"parts": [{"text": "Help me."}]}, "k")).action
+        await dispatch(kernel)
+        task = asyncio.ensure_future(work_off(kernel))
+        await until(lambda: len(server.requests) == requests, 20.0)
+        task.cancel()
+        await declare_dead(kernel)
+        await hour_passes(kernel)
+    return action
+
+
+async def hour_passes(kernel: Kernel) -> None:
+    """Since what any run has remembered until now."""
+    async with kernel.journal.pool.connection() as connection:
+        await connection.execute(
+            "update events set create_time = create_time - interval '1 hour' where type like 'turn_%'"
+        )
+
+
+async def test_a_request_that_was_lost_is_a_try_and_the_time_until_then_counts(database: Database) -> None:
+    shop = Shop(provider_retry=ProviderRetry(tries_max=1))
+    async with OpenAIServer([Stall(60.0), Say("Done.")]) as server:
+        action = await died(database, shop, server, requests=1)
+        async with open_shop(database.dsn, shop, server) as kernel:
+            await rescue(kernel.journal)
+            await age(kernel)
+            await work_off(kernel)
+            ended = await read(kernel, action.action_id)
+            assert (ActionState.EXHAUSTED, "RETRY_BUDGET") == (ended.state, ended.reason)
+            assert 1 == len(server.requests)
+            assert "" == await again(kernel, action.action_id)
+            await work_off(kernel)
+            assert said("Done.") == output(await read(kernel, action.action_id))
+            assert (await spent(kernel, action.action_id)).active_ms > 3_600_000
+
+
+async def test_a_redriven_run_that_dies_after_its_failure_has_no_try_more(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = asyncio.Event()
+
+    async def hang(*_: object) -> None:
+        stored.set()
+        await asyncio.Event().wait()
+
+    async with OpenAIServer([*[Fail(429, retry_after="9999")] * 9, Say("Done.")]) as server:
+        async with open_shop(database.dsn, Shop(), server) as kernel:
+            action = await asked(kernel)
+            assert "" == await again(kernel, action.action_id)
+            with monkeypatch.context() as patch:
+                patch.setattr(_Loop, "_wait_after", hang)
+                task = asyncio.ensure_future(work_off(kernel))
+                await stored.wait()
+                task.cancel()
+                await declare_dead(kernel)
+        async with open_shop(database.dsn, Shop(), server) as kernel:
+            await rescue(kernel.journal)
+            await age(kernel)
+            await work_off(kernel)
+            # One by the run, and one by who has redriven it.
+            assert 2 == len(server.requests)
+            assert ActionState.EXHAUSTED is (await read(kernel, action.action_id)).state
 
 
 async def test_no_turn_is_left_out_where_a_page_ends_within_the_first(

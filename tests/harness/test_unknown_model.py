@@ -70,6 +70,12 @@ def test_prices_are_exact() -> None:
         {"kind": "openai", "model": "x", "headers": {"X-Team": "a"}},
         {"kind": "openai", "model": "x", "headers": {"x-team": "a\nb"}},
         {"kind": "openai", "model": "x", "max_tokens": 0},
+        {"kind": "openai", "model": "x", "max_tokens": True},
+        {"kind": "openai", "model": "x", "request_timeout_seconds": True},
+        {"kind": "openai", "model": "x", "base_url": "http://h:x/"},
+        {"kind": "openai", "model": "x", "base_url": "http://h/\nv1"},
+        {"kind": "openai", "model": "x\0"},
+        {"kind": "openai", "model": "x", "credential": "a\n"},
     ],
 )
 def test_what_cannot_be_meant_is_refused_whole(model: dict[str, object]) -> None:

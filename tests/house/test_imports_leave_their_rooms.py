@@ -29,7 +29,7 @@ ROOMS = {
 }
 # They take more than a second to import, and come with the extra `agents`: only what is imported at need may.
 LAZY = ("pydantic_ai", "openai", "anthropic", "google.genai", "mistralai", "boto3", "botocore", "httpx2")
-EAGER = ("kinds.py", "wire.py", "local.py", "request.py", "failure.py")
+EAGER = ("kinds.py", "wire.py", "local.py", "request.py", "failure.py", "exchange.py")
 
 
 def test_wire_and_database_libraries_stay_in_their_rooms() -> None:

@@ -6,6 +6,7 @@ resume, a rescue or a further try begins with what is left.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -14,15 +15,33 @@ from placet_server.model.entry import Answered, Failed, Requested, Told
 from placet_server.model.usage import NOTHING, Budget, Counters, Price, Reserve, Spent, Usage
 
 # Of JSON and prose in most tongues a token has three bytes or more.
-_BYTES_PER_TOKEN = 3
+BYTES_PER_TOKEN = 3
 COUNTER_MAX = 2**53
+# What most providers make of a large one at most.
+PICTURE_TOKENS = 5000
+_PICTURE_MARK = '"media_type":"image/'
+# As messages are kept. Quotes within a text are escaped there, so no words look like it.
+_PICTURE = re.compile(r'"data":"([A-Za-z0-9+/=_-]*)","media_type":"image/')
 
 
 def reserve_for(known_tokens: int, new_bytes: int, max_tokens: int, price: Price | None) -> Reserve:
     """What a request may cost at most: what the request before it held, what is new, and the longest answer."""
-    held = known_tokens + -(-new_bytes // _BYTES_PER_TOKEN)
+    held = known_tokens + -(-new_bytes // BYTES_PER_TOKEN)
     cost = 0 if price is None else price.cost(Usage(input_tokens=held, output_tokens=max_tokens))
     return Reserve(held + max_tokens, cost)
+
+
+def bytes_of(texts: Iterable[str]) -> int:
+    """As they are charged: a picture has as many tokens as a model makes of it, however many bytes it is."""
+    return sum(_charged_bytes(text) for text in texts)
+
+
+def _charged_bytes(text: str) -> int:
+    size = len(text.encode())
+    if _PICTURE_MARK not in text:
+        return size
+    pictures = _PICTURE.findall(text)
+    return size - sum(map(len, pictures)) + PICTURE_TOKENS * BYTES_PER_TOKEN * len(pictures)
 
 
 def bound_of_request(counters: Counters, budget: Budget, number: int, reserve: Reserve) -> Spent | None:
@@ -50,10 +69,13 @@ def charge_request(counters: Counters, requested: Requested) -> Counters:
 
 
 def credit_usage(counters: Counters, asked: Requested, usage: Usage | None, micros: int | None) -> Counters:
-    """What an answer has cost takes the place of the reserve; where nobody says it, that stays charged."""
+    """What an answer has cost takes the place of the reserve, tokens and money each; where nobody says it, that stays
+    charged.
+    """
     if usage is None:
         return replace(counters, unpriced=counters.unpriced + 1)
-    return _free(_spend(counters, usage, micros or 0, int(micros is None)), asked.reserve)
+    reserve = asked.reserve if micros is not None else Reserve(asked.tokens, 0)
+    return _free(_spend(counters, usage, micros or 0, int(micros is None)), reserve)
 
 
 def credit_answer(counters: Counters, asked: Requested, answered: Answered) -> Counters:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
@@ -58,11 +59,13 @@ from placet_server.model.entry import (
     Purpose,
     Requested,
     Told,
+    TurnProblem,
     entry_of,
 )
 from placet_server.model.inline import spec_of
 from placet_server.model.usage import Budget, Spent
 
+_log = logging.getLogger(__name__)
 MESSAGE_LENGTH_MAX = 512
 
 
@@ -84,10 +87,16 @@ async def run(around: Surroundings, stretch: Stretch, capability: Capability, te
     loop = _Loop(around, stretch, capability, text, state)
     try:
         async with around.spans.stretch(stretch, capability, state) as loop.spans:
-            return await loop.run(remembered.entries[-1].attempt if remembered.entries else 0)
+            return await loop.run(is_redriven=remembered.is_redriven)
     except AgentsUnavailable as error:
         # What the operator takes away under a run is missing to it: redriven, it goes on once that is there again.
-        raise failure("agent_unavailable", str(error)) from None
+        # Where that is, and under which name, is for the operator alone.
+        _log.warning("%s cannot be run: %s", capability.name, error)
+        raise failure("agent_unavailable", f"The agent cannot be run here: {error.problem}.") from None
+    except Ended as ended:
+        if isinstance(ended.ending, SpentEnding) and ended.ending.reason != RETRY_BUDGET:
+            await stretch.entries.has_run(loop.active_ms)
+        raise
 
 
 class _Loop:
@@ -103,17 +112,17 @@ class _Loop:
         self._text = text
         self._state = state
         self._past = Past()
-        self._active_ms = state.counters.active_ms
+        self._ran_ms = state.counters.active_ms
         self._begin = asyncio.get_running_loop().time()
 
-    async def run(self, written_by: int) -> OutputText:
-        """`written_by`: which attempt wrote the newest entry."""
+    async def run(self, *, is_redriven: bool) -> OutputText:
+        """`is_redriven`: people have asked for more since the newest entry: the turn is asked for again."""
         if self._state.stage is Stage.OPEN:
             await self._open()
         await load()
         await self._recall()
-        if self._state.failure is not None and not self._is_redriven(written_by):
-            self._check_goes_on(self._state.failure)
+        if not is_redriven:
+            self._check_tries()
         while True:
             match self._state.stage:
                 case Stage.DONE:
@@ -133,11 +142,6 @@ class _Loop:
                 case _:
                     assert_never(self._state.stage)
 
-    def _is_redriven(self, written_by: int) -> bool:
-        """People have asked for more than what failed: the turn is asked for again."""
-        action = self._stretch.attempt.action
-        return action.generation > 1 and written_by < action.attempt
-
     async def _open(self) -> None:
         spec, caller = self._spec, self._caller
         value = json.loads(self._text)
@@ -155,6 +159,7 @@ class _Loop:
                 instructions=render(spec.instructions, arguments),
                 tools=await resolve(self._around.offers, spec, caller.tenant, self._asking()),
                 budget=budget,
+                price=model.price,
                 settings=replace(spec.settings, max_tokens=min(spec.settings.max_tokens, model.max_tokens)),
                 retry=spec.provider_retry,
                 arguments=json.dumps(arguments, ensure_ascii=False, sort_keys=True),
@@ -290,9 +295,8 @@ class _Loop:
     def _charged(self, requested: Requested) -> Requested:
         """With its reserve. Raises Ended if it would pass a bound."""
         state, opened = self._state, self._opened
-        price = self._around.models.find(opened.model).price
-        reserve = state.reserve(requested.messages, price)
-        counters = replace(state.told_of(requested.results), active_ms=self._active())
+        reserve = state.reserve(requested.messages, opened.price)
+        counters = replace(state.told_of(requested.results), active_ms=self.active_ms)
         if (spent := bound_of_request(counters, opened.budget, requested.number, reserve)) is not None:
             _spent(spent)
         return replace(requested, tokens=reserve.tokens, micros=reserve.micros)
@@ -306,20 +310,33 @@ class _Loop:
             ) from None
 
     async def _append(self, entry: Entry, seen: Sequence[str] = ()) -> None:
-        after = self._state.next(entry).is_active(self._active())
+        after = self._state.next(entry).is_active(self.active_ms)
         await self._stretch.entries.append(entry, after.counters, seen=seen)
         self._state = after
 
-    def _active(self) -> int:
+    @property
+    def active_ms(self) -> int:
         """Milliseconds that something of the run has run, this stretch with all before it."""
-        return self._active_ms + round((asyncio.get_running_loop().time() - self._begin) * 1000)
+        return self._ran_ms + round((asyncio.get_running_loop().time() - self._begin) * 1000)
+
+    def _check_tries(self) -> None:
+        """Raises Failure or Ended if the turn was asked for as often as it may be, with the times that a stretch ended
+        before there was an answer.
+        """
+        state = self._state
+        if state.failure is not None:
+            self._check_goes_on(state.failure)
+        elif state.asked is not None and state.answer is None and state.tries >= self._opened.retry.tries_max:
+            told = f"The model {self._opened.model} was asked {state.tries} times, and no answer was kept."
+            raise Ended(SpentEnding(reason=RETRY_BUDGET, cause=TurnProblem.TIMEOUT.value, message=told))
 
     def _check_goes_on(self, failed: Failed) -> None:
         """Raises Failure or Ended if this was the last try of the turn, and nothing helps."""
         if not is_past_help(self._state):
             return
         told = f"The model {self._opened.model} gave no answer: {failed.category.value}"
-        told = f"{told} ({failed.status}). {failed.detail}" if failed.status else f"{told}. {failed.detail}"
+        # Its words may be anybody's, and tell of the operator's machines: the log has them.
+        told = f"{told} ({failed.status})." if failed.status else f"{told}."
         if not failed.category.is_temporary:
             raise failure(f"model_{failed.category.value}", told)
         if delay_of(failed, self._opened.retry) is None:

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Self, assert_never
 
 from placet_server.harness.budget import (
+    bytes_of,
     charge_request,
     credit_answer,
     credit_failure,
@@ -145,10 +146,10 @@ class Transcript:
         return reserve_for(self.measured_tokens, self._unmeasured(messages), 0, None).tokens
 
     def _unmeasured(self, messages: Sequence[str]) -> int:
-        new = self.unmeasured_bytes + _bytes(messages)
+        new = self.unmeasured_bytes + bytes_of(messages)
         if not self.measured_tokens and self.opened is not None:
-            new += _bytes(self.before) + _bytes([self.opened.instructions])
-            new += _bytes(
+            new += bytes_of(self.before) + bytes_of([self.opened.instructions])
+            new += bytes_of(
                 [text for tool in self.opened.tools for text in (tool.description, tool.input_schema)]
             )
         return new
@@ -247,7 +248,7 @@ class Transcript:
             answer=None,
             failure=None,
             told=(*self.told, *added),
-            unmeasured_bytes=self.unmeasured_bytes + _bytes(added),
+            unmeasured_bytes=self.unmeasured_bytes + bytes_of(added),
         )
 
     def _is_next(self, body: Requested) -> bool:
@@ -278,7 +279,7 @@ class Transcript:
             equal=self._with_equal(body) if self.opened.budget.equal_calls else (),
             told=(*self.told, *body.messages),
             measured_tokens=self.measured_tokens if body.usage is None else body.usage.tokens,
-            unmeasured_bytes=self.unmeasured_bytes + _bytes(body.messages) if body.usage is None else 0,
+            unmeasured_bytes=self.unmeasured_bytes + bytes_of(body.messages) if body.usage is None else 0,
         )
 
     def _compacted(self, body: Compacted) -> Self:
@@ -297,7 +298,7 @@ class Transcript:
             equal=tuple((each.digest, each.count) for each in body.equal),
             told=body.messages,
             measured_tokens=0,
-            unmeasured_bytes=_bytes(body.messages),
+            unmeasured_bytes=bytes_of(body.messages),
             answered_at=body.answers,
             is_fresh=True,
         )
@@ -318,10 +319,6 @@ class Transcript:
             raise JournalBroken(
                 f"{body.type.value} after entry {self.ordinal}, in the stage {self.stage.value}"
             )
-
-
-def _bytes(texts: Iterable[str]) -> int:
-    return sum(len(text.encode()) for text in texts)
 
 
 def replay(entries: Iterable[EntryRow], *, active_ms: int = 0) -> Transcript:

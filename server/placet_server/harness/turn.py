@@ -5,10 +5,11 @@ entry that says that it will be asked and this one.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from traceback import format_tb
 
 from placet_server.core.execution.stretch import Stretch
-from placet_server.harness.budget import credit_usage
+from placet_server.harness.budget import COUNTER_MAX, credit_usage
 from placet_server.harness.compaction import summed_up
 from placet_server.harness.plan import plan
 from placet_server.harness.provider.answer import (
@@ -66,6 +67,7 @@ async def take_turn(
             )
     except TurnFailure as failure:
         stretch.reached("turn_received")
+        _log.warning("%s gave no answer: %s", state.opened.model, failure)
         return entry_of(_failed(state, failure))
     except AgentsUnavailable:
         raise
@@ -126,10 +128,18 @@ def _answered(state: Transcript, answer: Answer) -> Answered:
     """Raises TurnFailure, and what comes of an answer that nobody has thought of."""
     assert state.opened is not None
     assert state.asked is not None
+    answer = replace(answer, cost_micros=_cost(state.opened, answer))
     if state.asked.purpose is Purpose.COMPACT:
         return summed_up(answer, state.turn)
     counters = credit_usage(state.counters, state.asked, answer.usage, answer.cost_micros)
     return plan(answer, state.opened, turn=state.turn, counters=counters, equal=state.equal_calls())
+
+
+def _cost(opened: Opened, answer: Answer) -> int | None:
+    """By the price that the run was opened with, whatever the operator's file says by now."""
+    if opened.price is None or answer.usage is None:
+        return None
+    return min(opened.price.cost(answer.usage), COUNTER_MAX)
 
 
 def _fault(doing: str, error: Exception) -> TurnFailure:

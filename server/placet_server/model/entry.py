@@ -22,7 +22,7 @@ import orjson
 
 from placet_server.model.agent import OUTPUT_REPAIRS_DEFAULT, Memory, ModelSettings, ProviderRetry
 from placet_server.model.document import DocumentRefused, read, written
-from placet_server.model.usage import NOTHING, Budget, Counters, Reserve, Spent, Usage
+from placet_server.model.usage import NOTHING, Budget, Counters, Price, Reserve, Spent, Usage
 
 ENTRY_BYTES_MAX = 3 * 2**20
 DETAIL_LENGTH_MAX = 512
@@ -112,6 +112,7 @@ class Opened:
     tools: tuple[PinnedTool, ...] = ()
     budget: Budget = field(default_factory=Budget)
     settings: ModelSettings = field(default_factory=ModelSettings)
+    price: Price | None = None
     retry: ProviderRetry = field(default_factory=ProviderRetry)
     arguments: str = "{}"
     output_schema: str | None = None

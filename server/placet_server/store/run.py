@@ -38,11 +38,12 @@ class StoredEntry(EntryRow):
 
 class Remembered(NamedTuple):
     """What a run goes on from, in order: its first entry, and all since it was compacted. `active_ms`: how long it has
-    run, as its newest entry knows.
+    run, in stretches that are over. `is_redriven`: people have asked for more since its newest entry.
     """
 
     entries: list[EntryRow]
     active_ms: int = 0
+    is_redriven: bool = False
 
 
 class RunTrace(NamedTuple):
@@ -74,7 +75,14 @@ async def read_entries(connection: Connection, tenant: str, action_id: str) -> R
         )
         for r in rows
     ]
-    return Remembered(entries, rows[0]["active_ms"] if rows else 0)
+    return Remembered(entries, rows[0]["active_ms"], rows[0]["is_redriven"]) if rows else Remembered([])
+
+
+async def set_active(connection: Connection, tenant: str, action_id: str, active_ms: int) -> None:
+    """Never less than it was."""
+    query = SQL["set_active"]
+    arguments = query.arguments(tenant=tenant, action_id=action_id, active_ms=active_ms)
+    await connection.execute(query.sql, *arguments)
 
 
 async def find_written(connection: Connection, tenant: str, action_id: str, ordinal: int) -> EntryStanding:

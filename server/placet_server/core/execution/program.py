@@ -55,6 +55,9 @@ class RunEntries(Protocol):
     async def spent_before(self) -> Counters:
         """What earlier tries of the step that this run is have spent."""
 
+    async def has_run(self, active_ms: int) -> None:
+        """So long by now, with nothing else that is new: of a run that ends by that."""
+
 
 class Programs(Protocol):
     """What can be run here, by what its contract says."""

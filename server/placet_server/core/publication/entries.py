@@ -5,6 +5,7 @@ word of what a model was told or has said.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import assert_never, cast
@@ -59,6 +60,13 @@ async def spent(
                 return await runs.map_by_steps(connection, action.requester.tenant, parent_id, steps)
         except StoreUnavailable:
             await asyncio.sleep(journal.poll_seconds)
+
+
+async def has_run(journal: Journal, action: Action, active_ms: int) -> None:
+    """For people alone: what a run goes on from follows from its events, so nothing waits for a store that is away."""
+    with contextlib.suppress(StoreUnavailable):
+        async with journal.pool.connection() as connection:
+            await runs.set_active(connection, action.requester.tenant, action.action_id, active_ms)
 
 
 def item_of(

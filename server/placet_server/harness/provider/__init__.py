@@ -8,11 +8,12 @@ content     what was told and said, for spans, without what is sensitive
 delta       what is said while it is said, in pieces worth storing
 kinds       how the client of each kind of model is made, and told to retry nothing
 openai_client  OpenAI's client, without a walk through all that is sent
+exchange    what a request sends and gets by HTTP, within bounds
 request     one request with the library, from text to text
 failure     what an error of the library means, by its class and status
 wire        messages as the library's and as text
 local       the local model, in the library's form
 
-The last six, from `kinds` on, import the library of the extra `agents`, which takes more than a second: they are
+The last seven, from `kinds` on, import libraries of the extra `agents`, which takes more than a second: they are
 imported at the first need, in a thread (`adapter.load`).
 """

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from placet_server.harness.budget import BYTES_PER_TOKEN, bytes_of
 from placet_server.harness.provider.answer import AgentsUnavailable, Answer, OnDelta, Pins, TurnFailure
 from placet_server.harness.provider.catalogue import OPEN_KINDS, Catalogue, ModelEntry, resolved_headers
 from placet_server.harness.provider.credential import CredentialMissing, Credentials, Secret, scrubbed
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 EXTRA = "placet[agents]"
 CLIENTS_MAX = 256
 CONTEXT_BYTES_MAX = 16 * 2**20
-_BYTES_PER_TOKEN = 3
 
 
 def is_here() -> bool:
@@ -157,11 +157,11 @@ class ModelProvider:
                 timeout_seconds=min(timeout_seconds, self.entry.request_timeout_seconds),
                 price=self.entry.price,
                 scrub=partial(scrubbed, secrets=self._access.secrets),
-                is_long=self._is_long(size, pins),
+                is_long=self._is_long(bytes_of(messages), pins),
             )
 
     def _is_long(self, size: int, pins: Pins) -> bool:
-        tokens = (size + len(pins.instructions.encode())) // _BYTES_PER_TOKEN
+        tokens = (size + len(pins.instructions.encode())) // BYTES_PER_TOKEN
         return 0 < self.entry.context_tokens <= tokens
 
 

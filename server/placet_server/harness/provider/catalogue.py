@@ -39,6 +39,7 @@ LOCAL_MODEL = "placet-local"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 _HEADER = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,64}")
+_TEXT = re.compile(r"[\x21-\x7e]+")
 _VALUE = re.compile(r"[\x20-\x7e]{1,4096}")
 
 
@@ -112,7 +113,7 @@ class _Price(_Written):
     @field_validator("*", mode="before")
     @classmethod
     def _is_exact(cls, value: object) -> object:
-        if isinstance(value, float):
+        if isinstance(value, float | bool):
             raise ValueError('write it as text, "0.25": a number would not be exact')
         return value
 
@@ -130,12 +131,19 @@ class _Model(_Written):
     model: str = Field(min_length=1, max_length=256)
     base_url: str | None = None
     credential: str = Field("", max_length=128)
-    max_tokens: int = Field(MAX_TOKENS_DEFAULT, ge=1, le=1_000_000)
-    context_tokens: int = Field(0, ge=0, le=100_000_000)
+    max_tokens: int = Field(MAX_TOKENS_DEFAULT, ge=1, le=1_000_000, strict=True)
+    context_tokens: int = Field(0, ge=0, le=100_000_000, strict=True)
     price: _Price | None = None
-    request_timeout_seconds: float = Field(REQUEST_TIMEOUT_SECONDS_DEFAULT, gt=0, le=3600)
+    request_timeout_seconds: float = Field(REQUEST_TIMEOUT_SECONDS_DEFAULT, gt=0, le=3600, strict=True)
     headers: dict[str, str | Source] = Field(default_factory=dict, max_length=HEADERS_MAX)
     region: str | None = Field(None, pattern=r"^[a-z0-9-]{1,64}$")
+
+    @field_validator("model", "base_url", "credential")
+    @classmethod
+    def _is_one_word(cls, value: str | None) -> str | None:
+        if value and not _TEXT.fullmatch(value):
+            raise ValueError("has a space, or what is no printable ASCII")
+        return value
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> _Model:
@@ -251,6 +259,9 @@ def _usual_key(kind: Kind) -> Source | None:
 
 def _check_address(address: str) -> None:
     url = urlsplit(address)
+    # Raises ValueError for what is no port.
+    if url.port == 0:
+        raise ValueError("base_url has no port 0")
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ValueError("base_url is http:// or https:// and a host")
     if url.username or url.password or url.query or url.fragment:

@@ -46,11 +46,15 @@ _STATUSES = {
 }
 
 
-def failure_of(error: Exception, scrub: Callable[[str], str], *, is_long: bool) -> TurnFailure:
+def failure_of(
+    error: Exception, scrub: Callable[[str], str], *, is_long: bool, is_sent: bool = True
+) -> TurnFailure:
     """`is_long`: the request has about as many tokens as the model takes, or more: what a provider then refuses, it
-    refuses for that, if it gives no code.
+    refuses for that, if it gives no code. `is_sent`: it may have been sent; what cannot be is so with every try.
     """
     detail = scrub(str(error))
+    if not is_sent and not isinstance(error, ModelAPIError):
+        return TurnFailure(TurnProblem.INVALID, detail=_named(error, detail))
     match error:
         case ModelHTTPError():
             return TurnFailure(

@@ -17,6 +17,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.profiles import ModelProfile, merge_profile
 from pydantic_ai.providers import Provider
 
+from placet_server.harness.provider import exchange
 from placet_server.harness.provider.catalogue import Kind, ModelEntry
 from placet_server.harness.provider.local import local_model
 
@@ -39,8 +40,9 @@ def make(entry: ModelEntry, key: str | None, headers: Mapping[str, str], connect
         return Client(model=local_model(), close=_nothing)
     if entry.kind is Kind.BEDROCK:
         return Client(model=_bedrock(entry, key, connections_max), close=_nothing)
-    http = httpx2.AsyncClient(
-        headers=dict(headers),
+    http = exchange.Client(
+        # What is compressed all the same is read, too; to ask for it would only cost time.
+        headers={"accept-encoding": "identity", **headers},
         timeout=httpx2.Timeout(entry.request_timeout_seconds, connect=CONNECT_SECONDS),
         limits=httpx2.Limits(max_connections=connections_max, max_keepalive_connections=connections_max),
         follow_redirects=False,
@@ -139,6 +141,7 @@ def _bedrock(entry: ModelEntry, key: str | None, connections_max: int) -> Model:
         session = boto3.Session(botocore_session=_bearer(key), region_name=entry.region)
         options["signature_version"] = "bearer"
     client = session.client("bedrock-runtime", config=Config(**options), endpoint_url=entry.base_url)
+    client.meta.events.register("before-send.bedrock-runtime", exchange.begin)
     return BedrockConverseModel(entry.model, provider=BedrockProvider(bedrock_client=client))
 
 

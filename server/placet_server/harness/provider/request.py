@@ -32,6 +32,7 @@ from pydantic_ai.usage import RequestUsage
 from placet_server.harness.provider import wire
 from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, Delta, OnDelta, Pins, TurnFailure
 from placet_server.harness.provider.catalogue import Kind
+from placet_server.harness.provider.exchange import exchange
 from placet_server.harness.provider.failure import failure_of
 from placet_server.model.agent import ModelSettings
 from placet_server.model.entry import TurnProblem
@@ -73,15 +74,19 @@ async def ask(
         messages = wire.load(texts)
     except Exception as error:
         raise TurnFailure(TurnProblem.INVALID, detail=scrub(str(error))) from None
-    try:
-        response = await _response(model, kind, messages, pins, settings, on_delta, timeout_seconds)
-    except _Outside as outside:
-        raise outside.error from None
-    except TurnFailure:
-        raise
-    except Exception as error:
-        # Without its cause, which may hold the request with its headers.
-        raise failure_of(error, scrub, is_long=is_long) from None
+    with exchange(settings.max_tokens) as http:
+        try:
+            response = await _response(model, kind, messages, pins, settings, on_delta, timeout_seconds)
+        except _Outside as outside:
+            raise outside.error from None
+        except TurnFailure:
+            raise
+        except Exception as error:
+            http.check()
+            is_sent = http.is_begun or kind is Kind.LOCAL
+            # Without its cause, which may hold the request with its headers.
+            raise failure_of(error, scrub, is_long=is_long, is_sent=is_sent) from None
+    http.check()
     return _whole(response, kind, price)
 
 

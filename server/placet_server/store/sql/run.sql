@@ -79,12 +79,46 @@ told as (
 select action_id, sequence, encode(receipt_digest, 'hex') as receipt, (extract(epoch from at) * 1000000)::bigint as time_us from entry
 
 -- name: read_entries
--- What a run goes on from: the entry that opened it, and all from the newest compaction on; and how long it has run.
-select e.ordinal, e.type, e.turn, e.attempt, e.body, u.active_ms
+-- What a run goes on from: the entry that opened it, and all from the newest compaction on; how long it has run, with the ends of stretches that no
+-- entry tells of, by their events: a park, a crash, a limit; and whether people have asked for more since its newest entry.
+with since as materialized (
+    select sequence, type, create_time
+    from events
+    where tenant = :tenant
+      and action_id = :action_id
+      and sequence >= (
+          select coalesce(max(sequence), 0)
+          from events
+          where tenant = :tenant
+            and action_id = :action_id
+            and type in ('run_opened', 'turn_requested', 'turn_answered', 'turn_failed', 'compacted'))
+      and type in (
+          'run_opened', 'turn_requested', 'turn_answered', 'turn_failed', 'compacted', 'attempt_started', 'resumed', 'parked', 'requeued', 'ambiguous',
+          'settled', 'redriven')
+),
+stood as (
+    select
+        type in ('parked', 'requeued', 'ambiguous', 'settled', 'redriven') as is_over,
+        lag(type not in ('parked', 'requeued', 'ambiguous', 'settled', 'redriven')) over by_sequence as ran,
+        extract(epoch from create_time - lag(create_time) over by_sequence) * 1000 as ms
+    from since
+    window by_sequence as (order by sequence)
+),
+unsaid as materialized (
+    select
+        coalesce((select sum(greatest(ms, 0)) from stood where is_over and ran), 0)::bigint as ms,
+        exists (select from since where type = 'redriven') as is_redriven
+)
+select e.ordinal, e.type, e.turn, e.attempt, e.body, u.active_ms + n.ms as active_ms, n.is_redriven
 from runs as u
+cross join unsaid as n
 join run_entries as e on e.tenant = u.tenant and e.action_id = u.action_id
 where u.tenant = :tenant and u.action_id = :action_id and (e.ordinal = 1 or e.ordinal >= u.compacted_ordinal)
 order by e.ordinal
+
+-- name: set_active
+-- How long a run has run, without an entry.
+update runs set active_ms = greatest(active_ms, :active_ms) where tenant = :tenant and action_id = :action_id
 
 -- name: find_written
 -- Whose lease the action runs under, and the digest of one of its entries: what there is of either.
