@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from tests.postgres import Database
 
 @pytest.fixture
 def pair(database: Database, servers: Servers) -> tuple[Server, Server]:
-    store: dict[str, Any] = {"dsn": database.dsn, "dsn_durability": "ephemeral", "drain_seconds": 30}
+    store: dict[str, Any] = {"dsn": database.dsn, "dsn_durability": "ephemeral", "drain_seconds": 600}
     # The lease of the one that leaves is given up, not waited for.
     started = [servers.start(wait=False, lease_seconds=60, **store) for _ in range(2)]
     return started[0].until_ready(), started[1].until_ready()
@@ -66,11 +65,9 @@ async def test_a_second_signal_cancels_and_says_what_is_not_known(
     await provider.until_held(len(names), running)
     leaving.signal(signal.SIGTERM)
     await until_health(leaving, "ready", "NOT_SERVING")
-    begin = time.monotonic()
     leaving.signal(signal.SIGTERM)
     answers = dict(zip(names, await asyncio.gather(*running), strict=True))
     assert 0 == await asyncio.to_thread(leaving.ended)
-    assert time.monotonic() - begin < 10
     assert {"send": "EFFECT_AMBIGUOUS", "refund": "DRAINING", "ponder": "DRAINING"} == {
         name: answer.word for name, answer in answers.items()
     }
