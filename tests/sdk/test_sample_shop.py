@@ -78,7 +78,7 @@ def test_a_message_sent_twice_is_two_messages(base: str) -> None:
     message = shop.Message(to="alice@example.com", text="hello")
     for _ in range(2):
         shop.send(FakeSyncContext(), message)
-    assert {"refunds": 0, "charges": 0, "messages": 2} == _ask(f"{base}/counts")
+    assert {"refunds": 0, "charges": 0, "reimbursements": 0, "messages": 2} == _ask(f"{base}/counts")
 
 
 async def test_without_a_provider_the_shop_keeps_its_own_books(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,9 @@ def test_the_provider_process_prints_its_port_and_ends_with_its_owner() -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         port = int(process.stdout.readline())
-        assert {"refunds": 0, "charges": 0, "messages": 0} == _ask(f"http://127.0.0.1:{port}/counts")
+        assert {"refunds": 0, "charges": 0, "reimbursements": 0, "messages": 0} == _ask(
+            f"http://127.0.0.1:{port}/counts"
+        )
         process.stdin.close()
         assert 0 == process.wait(5)
 
