@@ -119,7 +119,8 @@ async def test_no_agent_says_where_its_model_is(server: Served, client: Client) 
         # What is inside instructions is text, and is never looked up.
         links = f"See http://127.0.0.1:{port}/ and {{{{x}}}} and file:///etc/passwd."
         answer = await client.call("AdmitManifest", admit(agent(instructions=links), validate_only=True))
-        assert [] == list(answer.problems)
+        assert ["model_unknown"] == [problem.code for problem in answer.problems if problem.warning]
+        assert 1 == len(answer.problems)
     assert [] == dialled
 
 

@@ -132,7 +132,7 @@ def test_an_agent_is_read_back_as_it_was_stored() -> None:
 
 
 def test_the_digest_of_an_agent_is_pinned_and_covers_all_of_its_spec() -> None:
-    assert "b8ed70bd1274ab787b5f06fe0b4c70f7bcbd41ab1a69c96955645b3cee887a39" == HELPER.contract_digest
+    assert "c00eacc830ab12fb78a6e1c0dce04a2336a360b29e5f02692b09d4f59942759c" == HELPER.contract_digest
     spec = HELPER.agent
     assert spec is not None
     for changed in (
