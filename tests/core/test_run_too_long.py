@@ -152,16 +152,17 @@ async def test_a_session_that_has_become_long_goes_on_from_a_summary_of_it(datab
     shop = Shop(memory=Memory(compact_at_tokens=1500))
     steps = script(Say("Hello."), Say("It is red."), Say("Bye."))
     async with Forgetful(steps) as server, open_shop(database.dsn, shop, server) as kernel:
-        server.begin = 1
+        server.begin = 0
         one = await session(kernel)
         for number, words in enumerate(("long " * 1200, "What of it?", "Thanks."), start=1):
             await said_in(kernel, one, words, f"k{number}")
         assert [1, 9, 2, 3] == [request.turn for request in server.requests]
         summing, second, third = (request.json["messages"] for request in server.requests[1:])
-        assert ["system", "user", "assistant", "user", "user"] == [each["role"] for each in summing]
+        assert ["system", "user", "user"] == [each["role"] for each in summing]
         assert "long long" in str(summing)
         assert "long long" not in str(second)
-        assert ("What of it?" in str(second[1]), SUMMARY in str(second[1])) == (True, True)
+        assert ["system", "user", "assistant", "user"] == [each["role"] for each in second]
+        assert (SUMMARY in str(second[1]), "What of it?" in str(second[3])) == (True, True)
         assert second == third[: len(second)]
         # People are shown what was said, and no summary.
         said_there = [text for _, _, text in await conversation(kernel, one)]

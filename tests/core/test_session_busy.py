@@ -3,23 +3,29 @@ place.
 """
 
 import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from placet.testing.model_servers import KEY, Fail, OpenAIServer, Say, Stall, Step
-from placet_server.core.admission.session import create_session
+from placet_server.core.admission import session as admission
+from placet_server.core.admission.session import close_session, create_session
+from placet_server.core.admission.submit import Submitted, submit
 from placet_server.core.admission.submit_batch import submit_batch
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.boundary import BoundaryName
 from placet_server.core.publication.session import get_session, sweep_sessions
-from placet_server.core.recovery.rescue import rescue
-from placet_server.model.action import Submission
-from placet_server.model.errors import MalformedRequest, PlacetError
+from placet_server.core.recovery.rescue import close_unwanted, rescue
+from placet_server.model.action import Message, Submission
+from placet_server.model.errors import MalformedRequest, PlacetError, StoreUnavailable
 from placet_server.model.gate_errors import IdempotencyConflict
+from placet_server.model.identity_errors import MessageReplayed
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.run_errors import SessionBusy
 from placet_server.model.session import WAITING_MAX, NewSession, OnBusy, SessionUse
+from placet_server.store.clock import FixedClock
 from tests.core.agents import ASKED, KEY_VARIABLE, Shop, open_shop, said
 from tests.core.conversations import put_in, roles, said_in, session
 from tests.core.kernels import ALICE, call_of, declare_dead, dispatch, output, put, read, run, until, work_off
@@ -224,8 +230,53 @@ async def test_a_session_is_begun_once_for_each_key(database: Database) -> None:
         wanted = NewSession(title="Help", idempotency_key="s1")
         made = await asyncio.gather(*(create_session(kernel.journal, ALICE, wanted) for _ in range(3)))
         assert 1 == len({each.session_id for each in made})
-        with pytest.raises(IdempotencyConflict):
-            await create_session(kernel.journal, ALICE, NewSession(title="Other", idempotency_key="s1"))
+        for other in (replace(wanted, title="Other"), replace(wanted, idle_seconds=60.5)):
+            with pytest.raises(IdempotencyConflict):
+                await create_session(kernel.journal, ALICE, other)
+
+
+async def test_a_message_of_one_session_is_none_of_another(database: Database) -> None:
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    message = Message(message_id="m", time_us=int(now.timestamp() * 1_000_000))
+    async with (
+        OpenAIServer([Say("Hello.")]) as server,
+        open_shop(database.dsn, Shop(), server, clock=FixedClock(now)) as kernel,
+    ):
+
+        async def sent(session_id: str) -> Submitted:
+            use = SessionUse(session_id=session_id)
+            call = call_of("shop.helper", ASKED, "k", session=use)
+            return await submit(kernel, call._replace(message=message), Submission())
+
+        one, other = await session(kernel), await session(kernel)
+        first = await sent(one)
+        assert (first.action.action_id, True) == ((again := await sent(one)).action.action_id, again.attached)
+        with pytest.raises(MessageReplayed):
+            await sent(other)
+
+
+async def test_who_waits_in_a_session_that_was_closed_never_runs_whatever_died(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def dies(*_: object) -> None:
+        raise StoreUnavailable(detail="the process ends here")
+
+    script = [Say("One."), Say("Two.")]
+    async with OpenAIServer(script) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        one = await session(kernel)
+        first = (await put_in(kernel, one, "1", "k1")).action
+        waiting = [
+            (await put_in(kernel, one, text, text, on_busy=OnBusy.QUEUE)).action.action_id for text in "23"
+        ]
+        monkeypatch.setattr(admission, "_cancel_before", dies)
+        with pytest.raises(StoreUnavailable):
+            await close_session(kernel, ALICE, one, cancel=True)
+        await sweep_sessions(kernel.journal)
+        assert first.action_id == (await get_session(kernel.journal, ALICE, one)).active_action_id
+        await work_off(kernel)
+        await close_unwanted(kernel.journal)
+        assert [S.CANCELLED] * 2 == [(await read(kernel, each)).state for each in waiting]
+        assert (S.SUCCEEDED, 1) == ((await read(kernel, first.action_id)).state, len(server.requests))
 
 
 async def _until_ended(kernel: Kernel, action_id: str) -> None:

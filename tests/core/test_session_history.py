@@ -1,6 +1,7 @@
 """What the model of a run is told of the runs before it: all that was said, in its order, each thing once."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -129,11 +130,12 @@ async def test_a_session_is_its_owners_alone_and_over_when_it_is_closed(database
 
 
 async def test_what_was_summed_up_stands_for_all_before_it_also_for_runs_after(database: Database) -> None:
-    shop = Shop(memory=Memory(compact_at_tokens=800, keep_turns=1))
+    shop = Shop(memory=Memory(compact_at_tokens=1200, keep_turns=1))
     never = Say("never")
     pay = Say("I pay for one.", call("shop-pay", order="one"))
     steps = script(pay, never, never, Say("It was one."), Say("You are welcome."))
     async with Forgetful(steps) as server, open_shop(database.dsn, shop, server) as kernel:
+        server.begin = 2
         one = await session(kernel)
         cut = await said_in(kernel, one, "word " * 600, "k1")
         assert S.WAITING is cut.state
@@ -156,3 +158,31 @@ async def test_what_was_summed_up_stands_for_all_before_it_also_for_runs_after(d
             "Thanks.",
             "You are welc",
         ] == words
+
+
+async def test_what_a_caller_may_not_see_is_not_told_for_him_from_the_past(database: Database) -> None:
+    shop = Shop(tools=("shop.card",))
+    shop.app.agent("shop.plain", model="test", tools=())
+
+    @shop.app.tool("shop.card", "read", sensitive=["/card"])
+    async def card(order: str) -> dict[str, str]:
+        return {"card": "4111-1111", "order": order}
+
+    less = replace(ALICE, scopes=frozenset({"actions.execute", "actions.read", "sessions.use"}))
+    script = [Say("I look.", call("shop-card", order="A-1")), Say("Found."), Say("Yes."), Say("Well.")]
+    async with OpenAIServer(script) as server, open_shop(database.dsn, shop, server) as kernel:
+        one, harmless = await session(kernel), await session(kernel)
+        await said_in(kernel, one, "Which card?", "k1")
+        assert "4111-1111" in server.requests[1].body.decode()
+        # Also not after somebody who saw it has said more, with an agent that sees no cards itself.
+        await said_in(kernel, one, "Really?", "k2", agent="shop.plain")
+        refused = await said_in(kernel, one, "Say it again.", "k3", caller=less)
+        assert (S.FAILED, "session_sensitive", 3) == (
+            refused.state,
+            refused.failure_code,
+            len(server.requests),
+        )
+        assert S.SUCCEEDED is (await said_in(kernel, one, "And now?", "k4")).state
+        await said_in(kernel, harmless, "Hi.", "k5", agent="shop.plain")
+        open_to_all = await said_in(kernel, harmless, "Hi.", "k6", agent="shop.plain", caller=less)
+        assert S.SUCCEEDED is open_to_all.state

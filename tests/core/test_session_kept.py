@@ -6,16 +6,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from placet.testing.model_servers import KEY, OpenAIServer, Say, call
+from placet.testing.model_servers import KEY, Fail, OpenAIServer, Say, Step, call
 from placet_server.core.admission.session import close_session
+from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.publication.session import get_session
 from placet_server.model.errors import NotFound
+from placet_server.model.lifecycle import ActionState
 from placet_server.model.run_errors import SessionClosed
 from placet_server.model.session import SessionState
 from placet_server.store.clock import FixedClock
 from tests.core.agents import KEY_VARIABLE, Shop, open_shop, said
 from tests.core.conversations import conversation, put_in, said_in, session
-from tests.core.kernels import ALICE, output
+from tests.core.kernels import ALICE, output, read, work_off
+from tests.core.parking import again
 from tests.core.test_retention import clean_all, rows
 from tests.postgres import Database
 
@@ -60,3 +63,30 @@ async def test_runs_are_kept_as_long_as_their_session_is_open(database: Database
         assert [0, 0, 0, 0] == kept
         with pytest.raises(NotFound):
             await get_session(kernel.journal, ALICE, one)
+
+
+async def test_a_session_is_idle_since_its_run_has_ended_and_then_nothing_begins_in_it_again(
+    database: Database,
+) -> None:
+    clock = FixedClock(datetime.now(UTC) + DAY)
+    minute = timedelta(seconds=60)
+    script: list[Step] = [Say("I pay.", call("shop-pay", order="A-1")), Fail(400), Say("Never.")]
+    async with (
+        OpenAIServer(script) as server,
+        open_shop(database.dsn, Shop(), server, clock=clock) as kernel,
+    ):
+        one = await session(kernel, idle_seconds=60.0)
+        waiting = await said_in(kernel, one, "Pay.", "k1")
+        clock.advance(2 * minute)
+        await cancel_action(kernel.engine, ALICE, waiting.action_id, "enough")
+        await work_off(kernel)
+        assert ActionState.CANCELLED is (await read(kernel, waiting.action_id)).state
+        # It took longer than that, and is over only now.
+        await clean_all(kernel)
+        assert SessionState.OPEN is (await get_session(kernel.journal, ALICE, one)).state
+        clock.advance(minute - timedelta(seconds=1))
+        failed = await said_in(kernel, one, "And?", "k2")
+        assert ActionState.FAILED is failed.state
+        clock.advance(minute)
+        assert SessionState.CLOSED is (await get_session(kernel.journal, ALICE, one)).state
+        assert "session_went_on" == await again(kernel, failed.action_id)

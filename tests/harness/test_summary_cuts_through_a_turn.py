@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet_server.harness.compaction import bound_of, compacted, cut, is_past_help, summed_up, to_sum_up
+from placet_server.harness.compaction import (
+    bound_of,
+    compacted,
+    cut,
+    is_past_help,
+    request_of,
+    summed_up,
+    sums_up_what_was_asked,
+    to_sum_up,
+)
 from placet_server.harness.provider.answer import Answer, TurnFailure
 from placet_server.harness.transcript import JournalBroken, Stage, Transcript
 from placet_server.model.agent import Memory
@@ -148,13 +157,57 @@ def test_what_nobody_says_of_a_model_bounds_nothing() -> None:
     )
 
 
-def test_what_was_said_in_the_session_before_is_summed_up_first() -> None:
+HISTORY = ('"long ago"', '{"answer":0}', '"then"', '{"answer":1}')
+SHORT = Memory(keep_turns=1)
+
+
+def in_session(state: Transcript, *history: str) -> Transcript:
+    answers = tuple(place for place, text in enumerate(history) if "answer" in text)
+    return replace(state, history=history, history_answers=answers)
+
+
+def test_what_was_said_in_the_session_before_is_summed_up_first_but_for_its_newest_turn() -> None:
+    opened = _after(Transcript(), Opened(spec_digest="00", model="m", memory=SHORT))
+    state = in_session(opened, *HISTORY)
+    assert 3 == to_sum_up(state, ('"asked"',), 1)
+    state = _after(state, request_of(state, 3, (), ('"asked"', '"sum up"')))
+    assert [*HISTORY[:3], '"sum up"'] == state.messages()
+    state = _after(state, summed_up(SAID, 1))
+    assert not sums_up_what_was_asked(state)
+    state = _after(state, compacted(state, '"head"'))
+    assert ['"head"', '{"answer":1}', '"asked"'] == state.messages()
+    assert ((1,), 2) == (state.answered_at, state.asked_at)
+    state = _after(state, Requested(turn=2), Answered(turn=2, messages=('{"answer":2}',)))
+    assert 3 == to_sum_up(state, ('"result"',), 1)
+    state = _after(state, request_of(state, 3, (), ('"result"', '"sum up"')), summed_up(SAID, 3))
+    assert sums_up_what_was_asked(state)
+    state = _after(state, compacted(state, '"asked, head"'))
+    assert (['"asked, head"', '{"answer":2}', '"result"'], 0) == (state.messages(), state.asked_at)
+
+
+def test_all_of_the_session_is_summed_up_where_none_of_it_was_answered_or_the_run_has_gone_on() -> None:
     opened = _after(Transcript(), Opened(spec_digest="00", model="m"))
-    state = replace(opened, history=('"long ago"', '{"answer":0}'))
+    state = in_session(opened, '"long ago"')
     assert 1 == to_sum_up(state, ('"asked"',), 1)
-    state = _summary(state, 1, ('"asked"',))
-    assert ['"long ago"', '{"answer":0}', '"asked"', '"sum up"'] == state.messages()
-    state = _after(_after(state, summed_up(SAID, 1)), compacted(state, '"head"'))
-    assert ['"head"'] == state.messages()
-    later = replace(run_of(1), history=('"long ago"', '{"answer":0}'))
-    assert 1 == to_sum_up(later, ('"result"',), 1)
+    state = _after(state, request_of(state, 1, (), ('"asked"', '"sum up"')))
+    assert ['"long ago"', '"sum up"'] == state.messages()
+    later = in_session(run_of(1), *HISTORY)
+    assert 5 == to_sum_up(later, ('"result"',), 1)
+    assert (1, None) == ((asked := request_of(later, 5, (), ())).summed, asked.past)
+
+
+def test_a_summary_of_a_session_that_does_not_fit_is_asked_for_of_less_until_there_is_no_less() -> None:
+    opened = _after(Transcript(), Opened(spec_digest="00", model="m", memory=SHORT))
+    state = in_session(opened, *HISTORY, '"now"', '{"answer":2}')
+    state = _after(state, request_of(state, 5, (), ('"asked"', '"sum up"')))
+    counts, too_long = [], TurnProblem.CONTEXT_TOO_LONG
+    while True:
+        state = _after(state, Failed(turn=state.turn, category=too_long))
+        if (count := to_sum_up(state, (), 0)) is None:
+            break
+        with pytest.raises(JournalBroken):
+            _after(state, request_of(state, 5, (), ('"sum up"',)))
+        counts.append(count)
+        state = _after(state, request_of(state, count, (), ('"sum up"',)))
+    assert [3, 1] == counts
+    assert is_past_help(state)

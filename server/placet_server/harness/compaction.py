@@ -1,18 +1,19 @@
 """Summing up what a run remembers, so that a long one asks its model for no more than a bound.
 
-What is summed up are whole turns from the beginning; the newest stay as they were. The cut lies before an answer of the
-model, and so never between a call and its result. The request for it holds nothing but what is summed up, so it is
-smaller than what did not fit; and what was asked of the run stays in its own words.
+What is summed up are whole turns from the beginning, of its session first; the newest stay as they were. The cut lies
+before an answer of the model, and so never between a call and its result. The request for it holds nothing but what is
+summed up, so it is smaller than what did not fit; and what was asked of the run stays in its own words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from placet_server.core.publication.session_history import HEAVY_BYTES
 from placet_server.harness.provider.answer import Answer, TurnFailure
 from placet_server.harness.transcript import Transcript
 from placet_server.model.agent import Memory
-from placet_server.model.entry import Answered, Compacted, Purpose, TurnProblem
+from placet_server.model.entry import Answered, Compacted, Purpose, Requested, Told, TurnProblem
 
 CONTEXT_SHARE = 0.7
 # What stays as it was stands in one entry, with what was asked.
@@ -25,6 +26,7 @@ SUM_UP = (
     "in words, and call no tool."
 )
 SUMMARY = "What has happened since, as you summed it up:"
+PAST_SUMMARY = "What was said before, as you summed it up:"
 
 
 def bound_of(memory: Memory, context_tokens: int) -> int:
@@ -33,21 +35,29 @@ def bound_of(memory: Memory, context_tokens: int) -> int:
 
 
 def to_sum_up(state: Transcript, messages: Sequence[str], bound: int) -> int | None:
-    """How many of the messages of a run are to be summed up, before it goes on with these new ones; None: none are. A
-    run that has just been summed up goes on first: twice would not help it.
+    """How many of the messages of a run, with those before it in its session, are to be summed up, before it goes on
+    with these new ones; None: none are. A run that has just been summed up goes on first: twice would not help it, but
+    where some of its session stayed as it was.
     """
-    if state.opened is None or state.is_fresh or not (_is_too_long(state) or _is_new_turn(state)):
+    if state.opened is None or (state.is_fresh and not (_is_too_long(state) and state.asked_at)):
         return None
-    held = state.held_tokens(messages)
-    if not _is_too_long(state) and (not bound or held <= bound):
+    if _is_summary_too_long(state):
+        return _less(state)
+    if not (_is_too_long(state) or _is_new_turn(state)):
         return None
-    sizes = [len(text.encode()) for text in (*state.told, *messages)]
+    is_past_bound = 0 < bound < state.held_tokens(messages)
+    if not (_is_too_long(state) or is_past_bound or _is_heavy(state)):
+        return None
+    begin = len(state.before)
+    sizes = [len(text.encode()) for text in (*state.before, *state.told, *messages)]
     kept_bytes_max = min((bound * _BYTES_PER_TOKEN if bound else sum(sizes)) // 2, KEPT_BYTES_MAX)
-    if not state.before:
-        return cut(sizes, state.answered_at, state.opened.memory.keep_turns, kept_bytes_max)
-    # All that was said in its session is older than its own first turn, and what it was asked stays anyhow.
-    found = cut(sizes, (0, *state.answered_at), state.opened.memory.keep_turns, kept_bytes_max)
-    return 1 if found is None else found
+    # What was asked first of all does not stay as it was, unless that was of this run.
+    answers = (0, *state.answers) if begin else state.answers
+    found = cut(sizes, answers, state.opened.memory.keep_turns, kept_bytes_max)
+    if found is None and begin:
+        # None of it was ever answered.
+        return begin
+    return found
 
 
 def is_past_help(state: Transcript) -> bool:
@@ -67,6 +77,21 @@ def cut(sizes: Sequence[int], answered_at: Sequence[int], keep_turns: int, kept_
     return found
 
 
+def request_of(
+    state: Transcript, count: int, results: tuple[Told, ...], messages: tuple[str, ...]
+) -> Requested:
+    """For a summary of so many."""
+    before = len(state.before)
+    return Requested(
+        turn=state.turn + 1,
+        purpose=Purpose.COMPACT,
+        results=results,
+        summed=max(count - before, 0),
+        past=count if count < before else None,
+        messages=messages,
+    )
+
+
 def summed_up(answer: Answer, turn: int) -> Answered:
     """The entry of an answer that sums up. Raises TurnFailure for one without words: it may have some when it is asked
     again.
@@ -84,18 +109,44 @@ def summed_up(answer: Answer, turn: int) -> Answered:
     )
 
 
+def sums_up_what_was_asked(state: Transcript) -> bool:
+    """Whether what was asked of the run is among what is summed up, and not among what stays."""
+    return state.summed > len(state.before) + state.asked_at
+
+
 def compacted(state: Transcript, head: str) -> Compacted:
-    """The entry that stands for all before it. `head`: what was asked of the run, with the summary."""
-    assert state.asked is not None
-    begin = state.asked.summed
-    answers = tuple(place - begin + 1 for place in state.answered_at if place >= begin)
-    return state.compaction((head, *state.told[begin:]), answers)
+    """The entry that stands for all before it. `head`: the summary, with what was asked of the run if that is in it."""
+    begin = state.summed
+    answers = tuple(place - begin + 1 for place in state.answers if place >= begin)
+    asked_at = 0 if sums_up_what_was_asked(state) else len(state.before) + state.asked_at - begin + 1
+    return state.compaction((head, *(*state.before, *state.told)[begin:]), answers, asked_at)
 
 
 def _is_too_long(state: Transcript) -> bool:
-    failed, asked = state.failure, state.asked
-    is_summary = asked is not None and asked.purpose is Purpose.COMPACT
-    return failed is not None and failed.category is TurnProblem.CONTEXT_TOO_LONG and not is_summary
+    failed = state.failure
+    return failed is not None and failed.category is TurnProblem.CONTEXT_TOO_LONG
+
+
+def _is_summary_too_long(state: Transcript) -> bool:
+    return _is_too_long(state) and state.asked is not None and state.asked.purpose is Purpose.COMPACT
+
+
+def _less(state: Transcript) -> int | None:
+    """At most three quarters of it, where that was said in the session before the run."""
+    end = min(state.summed, len(state.before) + state.asked_at)
+    sizes = [len(text.encode()) for text in (*state.before, *state.told)[:end]]
+    places = [place for place in state.answers if place < end and 4 * sum(sizes[:place]) <= 3 * sum(sizes)]
+    return places[-1] if places else None
+
+
+def _is_heavy(state: Transcript) -> bool:
+    """What was said in its session has become so much that soon it cannot be read any more. The input of a call stands
+    in its entry twice.
+    """
+    if state.opened is None or state.opened.history is None:
+        return False
+    past = 0 if state.compacted else state.history_bytes
+    return past + 2 * sum(len(text) for text in state.told) > HEAVY_BYTES
 
 
 def _is_new_turn(state: Transcript) -> bool:

@@ -16,21 +16,29 @@ from placet_server.core.publication.session_history import (
     PastRun,
     find_place,
     read_calls,
+    read_opened,
     read_past,
+    size_of,
 )
 from placet_server.harness.plan import Plan, plan_of
 from placet_server.harness.provider.answer import ResultPart
 from placet_server.harness.result import results_of
 from placet_server.harness.transcript import Stage, Transcript, replay
 from placet_server.model.action import Action
-from placet_server.model.entry import History
+from placet_server.model.entry import History, Opened, of_text
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind
+
+_RECALLING = frozenset({Stage.ASK, Stage.CALL, Stage.COMPACT})
 
 
 class Past(NamedTuple):
-    """`untold`: the calls of the run `action_id` of which no model was told."""
+    """`answers`: which of the messages are the model's, from 0. `size`: of all that was read of it. `untold`: the calls
+    of the run `action_id` of which no model was told.
+    """
 
     messages: tuple[str, ...] = ()
+    answers: tuple[int, ...] = ()
+    size: int = 0
     action_id: str = ""
     untold: Plan | None = None
 
@@ -44,10 +52,21 @@ async def place_of(stretch: Stretch) -> History | None:
     return None if place is None else History(session_id=place.session_id, through=place.number - 1)
 
 
+async def saw_sensitive(stretch: Stretch, place: History | None) -> bool:
+    """Whether what was said before may hold what contracts call sensitive: the newest run says so for all before it."""
+    if place is None or not place.through:
+        return False
+    attempt = stretch.attempt
+    tenant = attempt.action.requester.tenant
+    entry = await read_opened(attempt.journal, tenant, place.session_id, place.through)
+    opened = None if entry is None else of_text(entry.type, entry.body)
+    return isinstance(opened, Opened) and opened.saw_sensitive
+
+
 async def recall(stretch: Stretch, state: Transcript) -> Past:
-    """What was before a run that is to ask its model. Raises HistoryTooLong."""
+    """What was before a run that is to ask its model, or keeps some of it beside a summary. Raises HistoryTooLong."""
     before = None if state.opened is None else state.opened.history
-    if before is None or not before.through or state.compacted or state.stage not in (Stage.ASK, Stage.CALL):
+    if before is None or not before.through or state.compacted or state.stage not in _RECALLING:
         return Past()
     attempt = stretch.attempt
     tenant = attempt.action.requester.tenant
@@ -56,14 +75,22 @@ async def recall(stretch: Stretch, state: Transcript) -> Past:
 
 def past_of(runs: Sequence[PastRun]) -> Past:
     """Of runs in their order. Raises EntryRefused, JournalBroken."""
-    past = Past()
+    past, size = Past(), 0
     for run in runs:
         state = replay(run.entries)
+        size += size_of(run.entries)
         if state.asked is None and not state.compacted:
             # It ended before its model was asked anything: nobody was told of it.
             continue
-        before = () if state.compacted else past.messages
-        past = Past((*before, *state.told), run.action_id, _untold(state))
+        before = Past() if state.compacted else past
+        answers = (len(before.messages) + place for place in state.answered_at)
+        past = Past(
+            messages=(*before.messages, *state.told),
+            answers=(*before.answers, *answers),
+            size=size,
+            action_id=run.action_id,
+            untold=_untold(state),
+        )
     return past
 
 

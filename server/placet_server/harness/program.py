@@ -23,10 +23,19 @@ from placet_server.core.execution.program import StepCall
 from placet_server.core.execution.stretch import Stretch
 from placet_server.core.publication.session_history import HistoryTooLong
 from placet_server.harness.budget import bound_of_request
-from placet_server.harness.compaction import SUM_UP, SUMMARY, compacted, is_past_help, to_sum_up
+from placet_server.harness.compaction import (
+    PAST_SUMMARY,
+    SUM_UP,
+    SUMMARY,
+    compacted,
+    is_past_help,
+    request_of,
+    sums_up_what_was_asked,
+    to_sum_up,
+)
 from placet_server.harness.compaction import bound_of as bound_of_memory
 from placet_server.harness.delegate import input_of, record_of
-from placet_server.harness.history import Past, place_of, recall, results_for
+from placet_server.harness.history import Past, place_of, recall, results_for, saw_sensitive
 from placet_server.harness.instruction import InstructionRefused, render
 from placet_server.harness.live import Live
 from placet_server.harness.observer import (
@@ -55,7 +64,9 @@ from placet_server.model.entry import (
     Entry,
     EntryRefused,
     Failed,
+    History,
     Opened,
+    PinnedTool,
     Purpose,
     Requested,
     Told,
@@ -144,6 +155,7 @@ class _Loop:
 
     async def _open(self) -> None:
         spec, caller = self._spec, self._caller
+        history, saw = await self._place()
         value = json.loads(self._text)
         arguments = arguments_of(value)
         # What an earlier try of this very step has spent is gone.
@@ -153,11 +165,12 @@ class _Loop:
         # What is missing to ask it is told before anything is kept.
         self._provider(spec.model)
         try:
+            tools = await resolve(self._around.offers, spec, caller.tenant, self._asking())
             opened = Opened(
                 spec_digest=self._capability.contract_digest,
                 model=spec.model,
                 instructions=render(spec.instructions, arguments),
-                tools=await resolve(self._around.offers, spec, caller.tenant, self._asking()),
+                tools=tools,
                 budget=budget,
                 price=model.price,
                 settings=replace(spec.settings, max_tokens=min(spec.settings.max_tokens, model.max_tokens)),
@@ -165,8 +178,9 @@ class _Loop:
                 arguments=json.dumps(arguments, ensure_ascii=False, sort_keys=True),
                 output_schema=self._capability.output_schema or None,
                 output_repairs_max=spec.output_repairs_max,
-                history=await place_of(self._stretch),
+                history=history,
                 memory=spec.memory,
+                saw_sensitive=saw or (self._sees_sensitive and _shows_sensitive(tools)),
             )
             await self._append(entry_of(opened))
             await self.spans.opened(opened)
@@ -179,12 +193,24 @@ class _Loop:
                 "agent_tools", f"{self._capability.name} and its tools are too large: {error}."
             ) from None
 
+    async def _place(self) -> tuple[History | None, bool]:
+        """In its session; and whether what was said there may hold what contracts call sensitive."""
+        history = await place_of(self._stretch)
+        saw = await saw_sensitive(self._stretch, history)
+        if saw and not self._sees_sensitive:
+            told = f"What was said in the session needs scope {SENSITIVE_SCOPE}: begin another one."
+            raise failure("session_sensitive", told)
+        return history, saw
+
     async def _recall(self) -> None:
         try:
             self._past = await recall(self._stretch, self._state)
         except HistoryTooLong:
             raise failure("session_too_long", "The session has become too long: begin another one.") from None
-        self._state = replace(self._state, history=self._past.messages)
+        past = self._past
+        self._state = replace(
+            self._state, history=past.messages, history_answers=past.answers, history_bytes=past.size
+        )
 
     async def _turn(self) -> None:
         provider = self._provider(self._opened.model)
@@ -213,9 +239,12 @@ class _Loop:
     async def _compact(self) -> None:
         from placet_server.harness.provider import wire
 
-        assert self._state.answer is not None
-        head = wire.request_text([*self._asked(), f"{SUMMARY}\n\n{self._state.answer.summary}"])
-        await self._append(self._fitting(compacted(self._state, head)))
+        state = self._state
+        assert state.answer is not None
+        parts: list[str | Picture] = [f"{PAST_SUMMARY}\n\n{state.answer.summary}"]
+        if sums_up_what_was_asked(state):
+            parts = [*self._asked(), f"{SUMMARY}\n\n{state.answer.summary}"]
+        await self._append(self._fitting(compacted(state, wire.request_text(parts))))
 
     def _provider(self, model: str) -> Provider:
         """Raises AgentsUnavailable."""
@@ -276,14 +305,7 @@ class _Loop:
         context = self._around.models.find(self._opened.model).context_tokens
         summed = to_sum_up(state, messages, bound_of_memory(self._opened.memory, context))
         if summed is not None:
-            messages = (*messages, wire.request_text([SUM_UP]))
-            return Requested(
-                turn=state.turn + 1,
-                purpose=Purpose.COMPACT,
-                results=results,
-                summed=summed,
-                messages=messages,
-            )
+            return request_of(state, summed, results, (*messages, wire.request_text([SUM_UP])))
         turn, number = state.next_request
         purpose = Purpose.ANSWER
         if number > 1 and state.asked is not None:
@@ -370,6 +392,11 @@ def failure(code: str, message: str, category: str = "permanent") -> Failure:
 
 def _spent(spent: Spent) -> NoReturn:
     raise Ended(SpentEnding(reason=spent.reason.value, cause=bound_of(spent.budget, spent.bound)))
+
+
+def _shows_sensitive(tools: Sequence[PinnedTool]) -> bool:
+    """To a run that may see it. Delegates tell it in words."""
+    return any(tool.sensitive or tool.delegate for tool in tools)
 
 
 def _step(call: PlannedCall) -> StepCall:

@@ -67,8 +67,10 @@ class Transcript:
     request of it; `answer` and `failure`: what came of that, if anything did. `repairs`: answers so far that the run
     could not end with. `compacted`: the ordinal of the entry that a replay begins with. `measured_tokens`: what the
     context held at the last answer whose provider said it, `unmeasured_bytes` what has come to it since. `history`:
-    what was said in its session before the run, which what was compacted already holds. `answered_at`: which of `told`
-    are answers, from 0. `is_fresh`: it was compacted, and nothing was answered since.
+    what was said in its session before the run, which what was compacted already holds; `history_answers`: which of
+    that is the model's, from 0; `history_bytes`: what had to be read for it. `answered_at`: which of `told` are
+    answers, from 0, `asked_at` which of them is what was asked of it. `is_fresh`: it was compacted, and nothing was
+    answered since.
     """
 
     opened: Opened | None = None
@@ -84,9 +86,12 @@ class Transcript:
     equal: tuple[tuple[str, int], ...] = ()
     told: tuple[str, ...] = ()
     history: tuple[str, ...] = ()
+    history_answers: tuple[int, ...] = ()
+    history_bytes: int = 0
     measured_tokens: int = 0
     unmeasured_bytes: int = 0
     answered_at: tuple[int, ...] = ()
+    asked_at: int = 0
     is_fresh: bool = False
 
     @property
@@ -163,9 +168,24 @@ class Transcript:
         """What the model is asked with: all that it has been told, and has said, in order; or what of it is to be
         summed up.
         """
+        everything = [*self.before, *self.told]
         if self.asked is not None and self.asked.purpose is Purpose.COMPACT:
-            return [*self.before, *self.told[: self.asked.summed], *self.asked.messages]
-        return [*self.before, *self.told]
+            return [*everything[: self.summed], *self.asked.messages]
+        return everything
+
+    @property
+    def answers(self) -> tuple[int, ...]:
+        """Which of `before` and `told`, one after the other, are the model's."""
+        past = () if self.compacted else self.history_answers
+        return (*past, *(len(self.before) + place for place in self.answered_at))
+
+    @property
+    def summed(self) -> int:
+        """How many of `before` and `told`, one after the other, the newest request is to sum up."""
+        if self.asked is None:
+            return 0
+        past = len(self.before) if self.asked.past is None else self.asked.past
+        return past + self.asked.summed
 
     def told_of(self, results: Sequence[Told]) -> Counters:
         """What it has spent, with what these say of delegates."""
@@ -188,8 +208,10 @@ class Transcript:
         """So long something of the run has run, in all: no entry says it, as no two runs would be alike."""
         return replace(self, counters=replace(self.counters, active_ms=milliseconds))
 
-    def compaction(self, messages: Sequence[str], answers: Sequence[int] = ()) -> Compacted:
-        """The entry by which these messages stand for all so far; `answers`: which of them are the model's."""
+    def compaction(
+        self, messages: Sequence[str], answers: Sequence[int] = (), asked_at: int = 0
+    ) -> Compacted:
+        """The entry by which these messages stand for all so far; `answers`, `asked_at`: see there."""
         return Compacted(
             turn=self.turn,
             through=self.ordinal,
@@ -198,6 +220,7 @@ class Transcript:
             repairs=self.repairs,
             equal=tuple(EqualCalls(digest=digest, count=count) for digest, count in self.equal),
             answers=tuple(answers),
+            asked_at=asked_at,
             messages=tuple(messages),
         )
 
@@ -235,7 +258,9 @@ class Transcript:
         if body.number > 1 and self.asked is not None:
             # A further try is for what the first one was for.
             first = self.asked
-            asked = replace(asked, purpose=first.purpose, summed=first.summed, messages=first.messages)
+            asked = replace(
+                asked, purpose=first.purpose, summed=first.summed, past=first.past, messages=first.messages
+            )
         elif body.purpose is Purpose.COMPACT:
             self._check(bool(body.messages) and body.summed < len(self.told) + len(body.messages), body)
             asked, added = replace(asked, messages=body.messages[-1:]), body.messages[:-1]
@@ -253,14 +278,20 @@ class Transcript:
 
     def _is_next(self, body: Requested) -> bool:
         if body.purpose is Purpose.COMPACT and body.number == 1 and self.failure is not None:
-            # What did not fit is not asked for again before it was summed up.
+            # What did not fit is not asked for again before it was summed up, nor for a summary of as much.
             return (
                 self.failure.category is TurnProblem.CONTEXT_TOO_LONG
                 and self.asked is not None
-                and self.asked.purpose is not Purpose.COMPACT
+                and (self.asked.purpose is not Purpose.COMPACT or self._is_less(body))
                 and body.turn == self.turn + 1
             )
         return (body.turn, body.number) == self.next_request
+
+    def _is_less(self, body: Requested) -> bool:
+        """Than what was to be summed up; however much there is of its session, of which nothing is known here."""
+        assert self.asked is not None
+        new, old = ((each.past is None, each.past or 0, each.summed) for each in (body, self.asked))
+        return new < old
 
     def _answered(self, body: Answered) -> Self:
         self._check(self._is_asked(body.turn), body)
@@ -300,6 +331,7 @@ class Transcript:
             measured_tokens=0,
             unmeasured_bytes=bytes_of(body.messages),
             answered_at=body.answers,
+            asked_at=body.asked_at,
             is_fresh=True,
         )
 

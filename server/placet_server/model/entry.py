@@ -103,7 +103,9 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """What holds for the whole run, whatever the catalogue says later."""
+    """What holds for the whole run, whatever the catalogue says later. `saw_sensitive`: what it is told may hold what
+    contracts call sensitive, of its own tools or of the session before it.
+    """
 
     type: ClassVar[EntryType] = EntryType.OPENED
     spec_digest: str
@@ -119,6 +121,7 @@ class Opened:
     output_repairs_max: int = OUTPUT_REPAIRS_DEFAULT
     memory: Memory = field(default_factory=Memory)
     history: History | None = None
+    saw_sensitive: bool = False
 
     def tool(self, alias: str) -> PinnedTool | None:
         return next((tool for tool in self.tools if tool.alias == alias), None)
@@ -144,7 +147,7 @@ class Told:
 class Requested:
     """A request that is about to be made. `messages`: new ones since the entry before; of a further try, none. One
     that sums up, COMPACT, holds no more than so many messages of the run, `summed`, and the last of its own, which says
-    what is wanted, and is none of the run's.
+    what is wanted, and is none of the run's; and of what was said in the session before so many, `past`, None: all.
     """
 
     type: ClassVar[EntryType] = EntryType.REQUESTED
@@ -155,6 +158,7 @@ class Requested:
     micros: int = 0
     results: tuple[Told, ...] = ()
     summed: int = 0
+    past: int | None = None
     messages: tuple[str, ...] = ()
 
     @property
@@ -229,7 +233,8 @@ class EqualCalls:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
     """Stands for all that was before it, except what the run was opened with: its messages are the whole history, and
-    what a replay would have counted is here. `answers`: which of its messages are the model's, from 0.
+    what a replay would have counted is here. `answers`: which of its messages are the model's, from 0; `asked_at`:
+    which one is what the run was asked, 0: the first, with the summary.
     """
 
     type: ClassVar[EntryType] = EntryType.COMPACTED
@@ -240,6 +245,7 @@ class Compacted:
     repairs: int = 0
     equal: tuple[EqualCalls, ...] = ()
     answers: tuple[int, ...] = ()
+    asked_at: int = 0
     messages: tuple[str, ...] = ()
 
 

@@ -35,17 +35,21 @@ class KeyHolder(NamedTuple):
     agent: str
     title: str
     labels: dict[str, str]
+    idle_us: int
     token: TokenRow
 
 
 class Locked(NamedTuple):
-    """A session as its tx has it. `active_action_id`: whose turn it is, or was last."""
+    """A session as its tx has it. `is_idle`: without a run for its time. `active_action_id`: whose turn it is, or was
+    last. `subject`: whose it is.
+    """
 
     session_id: str
     is_open: bool
     is_idle: bool
     active_action_id: str | None
     run_count: int
+    subject: str
 
 
 class Waiting(NamedTuple):
@@ -123,7 +127,7 @@ async def find_by_key(connection: Connection, tenant: str, key_digest: bytes) ->
     if r is None:
         return None
     labels = orjson.loads(r["labels"])
-    return KeyHolder(r["session_id"], r["agent"], r["title"], labels, _read_token(r))
+    return KeyHolder(r["session_id"], r["agent"], r["title"], labels, r["idle_us"], _read_token(r))
 
 
 async def lock_token(

@@ -18,7 +18,7 @@ SQL = queries.load("dead_letter")
 class Found(NamedTuple):
     """`key_is_taken`: another action holds its key now. `child_is_ambiguous`: one of those that it called.
     `last_redrive`: the body of its newest `redriven` event. `is_passed`: its session has gone on after it, or is
-    closed.
+    over.
     """
 
     action: Action
@@ -28,10 +28,12 @@ class Found(NamedTuple):
     is_passed: bool
 
 
-async def find(connection: Connection, tenant: str, action_id: str) -> Found | None:
+async def find(
+    connection: Connection, tenant: str, action_id: str, now: datetime | None = None
+) -> Found | None:
     """Without payloads."""
     query = SQL["find"]
-    r = await connection.fetchrow(query.sql, *query.arguments(tenant=tenant, action_id=action_id))
+    r = await connection.fetchrow(query.sql, *query.arguments(tenant=tenant, action_id=action_id, now=now))
     if r is None:
         return None
     return Found(

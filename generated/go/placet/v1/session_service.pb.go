@@ -379,7 +379,7 @@ type CreateSessionRequest struct {
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// After so long without a run it is over: from 1 minute up to 366 days; unset: 30 days.
 	IdleTime *durationpb.Duration `protobuf:"bytes,4,opt,name=idle_time,json=idleTime,proto3" json:"idle_time,omitempty"`
-	// The same key again is the same session; with another agent, title or labels IDEMPOTENCY_CONFLICT. Empty: a session of its own.
+	// The same key again is the same session; with another agent, title, labels or idle_time IDEMPOTENCY_CONFLICT. Empty: a session of its own.
 	IdempotencyKey string `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

@@ -251,7 +251,7 @@ class CreateSessionRequest(_message.Message):
     title: _builtins.str
     """For people."""
     idempotency_key: _builtins.str
-    """The same key again is the same session; with another agent, title or labels IDEMPOTENCY_CONFLICT. Empty: a session of its own."""
+    """The same key again is the same session; with another agent, title, labels or idle_time IDEMPOTENCY_CONFLICT. Empty: a session of its own."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Free text; at most 16 entries."""

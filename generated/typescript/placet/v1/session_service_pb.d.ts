@@ -203,7 +203,7 @@ export declare type CreateSessionRequest = Message<"placet.v1.CreateSessionReque
   idleTime?: Duration | undefined;
 
   /**
-   * The same key again is the same session; with another agent, title or labels IDEMPOTENCY_CONFLICT. Empty: a session of its own.
+   * The same key again is the same session; with another agent, title, labels or idle_time IDEMPOTENCY_CONFLICT. Empty: a session of its own.
    *
    * @generated from field: string idempotency_key = 5;
    */

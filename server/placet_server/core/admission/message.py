@@ -77,10 +77,12 @@ async def take_for(journal: Journal, checked: Checked, action: Action) -> None:
 def _digest(checked: Checked) -> str:
     """Of what is asked for. Parts are joined with their lengths, so that no part can pretend to be two."""
     invocation = checked.call.invocation
-    parts = (
+    parts = [
         checked.capability.name,
         invocation.version,
         invocation.idempotency_key,
         checked.input.digest.hex(),
-    )
+    ]
+    if invocation.session is not None:
+        parts.append(invocation.session.session_id)
     return hashlib.sha256(",".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()

@@ -20,7 +20,7 @@ from placet_server.core.execution.engine import Engine
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_action_id
-from placet_server.core.publication.session import get_session, map_places, pass_turn
+from placet_server.core.publication.session import CLOSED, get_session, map_places, pass_turn
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.errors import NotFound
@@ -37,7 +37,6 @@ from placet_server.store.session import Connection
 
 CREATE = "CreateSession"
 NEW_RUN = "another run in its session was asked for, instead of this one"
-CLOSED = "its session was closed"
 _HELD = orjson.dumps({"attempt": 0, "cause": SESSION, "lane_number": 0, "steps": 0}).decode()
 
 
@@ -74,7 +73,7 @@ async def create_session(journal: Journal, caller: Caller, wanted: NewSession) -
             if holder is None:
                 raise NotFound(kind="session", name=key)
             session_id, *made, kept = holder
-            if made != [wanted.agent, wanted.title, wanted.labels]:
+            if made != [wanted.agent, wanted.title, wanted.labels, round(wanted.idle_seconds * 1_000_000)]:
                 raise IdempotencyConflict(capability=CREATE, action_id=session_id)
             text = first_again(session_id, key, kept)
     return replace(await get_session(journal, caller, session_id), resume_token=text)

@@ -22,10 +22,11 @@ from placet_server.model.line import Line
 from placet_server.model.query import PAGE_SIZE_MAX
 from placet_server.model.session import Session, SessionPlace
 from placet_server.store import agent_session as sessions
-from placet_server.store.action import ID_MAX
+from placet_server.store.action import ID_MAX, request_cancel
 from placet_server.store.agent_session import Passed, Said
 from placet_server.store.session import Connection
 
+CLOSED = "its session was closed"
 BATCH_MAX = 200
 BYTES_READ_MAX = 3 * 2**20
 _TURN = orjson.dumps({"attempt": 0, "cause": SESSION, "ready_delay_seconds": 0.0}).decode()
@@ -129,30 +130,53 @@ async def sweep_sessions(journal: Journal) -> bool:
 
 
 async def pass_turn(journal: Journal, session: Passed) -> None:
-    """To the first that waits, unless the one before it is not over. Raises StoreUnavailable."""
+    """To the first that waits, unless the one before it is not over. In a session that was closed it is nobody's, and
+    none waits any more. Raises StoreUnavailable.
+    """
     now = journal.clock.now()
     async with journal.pool.tx() as connection:
         locked = await sessions.lock(connection, *session, subject=None, now=now)
-        active = None if locked is None else locked.active_action_id
-        if locked is None or (
-            active is not None and not await sessions.is_over(connection, session.tenant, active)
-        ):
+        if locked is None:
             return
-        begun = await _release_first(connection, session, now)
-    if begun is not None:
-        journal.hub.publish(begun.action_id)
-        journal.doorbell.ring(begun.line)
+        active = locked.active_action_id
+        if not locked.is_open:
+            moved = await _give_up(connection, session, locked.subject, now)
+        elif active is None or await sessions.is_over(connection, session.tenant, active):
+            moved = await _release_first(connection, session, now)
+        else:
+            return
+    for each in moved:
+        journal.hub.publish(each.action_id)
+        journal.doorbell.ring(each.line)
 
 
-class _Begun(NamedTuple):
+class _Moved(NamedTuple):
     action_id: str
     line: Line
 
 
-async def _release_first(connection: Connection, session: Passed, now: datetime | None) -> _Begun | None:
+async def _release_first(connection: Connection, session: Passed, now: datetime | None) -> list[_Moved]:
     """Of those that wait, passing over whoever does not any more."""
     while (waiting := await sessions.next_waiting(connection, *session)) is not None:
         line = await sessions.release(connection, *session, waiting, event_body=_TURN, now=now)
         if line is not None:
-            return _Begun(waiting.action_id, line)
-    return None
+            return [_Moved(waiting.action_id, line)]
+    return []
+
+
+async def _give_up(
+    connection: Connection, session: Passed, subject: str, now: datetime | None
+) -> list[_Moved]:
+    """All that wait are asked to stop, as whoever has closed the session may not have come to that, and get places in
+    line in which nobody begins them.
+    """
+    body = orjson.dumps({"reason": CLOSED, "requester": subject}, option=orjson.OPT_SORT_KEYS).decode()
+    moved = []
+    while (waiting := await sessions.next_waiting(connection, *session)) is not None:
+        await request_cancel(
+            connection, tenant=session.tenant, action_id=waiting.action_id, event_body=body, now=now
+        )
+        line = await sessions.release(connection, *session, waiting, event_body=_TURN, now=now)
+        if line is not None:
+            moved.append(_Moved(waiting.action_id, line))
+    return moved

@@ -21,6 +21,8 @@ from placet_server.store import run as runs
 
 # More than any model is sent.
 BYTES_MAX = 16 * 2**20
+# From here on it is summed up, whatever its model takes, so that it does not come to that.
+HEAVY_BYTES = BYTES_MAX // 2
 RUNS_READ_MAX = 100
 
 T = TypeVar("T")
@@ -56,16 +58,26 @@ async def read_past(journal: Journal, tenant: str, session_id: str, through: int
     past: list[PastRun] = []
     size, before = 0, through + 1
     while before > 1:
-        page = await _for_sure(journal, partial(_page, journal, tenant, session_id, before))
+        page = await _for_sure(journal, partial(_page, journal, tenant, session_id, before, size))
         for run, entries in page:
             past.append(PastRun(run.action_id, entries))
-            size += sum(len(entry.body) for entry in entries)
+            size += size_of(entries)
             if size > BYTES_MAX:
                 raise HistoryTooLong
             if run.is_compacted:
                 return past[::-1]
         before = page[-1][0].number if page else 0
     return past[::-1]
+
+
+async def read_opened(journal: Journal, tenant: str, session_id: str, through: int) -> EntryRow | None:
+    """The first entry of the newest run up to a number that remembers something; None: there is none."""
+    return await _for_sure(journal, partial(_opened, journal, tenant, session_id, through + 1))
+
+
+def size_of(entries: Iterable[EntryRow]) -> int:
+    """Of what is read."""
+    return sum(len(entry.body) for entry in entries)
 
 
 async def read_calls(
@@ -83,9 +95,9 @@ async def read_calls(
 
 
 async def _page(
-    journal: Journal, tenant: str, session_id: str, before: int
+    journal: Journal, tenant: str, session_id: str, before: int, size: int
 ) -> list[tuple[sessions.Before, list[EntryRow]]]:
-    """Until the first that stands for all before it."""
+    """Until the first that stands for all before it, or the first with which, and `size`, it is too much."""
     page: list[tuple[sessions.Before, list[EntryRow]]] = []
     async with journal.pool.connection() as connection:
         found = await sessions.list_before(
@@ -94,9 +106,21 @@ async def _page(
         for run in found:
             remembered = await runs.read_entries(connection, tenant, run.action_id)
             page.append((run, remembered.entries))
-            if run.is_compacted:
+            size += size_of(remembered.entries)
+            if run.is_compacted or size > BYTES_MAX:
                 break
     return page
+
+
+async def _opened(journal: Journal, tenant: str, session_id: str, before: int) -> EntryRow | None:
+    async with journal.pool.connection() as connection:
+        found = await sessions.list_before(connection, tenant, session_id, before=before, count_max=1)
+        for run in found:
+            (opened,) = await runs.list_entries(
+                connection, tenant, run.action_id, after_ordinal=0, count_max=1, bytes_max=1
+            )
+            return opened
+    return None
 
 
 async def _call(journal: Journal, tenant: str, action_id: str, step: str) -> Action | None:

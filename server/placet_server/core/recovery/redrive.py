@@ -183,7 +183,7 @@ async def _again(journal: Journal, action: Action, attempts: int, body: str, hol
 
 
 async def _has_its_turn(connection: Connection, journal: Journal, action: Action) -> bool:
-    """Of a run in a session, which is locked from here on: that no other has had the turn since."""
+    """Of a run in a session, which is locked from here on: that it is not over, and no other has had the turn since."""
     if action.effect_class != EffectClass.COMPOSED:
         return True
     tenant, action_id = action.requester.tenant, action.action_id
@@ -193,7 +193,9 @@ async def _has_its_turn(connection: Connection, journal: Journal, action: Action
     locked = await agent_session.lock(
         connection, tenant, place.session_id, subject=None, now=journal.clock.now()
     )
-    return locked is not None and locked.is_open and locked.active_action_id == action_id
+    if locked is None or not locked.is_open or locked.is_idle:
+        return False
+    return locked.active_action_id == action_id
 
 
 async def _end_left_over(connection: Connection, journal: Journal, tenant: str, approval_id: str) -> None:
@@ -207,7 +209,7 @@ async def _end_left_over(connection: Connection, journal: Journal, tenant: str, 
 
 async def _find(journal: Journal, caller: Caller, action_id: str) -> Found | None:
     async with journal.pool.connection() as connection:
-        return await dead_letter.find(connection, caller.tenant, action_id)
+        return await dead_letter.find(connection, caller.tenant, action_id, journal.clock.now())
 
 
 async def _missed(journal: Journal, caller: Caller, command: RedriveCommand, action_id: str) -> Selected:

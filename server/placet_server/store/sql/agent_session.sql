@@ -3,20 +3,27 @@
 -- Lock order: the session, its place in line, which is new, then the action.
 
 -- part: told
--- A session as it is told. It is over once it was idle for its time, whether anybody has noted that or not.
+-- A session as it is told, with `standing`. It is over once it was idle for its time, whether anybody has noted that or not.
 select
     s.session_id::text, s.agent, s.subject, s.title, s.labels, s.run_count,
-    case when s.state = 'OPEN' and (o.is_open or s.expire_time > c.at) then 'OPEN' else 'CLOSED' end as state,
+    case when s.state = 'OPEN' and (o.is_open or o.is_awaited or o.end_time > c.at) then 'OPEN' else 'CLOSED' end as state,
     case when o.is_open then s.active_action_id::text end as active_action_id,
     (extract(epoch from s.create_time) * 1000000)::bigint as create_time_us,
     (extract(epoch from s.update_time) * 1000000)::bigint as update_time_us,
-    (extract(epoch from s.expire_time) * 1000000)::bigint as expire_time_us
+    (extract(epoch from o.end_time) * 1000000)::bigint as expire_time_us
 from sessions as s
+
+-- part: standing
+-- Of each session s: whether the run that has the turn is not over, or one waits for it; and until when it is open without another one, as it is idle only
+-- since its run has ended.
 cross join (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
 cross join lateral (
-    select exists (
-        select from actions as a where a.tenant = s.tenant and a.action_id = s.active_action_id and a.settle_time is null
-    ) as is_open
+    select
+        a.action_id is not null and a.settle_time is null as is_open,
+        exists (select from session_runs as w where w.session_id = s.session_id and w.waits and w.tenant = s.tenant) as is_awaited,
+        greatest(s.expire_time, a.settle_time + s.idle) as end_time
+    from (select 1) as one
+    left join actions as a on a.tenant = s.tenant and a.action_id = s.active_action_id
 ) as o
 
 -- name: insert
@@ -35,8 +42,9 @@ returning session_id::text
 -- name: find_by_key
 -- Which session a key has made; the digest has tenant and subject in it.
 select
-    session_id::text, agent, title, labels, token_digest, token_nonce, coalesce(burnt_digest, '') as burnt_digest,
-    coalesce(burnt_key_digest, '') as burnt_key_digest, false as is_expired
+    session_id::text, agent, title, labels, (extract(epoch from idle) * 1000000)::bigint as idle_us, token_digest, token_nonce,
+    coalesce(burnt_digest, '') as burnt_digest, coalesce(burnt_key_digest, '') as burnt_key_digest,
+    false as is_expired
 from sessions
 where key_digest = :key_digest::bytea and tenant = :tenant
 
@@ -66,11 +74,13 @@ where tenant = :tenant and session_id = :session_id::uuid
 -- name: get
 -- One session of its owner.
 {told}
+{standing}
 where s.tenant = :tenant and s.session_id = :session_id::uuid and s.subject = :subject
 
 -- name: list_page
 -- A page of somebody's sessions, newest first.
 {told}
+{standing}
 where s.tenant || '' = :tenant and s.subject = :subject and s.session_id < :before::uuid
 order by s.session_id desc
 limit :page_size
@@ -78,9 +88,10 @@ limit :page_size
 -- name: lock
 -- A session, locked until the tx ends, as it stands; subject NULL is whoever's it is, for who has found it by one of its runs.
 select
-    s.session_id::text, s.state = 'OPEN' as is_open, s.expire_time <= coalesce(:now::timestamptz, statement_timestamp()) as is_idle,
-    s.active_action_id::text, s.run_count
+    s.session_id::text, s.state = 'OPEN' as is_open, not o.is_open and not o.is_awaited and o.end_time <= c.at as is_idle, s.active_action_id::text,
+    s.run_count, s.subject
 from sessions as s
+{standing}
 where s.tenant = :tenant and s.session_id = :session_id::uuid and (:subject::text is null or s.subject = :subject)
 for update of s
 
@@ -142,7 +153,7 @@ limit 1
 
 -- name: release
 -- It has its turn, or it does not want it any more. It gets its place in line, with its event; one that is to be cancelled gets a place that has expired,
--- to be closed by the sweep if nobody else does.
+-- to be closed by the sweep if nobody else does. In a closed session nobody gets the turn of another.
 with clock as materialized (
     select coalesce(:now::timestamptz, statement_timestamp()) as at
 ),
@@ -174,7 +185,7 @@ active as (
     update sessions as s
     set active_action_id = r.action_id
     from released as r
-    where s.tenant = :tenant and s.session_id = :session_id::uuid
+    where s.tenant = :tenant and s.session_id = :session_id::uuid and s.state = 'OPEN'
 )
 select queue, capability, version from released
 
@@ -190,14 +201,14 @@ where r.action_id = :action_id::uuid
   and exists (select from session_runs as w where w.session_id = s.session_id and w.waits and w.tenant = s.tenant)
 
 -- name: list_passed
--- Sessions in which runs wait though the one before them is over. Cross-tenant: the sweep's.
+-- Sessions in which runs wait though the one before them is over, or the session is. Cross-tenant: the sweep's.
 select distinct s.tenant, s.session_id::text
 from session_runs as r
 join sessions as s on s.tenant = r.tenant and s.session_id = r.session_id
 left join actions as a on a.tenant = s.tenant and a.action_id = s.active_action_id
 where r.waits
   and num_nonnulls(r.tenant, r.session_id) = 2
-  and (a.action_id is null or a.settle_time is not null)
+  and (s.state <> 'OPEN' or a.action_id is null or a.settle_time is not null)
 limit :count_max
 
 -- name: list_open
@@ -272,9 +283,12 @@ order by number, ordinal
 with due as materialized (
     select s.tenant, s.session_id
     from sessions as s
+    {standing}
     where s.state = 'OPEN'
       and s.expire_time <= :now::timestamptz
-      and not exists (select from actions as a where a.tenant = s.tenant and a.action_id = s.active_action_id and a.settle_time is null)
+      and o.end_time <= c.at
+      and not o.is_open
+      and not o.is_awaited
     order by s.expire_time
     limit :count_max
     for update of s skip locked

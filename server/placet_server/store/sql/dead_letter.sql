@@ -40,7 +40,12 @@ select
     exists (
         select
         from session_runs as v join sessions as o on o.tenant = v.tenant and o.session_id = v.session_id
-        where v.action_id = s.action_id and v.tenant = s.tenant and (o.state <> 'OPEN' or o.active_action_id is distinct from s.action_id)
+        where v.action_id = s.action_id and v.tenant = s.tenant and (
+            o.state <> 'OPEN'
+            or o.active_action_id is distinct from s.action_id
+            -- It was idle for its time: `standing` in agent_session.sql.
+            or greatest(o.expire_time, timestamptz 'epoch' + s.settle_time_us * interval '1 microsecond' + o.idle)
+                <= coalesce(:now::timestamptz, statement_timestamp()))
     ) as is_passed
 from action_summaries as s
 where s.tenant = :tenant and s.action_id = :action_id

@@ -1,0 +1,127 @@
+"""A session that has become long goes on: its older part is summed up, by requests that fit, before it is too much for
+its model, or to be read.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from placet.agent import Memory
+from placet.testing.model_servers import KEY, OpenAIServer, Say, Step
+from placet_server.core.publication import session_history as history
+from placet_server.core.recovery.rescue import rescue
+from placet_server.harness import compaction, program
+from placet_server.model.lifecycle import ActionState
+from placet_server.store import run as runs
+from tests.core.agents import KEY_VARIABLE, Shop, open_shop, said
+from tests.core.conversations import put_in, roles, said_in, session
+from tests.core.kernels import declare_dead, dispatch, output, read, until, work_off
+from tests.core.scripted import age
+from tests.core.test_run_too_long import SUMMARY, TOO_LONG, Forgetful, script
+from tests.postgres import Database
+
+S = ActionState
+LONG = "word " * 300
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+
+
+async def test_what_does_not_fit_is_summed_up_by_less_and_the_session_goes_on(database: Database) -> None:
+    # Nobody knows what the model takes: two answered turns, and no more.
+    steps: list[Step] = [Say("One."), Say("Two."), TOO_LONG, Say("Never.")]
+    async with OpenAIServer(steps) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        one = await session(kernel)
+        ends = [await said_in(kernel, one, LONG, f"k{number}") for number in range(4)]
+        assert [S.SUCCEEDED] * 4 == [end.state for end in ends]
+        refused, summing, after = (request.json["messages"] for request in server.requests[2:5])
+        assert len(str(summing)) < len(str(refused))
+        # The newest turn, and what is asked, are not in it, but stay as they were.
+        assert refused[1:4] == summing[1:4]
+        assert refused[-2:] == after[-2:]
+
+
+async def test_a_summary_that_does_not_fit_is_asked_for_of_less(database: Database) -> None:
+    begin: list[Step] = [Say("One."), Say("Two.")]
+    steps = {"": [*begin, Say("Three.")]}
+    async with OpenAIServer(steps) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        one = await session(kernel)
+        for number in range(3):
+            await said_in(kernel, one, LONG, f"k{number}")
+        # From now on its model takes less.
+        steps[""] = [*begin, TOO_LONG, Say("Never."), TOO_LONG, Say("Never.")]
+        end = await said_in(kernel, one, LONG, "k3")
+        asked = [each.turn for each in server.requests[3:]]
+        assert (S.SUCCEEDED, [4, 3, 2, 3, 2, 2]) == (end.state, asked)
+
+
+async def test_a_process_that_dies_with_a_summary_forgets_nothing_of_what_stays(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = asyncio.Event()
+
+    async def stays(_: object) -> None:
+        stuck.set()
+        await asyncio.Event().wait()
+
+    shop = Shop(memory=Memory(compact_at_tokens=800, keep_turns=1))
+    async with Forgetful(script(Say("Hello."), Say("It is red."))) as server:
+        server.begin = 0
+        async with open_shop(database.dsn, shop, server) as kernel:
+            one = await session(kernel)
+            await said_in(kernel, one, LONG * 3, "k1")
+            action = (await put_in(kernel, one, "What of it?", "k2")).action
+            with monkeypatch.context() as patched:
+                patched.setattr(program._Loop, "_compact", stays)
+                await dispatch(kernel)
+                task = asyncio.ensure_future(work_off(kernel))
+                await until(stuck.is_set, 20.0)
+                task.cancel()
+                await declare_dead(kernel)
+        async with open_shop(database.dsn, shop, server) as kernel:
+            await rescue(kernel.journal)
+            await age(kernel)
+            await work_off(kernel)
+            assert said("It is red.") == output(await read(kernel, action.action_id))
+            assert [1, 9, 2] == [request.turn for request in server.requests]
+            head, *stayed = roles(server.requests[-1])
+            assert SUMMARY in head
+            assert ["assistant", "user: What of it?"] == stayed
+
+
+async def test_a_session_is_summed_up_before_it_cannot_be_read(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[Step] = [Say("Hello.")] * 8
+    shop = Shop(tools=())
+    async with OpenAIServer(steps) as server, open_shop(database.dsn, shop, server) as kernel:
+        monkeypatch.setattr(compaction, "HEAVY_BYTES", 10_000)
+        monkeypatch.setattr(history, "BYTES_MAX", 20_000)
+        one = await session(kernel)
+        ends = [await said_in(kernel, one, LONG, f"k{number}") for number in range(7)]
+        assert [""] * 7 == [end.failure_code for end in ends]
+        assert [r for r in server.requests if "Sum up the conversation" in r.body.decode()]
+
+
+async def test_what_cannot_be_read_whole_is_not_read_on(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[Step] = [Say("Hello.")] * 3
+    async with OpenAIServer(steps) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        one = await session(kernel)
+        for number in range(3):
+            await said_in(kernel, one, "Hi.", f"k{number}")
+        whole, looked_at = runs.read_entries, []
+
+        async def counted(connection: Any, tenant: str, action_id: str) -> Any:
+            looked_at.append(action_id)
+            return await whole(connection, tenant, action_id)
+
+        monkeypatch.setattr(history, "BYTES_MAX", 1)
+        monkeypatch.setattr(runs, "read_entries", counted)
+        with pytest.raises(history.HistoryTooLong):
+            await history.read_past(kernel.journal, "acme", one, 3)
+        assert 1 == len(looked_at)
