@@ -11,7 +11,7 @@ from placet_server.core.publication.waits import with_family_waits
 from placet_server.core.recovery.rescue import rescue
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
-from tests.core.kernels import QUEUE, declare_dead, open_kernel, put, read, until, work_off
+from tests.core.kernels import QUEUE, declare_dead, open_kernel, put, read, until_stored, work_off
 from tests.core.parking import parked, serving, steps, told
 from tests.core.people import DENY, vote
 from tests.postgres import Database
@@ -120,8 +120,12 @@ async def test_a_lost_attempt_of_what_does_nothing_itself_is_run_again_and_never
         await work_off(kernel)
         shown = await with_family_waits(kernel.journal, await parked(kernel, parent.action_id))
         await vote(kernel, shown.waits[0].approval_id, verdict=DENY)
+
+        async def has_paid() -> bool:
+            return ActionState.SUCCEEDED in [each.state for each in await steps(kernel, parent.action_id)]
+
         async with serving(kernel):
-            await until(lambda: paid)
+            await until_stored(has_paid)
         await declare_dead(kernel)
     stuck = False
     async with open_kernel(database.dsn, app, queue=QUEUE) as other:

@@ -69,8 +69,8 @@ async def abort(rpc: Rpc[Any], failure: PlacetError) -> None:
     try:
         async with asyncio.timeout(STATUS_SECONDS):
             await rpc.context.abort(status.code, status.message, status.trailers)
-    except TimeoutError:
-        # Who takes no messages takes no status either.
+    except (TimeoutError, grpc.aio.InternalError):
+        # Who takes no messages takes no status either, nor does who has gone meanwhile.
         raise asyncio.CancelledError from None
 
 
