@@ -33,6 +33,7 @@ from placet_server.store import event as events
 from placet_server.store import queries
 from placet_server.store import run as runs
 from placet_server.store.clock import FixedClock
+from tests.core.agents import spent as spent_by
 from tests.core.kernels import (
     ALICE,
     QUEUE,
@@ -56,6 +57,7 @@ from tests.postgres import Database
 
 # What a store of JSON would change or refuse.
 STRANGE = '{"b":"\u2028\\u0000\\ud800","b":1.0e0}'
+TOO_LONG_MS = 10**9
 NO_ID = "00000000-0000-0000-0000-000000000000"
 ENDED = '{"parts":[{"text":"over"}]}'
 TWO_CALLS = (["plan.quick", "plan.find"], ["plan.quick"])
@@ -244,6 +246,7 @@ async def test_who_has_lost_its_lease_writes_no_entry_and_calls_nobody(database:
         if turn == 1 and not hangs.is_set():
             hangs.set()
             await gate.wait()
+            await stretch.entries.has_run(TOO_LONG_MS)
 
     script = Scripted(["plan.quick"], provider=hang)
     async with (
@@ -264,6 +267,7 @@ async def test_who_has_lost_its_lease_writes_no_entry_and_calls_nobody(database:
         assert [1, 1, 2] == script.requests
         assert (ActionState.SUCCEEDED, 2) == (ended.state, ended.attempt)
         assert before == await entries(kernel, asked.action_id)
+        assert TOO_LONG_MS > (await spent_by(kernel, asked.action_id)).active_ms
         assert (ended, ["1-1"]) == (await read(kernel, asked.action_id), script.done)
         assert [1, 1, 2, 2, 2, 2] == [attempt for *_, attempt in before]
 

@@ -139,9 +139,12 @@ class _Stretch:
             self._span.set_attribute("gen_ai.conversation.id", opened.history.session_id)
         own, journal, action = self._span.get_span_context(), *_at(self._stretch)
         trace = RunTrace(f"{own.trace_id:032x}", f"{self._above.span_id:016x}", f"{own.span_id:016x}")
+        assert action.lease_id is not None, "what runs has a lease"
         try:
             async with journal.pool.connection() as connection:
-                await runs.set_trace(connection, action.requester.tenant, action.action_id, trace)
+                await runs.set_trace(
+                    connection, action.requester.tenant, action.action_id, trace, lease_id=action.lease_id
+                )
         except StoreUnavailable:
             _log.warning("the trace of a run is not kept", extra={"action_id": action.action_id})
 

@@ -78,10 +78,12 @@ async def read_entries(connection: Connection, tenant: str, action_id: str) -> R
     return Remembered(entries, rows[0]["active_ms"], rows[0]["is_redriven"]) if rows else Remembered([])
 
 
-async def set_active(connection: Connection, tenant: str, action_id: str, active_ms: int) -> None:
-    """Never less than it was."""
+async def set_active(
+    connection: Connection, tenant: str, action_id: str, *, lease_id: str, active_ms: int
+) -> None:
+    """Never less than it was, and nothing for who has lost the lease."""
     query = SQL["set_active"]
-    arguments = query.arguments(tenant=tenant, action_id=action_id, active_ms=active_ms)
+    arguments = query.arguments(tenant=tenant, action_id=action_id, lease_id=lease_id, active_ms=active_ms)
     await connection.execute(query.sql, *arguments)
 
 
@@ -157,7 +159,10 @@ async def find_trace(connection: Connection, tenant: str, action_id: str) -> Run
     return None if text is None else RunTrace(*text.split("-"))
 
 
-async def set_trace(connection: Connection, tenant: str, action_id: str, trace: RunTrace) -> None:
+async def set_trace(
+    connection: Connection, tenant: str, action_id: str, trace: RunTrace, *, lease_id: str
+) -> None:
+    """Nothing for who has lost the lease."""
     query = SQL["set_trace"]
-    arguments = query.arguments(tenant=tenant, action_id=action_id, trace="-".join(trace))
+    arguments = query.arguments(tenant=tenant, action_id=action_id, lease_id=lease_id, trace="-".join(trace))
     await connection.execute(query.sql, *arguments)

@@ -117,8 +117,16 @@ where u.tenant = :tenant and u.action_id = :action_id and (e.ordinal = 1 or e.or
 order by e.ordinal
 
 -- name: set_active
--- How long a run has run, without an entry.
-update runs set active_ms = greatest(active_ms, :active_ms) where tenant = :tenant and action_id = :action_id
+-- How long a run has run, without an entry; said by nobody but who holds its lease.
+update runs as u
+set active_ms = greatest(u.active_ms, :active_ms)
+from actions as a
+where u.tenant = :tenant
+  and u.action_id = :action_id
+  and a.tenant = u.tenant
+  and a.action_id = u.action_id
+  and a.lease_id = :lease_id
+  and (a.state || '') = 'RUNNING'
 
 -- name: find_written
 -- Whose lease the action runs under, and the digest of one of its entries: what there is of either.
@@ -166,5 +174,13 @@ group by l.step
 select trace from runs where tenant = :tenant and action_id = :action_id
 
 -- name: set_trace
--- Where the spans of a run belong, as its newest stretch says.
-update runs set trace = :trace where tenant = :tenant and action_id = :action_id
+-- Where the spans of a run belong, as its newest stretch says, which is the one that holds its lease.
+update runs as u
+set trace = :trace
+from actions as a
+where u.tenant = :tenant
+  and u.action_id = :action_id
+  and a.tenant = u.tenant
+  and a.action_id = u.action_id
+  and a.lease_id = :lease_id
+  and (a.state || '') = 'RUNNING'
