@@ -218,7 +218,7 @@ from session_runs as r
 join actions as a on a.tenant = r.tenant and a.action_id = r.action_id
 where r.tenant = :tenant and r.session_id = :session_id::uuid and r.number < :before::integer and a.settle_time is null
   and (r.waits or r.number >= coalesce((
-      select x.number from sessions as s join session_runs as x on x.action_id = s.active_action_id
+      select x.number from sessions as s join session_runs as x on x.tenant = s.tenant and x.action_id = s.active_action_id
       where s.tenant = :tenant and s.session_id = :session_id::uuid
   ), 1))
 order by r.number
