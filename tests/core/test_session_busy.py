@@ -4,19 +4,20 @@ place.
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from placet.testing.model_servers import KEY, Fail, OpenAIServer, Say, Stall, Step
+from placet.testing.model_servers import KEY, Fail, OpenAIServer, Say, Stall, Step, call
 from placet_server.core.admission import session as admission
 from placet_server.core.admission.session import close_session, create_session
 from placet_server.core.admission.submit import Submitted, submit
 from placet_server.core.admission.submit_batch import submit_batch
-from placet_server.core.execution.cancel import cancel_action
+from placet_server.core.execution.cancel import cancel_action, deliver_cancels
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.boundary import BoundaryName
 from placet_server.core.publication.session import get_session, sweep_sessions
+from placet_server.core.publication.wake import sweep
 from placet_server.core.recovery.rescue import close_unwanted, rescue
 from placet_server.model.action import Message, Submission
 from placet_server.model.errors import MalformedRequest, PlacetError, StoreUnavailable
@@ -129,6 +130,51 @@ async def test_who_takes_the_place_of_another_begins_once_that_has_stopped(datab
             (await read(kernel, each.action_id)).state for each in (first, second)
         ]
         assert ["user: 1", "user: 3"] == roles(server.requests[-1])
+
+
+@pytest.mark.parametrize("before", ["is queued", "asks its model", "waits for people"])
+async def test_who_takes_the_place_of_another_has_it_although_the_process_died_before_it_told_anybody(
+    database: Database, before: str
+) -> None:
+    is_mortal = False
+
+    def hook(name: BoundaryName, capability: str) -> None:
+        if is_mortal and name == "intent_persisted":
+            raise Killed
+
+    clock = FixedClock(datetime.now(UTC) + timedelta(days=1))
+    begin = Stall(60.0) if before == "asks its model" else Say("I pay.", call("shop-pay", order="A-1"))
+    script: dict[str, list[Step]] = {"": [begin, Say("Never.")]}
+    shop = Shop()
+    async with (
+        OpenAIServer(script) as server,
+        open_shop(database.dsn, shop, server, hook=hook, clock=clock) as kernel,
+    ):
+        one = await session(kernel)
+        first = (await put_in(kernel, one, "1", "k1")).action
+        if before != "is queued":
+            await dispatch(kernel)
+            await until(lambda: len(server.requests) == 1, 20.0)
+        if before == "waits for people":
+            await work_off(kernel)
+        second = (await put_in(kernel, one, "2", "k2", on_busy=OnBusy.QUEUE)).action
+        is_mortal = True
+        with pytest.raises(Killed):
+            await put_in(kernel, one, "3", "k3", on_busy=OnBusy.CANCEL_PREVIOUS)
+        is_mortal = False
+        script[""] = [Say("Instead."), Say("Instead.")]
+        # What every process does by itself, some seconds later.
+        for _ in range(3):
+            clock.advance(timedelta(seconds=6))
+            await deliver_cancels(kernel.engine)
+            await sweep(kernel.journal)
+            await sweep_sessions(kernel.journal)
+            await close_unwanted(kernel.journal)
+            await work_off(kernel)
+        ends = [(await read(kernel, each.action_id)).state for each in (first, second)]
+        assert ([S.CANCELLED, S.CANCELLED], []) == (ends, shop.paid)
+        again = await put_in(kernel, one, "3", "k3", on_busy=OnBusy.CANCEL_PREVIOUS)
+        assert (True, said("Instead.")) == (again.attached, output(again.action))
 
 
 async def test_items_of_a_batch_have_their_turns_in_its_order(database: Database) -> None:
@@ -275,8 +321,8 @@ async def test_who_waits_in_a_session_that_was_closed_never_runs_whatever_died(
         assert first.action_id == (await get_session(kernel.journal, ALICE, one)).active_action_id
         await work_off(kernel)
         await close_unwanted(kernel.journal)
-        assert [S.CANCELLED] * 2 == [(await read(kernel, each)).state for each in waiting]
-        assert (S.SUCCEEDED, 1) == ((await read(kernel, first.action_id)).state, len(server.requests))
+        ended = [(await read(kernel, each)).state for each in (first.action_id, *waiting)]
+        assert ([S.CANCELLED] * 3, 0) == (ended, len(server.requests))
 
 
 async def _until_ended(kernel: Kernel, action_id: str) -> None:

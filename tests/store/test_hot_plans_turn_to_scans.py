@@ -39,7 +39,32 @@ HOT: dict[str, tuple[str, ...]] = {
     "lineage": ("admit_child", "find_step", "depth", "list_open_below"),
     "reconcile": ("note_finding",),
     "wake": ("wake",),
-    "run": ("append", "read_entries", "find_written", "list_entries", "list_by_ids"),
+    "run": (
+        "append",
+        "read_entries",
+        "set_active",
+        "find_written",
+        "list_entries",
+        "list_by_ids",
+        "sum_by_steps",
+        "find_trace",
+        "set_trace",
+    ),
+    "agent_session": ("insert", "find_by_key", "get", "list_page", "lock", "close"),
+    "session_token": ("lock_token", "burn_token"),
+    "session_run": (
+        "is_over",
+        "count_waiting",
+        "add_run",
+        "hold",
+        "next_waiting",
+        "release",
+        "find_passed",
+        "list_open",
+        "list_places",
+        "list_before",
+        "list_said",
+    ),
     "slot": ("take", "holds", "release", "release_lease", "charge", "refund"),
     "callback": ("list_due", "claim", "settle", "get", "redeliver", "give_back"),
 }
@@ -51,6 +76,8 @@ LOOPS: dict[str, tuple[str, ...]] = {
     "ambiguous": ("find", "list_page"),
     "approval": ("claim_due", "count_pending"),
     "catalog": ("list_withdrawn",),
+    "agent_session": ("close_idle", "delete_closed"),
+    "session_run": ("list_passed",),
     "retention": ("end_of_page", "trim_lanes", "delete_ended", "delete_boots", "delete_deliveries"),
 }
 # Read in sessions of the pool alone.
@@ -70,6 +97,8 @@ TABLES = {
     "wakes",
     "run_entries",
     "runs",
+    "sessions",
+    "session_runs",
 }
 KEYS = {
     "actions_pkey",
@@ -93,6 +122,12 @@ KEYS = {
     "wakes_pkey",
     "run_entries_pkey",
     "runs_pkey",
+    "sessions_pkey",
+    "sessions_key",
+    "sessions_owner",
+    "session_runs_pkey",
+    "session_runs_action",
+    "session_runs_waiting",
 }
 LOOP_INDEXES = KEYS | {
     "actions_ambiguous",
@@ -108,6 +143,8 @@ LOOP_INDEXES = KEYS | {
     "approvals_next",
     "approvals_pending",
     "approvals_action",
+    "sessions_expiry",
+    "sessions_closed",
 }
 
 FILL = """
@@ -124,6 +161,19 @@ from generate_series(1, $1::integer) as n
 FILL_EVENTS = """
 insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
 select tenant, action_id, s, 'admitted', now(), '{}', '' from actions, generate_series(1, 2) as s
+"""
+FILL_SESSIONS = """
+with begun as (
+    insert into sessions (
+        tenant, session_id, agent, subject, state, title, labels, idle,
+        create_time, update_time, expire_time, run_count)
+    select 'acme', gen_random_uuid(), '', 's', case when n % 2 = 0 then 'OPEN' else 'CLOSED' end, '', '{}', '1 day',
+        now(), now() - n * interval '1 minute', now() + n * interval '1 minute', 1
+    from generate_series(1, 4000) as n
+    returning tenant, session_id
+)
+insert into session_runs (tenant, session_id, number, action_id, waits)
+select tenant, session_id, 1, gen_random_uuid(), false from begun
 """
 
 
@@ -160,7 +210,7 @@ def faults(name: str, nodes: list[dict[str, Any]], indexes: set[str]) -> list[st
         if (
             index is not None
             and index not in indexes
-            and re.match("actions|events|lane|queue|dead|deliveries|wakes|run", index)
+            and re.match("actions|events|lane|queue|dead|deliveries|wakes|run|session", index)
         ):
             found.append(f"{name}: {index}")
         condition = node.get("Index Cond", "")
@@ -182,6 +232,7 @@ async def fill(connection: Any) -> None:
     await connection.execute("set statement_timeout = 0")
     await connection.execute(FILL, ROWS)
     await connection.execute(FILL_EVENTS)
+    await connection.execute(FILL_SESSIONS)
 
 
 @pytest.mark.parametrize("pinned", [True, False])
@@ -198,7 +249,7 @@ async def test_a_tenant_with_many_actions_is_read_by_key_before_and_after_analyz
     await fill(filling)
     for analyzed in (False, True):
         if analyzed:
-            await filling.execute("analyze actions, events, lane_items")
+            await filling.execute("analyze actions, events, lane_items, sessions, session_runs")
         for pinned in (True, False):
             connection = await connect(database.dsn, SessionOptions(pinned_plans=pinned))
             found = await all_faults(connection, HOT, KEYS)

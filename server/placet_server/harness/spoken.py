@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from placet_server.core.publication.lease import child_id
 from placet_server.harness.plan import FINISHED
 from placet_server.model.ask import Part, parts_of, said_texts
-from placet_server.model.entry import Answered, EntryType, of_text
-from placet_server.store.agent_session import Said
+from placet_server.model.entry import Answered, EntryType
+from placet_server.model.entry_text import of_text
+from placet_server.store.session_run import Said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

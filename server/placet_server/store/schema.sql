@@ -964,6 +964,8 @@ CREATE UNIQUE INDEX session_runs_action ON public.session_runs USING btree (acti
 
 CREATE INDEX session_runs_waiting ON public.session_runs USING btree (session_id) WHERE waits;
 
+CREATE INDEX sessions_closed ON public.sessions USING btree (update_time) WHERE (state = 'CLOSED'::text);
+
 CREATE INDEX sessions_expiry ON public.sessions USING btree (expire_time) WHERE (state = 'OPEN'::text);
 
 CREATE UNIQUE INDEX sessions_key ON public.sessions USING btree (key_digest) WHERE (key_digest IS NOT NULL);

@@ -15,7 +15,7 @@ import orjson
 
 from placet_server.core.admission.pipeline import Call, Checked
 from placet_server.core.admission.session_token import TOKEN_SECONDS, first_again, first_token
-from placet_server.core.execution.cancel import cancel_action
+from placet_server.core.execution.cancel import cancel_action, cancel_body
 from placet_server.core.execution.engine import Engine
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.journal import Journal
@@ -30,10 +30,12 @@ from placet_server.model.run_errors import SessionBusy, SessionClosed
 from placet_server.model.session import WAITING_MAX, NewSession, OnBusy, Session, SessionUse
 from placet_server.store import action as actions
 from placet_server.store import agent_session as sessions
-from placet_server.store.agent_session import Locked, Passed
+from placet_server.store import session_run as session_runs
+from placet_server.store.agent_session import Locked
 from placet_server.store.batch_item import Written
 from placet_server.store.message import is_claimed
 from placet_server.store.session import Connection
+from placet_server.store.session_run import Passed
 
 CREATE = "CreateSession"
 NEW_RUN = "another run in its session was asked for, instead of this one"
@@ -45,7 +47,7 @@ class Turn(NamedTuple):
 
     written: Written
     number: int
-    held: sessions.Held | None
+    held: session_runs.Held | None
 
 
 async def create_session(journal: Journal, caller: Caller, wanted: NewSession) -> Session:
@@ -88,6 +90,8 @@ async def close_session(kernel: Kernel, caller: Caller, session_id: str, *, canc
         if busy_with is not None and not cancel:
             raise SessionBusy(session_id=session_id, action_id=busy_with)
         await sessions.close(connection, caller.tenant, session_id, journal.clock.now())
+        if cancel:
+            await _mark_before(connection, journal, caller, session_id, locked.run_count + 1, CLOSED)
     if cancel:
         await _cancel_before(kernel.engine, caller, session_id, locked.run_count + 1, CLOSED)
     return await get_session(journal, caller, session_id)
@@ -121,7 +125,10 @@ async def write_in_session(journal: Journal, checked: Checked, row: Mapping[str,
                 if await _is_held_by_another(connection, checked, row):
                     return None
                 raise refusal
-            return await _write(connection, journal, use, row, waits=busy_with is not None)
+            turn = await _write(connection, journal, use, row, waits=busy_with is not None)
+            if turn is not None and turn.held is not None and use.on_busy is OnBusy.CANCEL_PREVIOUS:
+                await _mark_before(connection, journal, caller, use.session_id, turn.number, NEW_RUN)
+            return turn
     except Exception as error:
         if is_claimed(error):
             return None
@@ -136,7 +143,7 @@ async def make_way(kernel: Kernel, caller: Caller, use: SessionUse, number: int)
     await pass_turn(kernel.journal, Passed(caller.tenant, use.session_id))
 
 
-def as_held(action: Action, held: sessions.Held) -> Action:
+def as_held(action: Action, held: session_runs.Held) -> Action:
     """As it waits for its turn."""
     return action.changed(
         state=ActionState.WAITING, cause=SESSION, sequence=held.sequence, receipt_digest=held.receipt
@@ -159,9 +166,9 @@ async def _lock(connection: Connection, journal: Journal, caller: Caller, sessio
 async def _busy_with(connection: Connection, tenant: str, locked: Locked) -> str | None:
     """The run that is not over. Whoever waits has the turn before whoever comes."""
     active = locked.active_action_id
-    if active is None or not await sessions.is_over(connection, tenant, active):
+    if active is None or not await session_runs.is_over(connection, tenant, active):
         return active
-    waiting = await sessions.next_waiting(connection, tenant, locked.session_id)
+    waiting = await session_runs.next_waiting(connection, tenant, locked.session_id)
     return None if waiting is None else waiting.action_id
 
 
@@ -179,7 +186,7 @@ async def _refusal(
     if busy_with is not None and (
         use.on_busy is OnBusy.REFUSE
         or "approval_id" in row
-        or await sessions.count_waiting(connection, tenant, locked.session_id) >= WAITING_MAX
+        or await session_runs.count_waiting(connection, tenant, locked.session_id) >= WAITING_MAX
     ):
         return SessionBusy(session_id=use.session_id, action_id=busy_with)
     return None
@@ -197,20 +204,35 @@ async def _write(
     connection: Connection, journal: Journal, use: SessionUse, row: Mapping[str, Any], *, waits: bool
 ) -> Turn | None:
     now, tenant, action_id = journal.clock.now(), row["tenant"], row["action_id"]
-    written = await sessions.place(connection, row, boot_id=journal.boot_id, now=now)
+    written = await session_runs.place(connection, row, boot_id=journal.boot_id, now=now)
     if written is None:
         return None
-    number = await sessions.add_run(connection, tenant, use.session_id, action_id, waits=waits, now=now)
+    number = await session_runs.add_run(connection, tenant, use.session_id, action_id, waits=waits, now=now)
     held = None
     if waits:
-        held = await sessions.hold(connection, tenant, action_id, event_body=_HELD, now=now)
+        held = await session_runs.hold(connection, tenant, action_id, event_body=_HELD, now=now)
     return Turn(written, number, held)
+
+
+async def _mark_before(
+    connection: Connection, journal: Journal, caller: Caller, session_id: str, number: int, reason: str
+) -> None:
+    """That they are to stop is stored with what they are to stop for: so they do, whoever dies before he tells them."""
+    body = cancel_body(caller.subject, reason)
+    for action_id in await session_runs.list_open(connection, caller.tenant, session_id, before=number):
+        await actions.request_cancel(
+            connection,
+            tenant=caller.tenant,
+            action_id=action_id,
+            event_body=body,
+            now=journal.clock.now(),
+        )
 
 
 async def _cancel_before(engine: Engine, caller: Caller, session_id: str, number: int, reason: str) -> None:
     """Newest first, so that none of them gets the turn of another."""
     async with engine.journal.pool.connection() as connection:
-        found = await sessions.list_open(connection, caller.tenant, session_id, before=number)
+        found = await session_runs.list_open(connection, caller.tenant, session_id, before=number)
     for action_id in reversed(found):
         await cancel_action(engine, caller, action_id, reason)
 

@@ -20,8 +20,8 @@ from placet_server.model.caller import Caller
 from placet_server.model.errors import NotFound
 from placet_server.model.run_errors import ResumeTokenSpent, SessionClosed
 from placet_server.model.session import Session, SessionState
-from placet_server.store import agent_session as sessions
-from placet_server.store.agent_session import TokenRow
+from placet_server.store import session_token as session_tokens
+from placet_server.store.session_token import TokenRow
 
 TOKEN_SECONDS = 24 * 3600.0
 
@@ -54,14 +54,14 @@ async def resume_session(
     given, given_key = _digest(token), _digest(key)
     async with journal.pool.tx() as connection:
         now = journal.clock.now()
-        kept = await sessions.lock_token(connection, caller.tenant, caller.subject, session_id, now)
+        kept = await session_tokens.lock_token(connection, caller.tenant, caller.subject, session_id, now)
         if kept is None:
             raise NotFound(kind="session", name=session_id)
         if hmac.compare_digest(given, kept.digest):
             if kept.is_expired:
                 raise ResumeTokenSpent(session_id=session_id, problem="expired")
             next_token = _made(os.urandom(32), token, key or os.urandom(32).hex())
-            await sessions.burn_token(
+            await session_tokens.burn_token(
                 connection,
                 caller.tenant,
                 session_id,

@@ -16,17 +16,8 @@ from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import child_id
 from placet_server.model.action import Action
 from placet_server.model.document import written
-from placet_server.model.entry import (
-    Answered,
-    Body,
-    CallRecord,
-    Compacted,
-    Entry,
-    Failed,
-    Opened,
-    Requested,
-    of_text,
-)
+from placet_server.model.entry import Answered, Body, CallRecord, Compacted, Entry, Failed, Opened, Requested
+from placet_server.model.entry_text import of_text
 from placet_server.model.errors import StoreUnavailable
 from placet_server.model.event import EventType
 from placet_server.model.usage import Counters

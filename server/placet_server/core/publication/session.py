@@ -22,9 +22,10 @@ from placet_server.model.line import Line
 from placet_server.model.query import PAGE_SIZE_MAX
 from placet_server.model.session import Session, SessionPlace
 from placet_server.store import agent_session as sessions
+from placet_server.store import session_run as session_runs
 from placet_server.store.action import ID_MAX, request_cancel
-from placet_server.store.agent_session import Passed, Said
 from placet_server.store.session import Connection
+from placet_server.store.session_run import Passed, Said
 
 CLOSED = "its session was closed"
 BATCH_MAX = 200
@@ -69,7 +70,7 @@ async def list_said(
     """In the order of the conversation. Raises NotFound."""
     await get_session(journal, caller, session_id)
     async with journal.pool.connection() as connection:
-        found = await sessions.list_said(
+        found = await session_runs.list_said(
             connection,
             caller.tenant,
             session_id,
@@ -86,7 +87,7 @@ async def list_said(
 
 async def _has_more(connection: Connection, caller: Caller, session_id: str, last: Said) -> bool:
     """What was too much for one look."""
-    more = await sessions.list_said(
+    more = await session_runs.list_said(
         connection,
         caller.tenant,
         session_id,
@@ -103,7 +104,7 @@ async def map_places(journal: Journal, tenant: str, actions: Iterable[Action]) -
     if not ids:
         return {}
     async with journal.pool.connection() as connection:
-        return await sessions.map_places(connection, tenant, ids)
+        return await session_runs.map_places(connection, tenant, ids)
 
 
 async def pass_turn_after(journal: Journal, action: Action) -> None:
@@ -113,7 +114,7 @@ async def pass_turn_after(journal: Journal, action: Action) -> None:
     journal.boundary.reached("session_freed", action.capability)
     try:
         async with journal.pool.connection() as connection:
-            passed = await sessions.find_passed(connection, action.requester.tenant, action.action_id)
+            passed = await session_runs.find_passed(connection, action.requester.tenant, action.action_id)
         if passed is not None:
             await pass_turn(journal, passed)
     except StoreUnavailable:
@@ -123,7 +124,7 @@ async def pass_turn_after(journal: Journal, action: Action) -> None:
 async def sweep_sessions(journal: Journal) -> bool:
     """One bounded batch of those in which nobody has passed the turn on. True: there may be more."""
     async with journal.pool.connection() as connection:
-        passed = await sessions.list_passed(connection, count_max=BATCH_MAX)
+        passed = await session_runs.list_passed(connection, count_max=BATCH_MAX)
     for each in passed:
         await pass_turn(journal, each)
     return len(passed) == BATCH_MAX
@@ -141,7 +142,7 @@ async def pass_turn(journal: Journal, session: Passed) -> None:
         active = locked.active_action_id
         if not locked.is_open:
             moved = await _give_up(connection, session, locked.subject, now)
-        elif active is None or await sessions.is_over(connection, session.tenant, active):
+        elif active is None or await session_runs.is_over(connection, session.tenant, active):
             moved = await _release_first(connection, session, now)
         else:
             return
@@ -157,8 +158,8 @@ class _Moved(NamedTuple):
 
 async def _release_first(connection: Connection, session: Passed, now: datetime | None) -> list[_Moved]:
     """Of those that wait, passing over whoever does not any more."""
-    while (waiting := await sessions.next_waiting(connection, *session)) is not None:
-        line = await sessions.release(connection, *session, waiting, event_body=_TURN, now=now)
+    while (waiting := await session_runs.next_waiting(connection, *session)) is not None:
+        line = await session_runs.release(connection, *session, waiting, event_body=_TURN, now=now)
         if line is not None:
             return [_Moved(waiting.action_id, line)]
     return []
@@ -172,11 +173,11 @@ async def _give_up(
     """
     body = orjson.dumps({"reason": CLOSED, "requester": subject}, option=orjson.OPT_SORT_KEYS).decode()
     moved = []
-    while (waiting := await sessions.next_waiting(connection, *session)) is not None:
+    while (waiting := await session_runs.next_waiting(connection, *session)) is not None:
         await request_cancel(
             connection, tenant=session.tenant, action_id=waiting.action_id, event_body=body, now=now
         )
-        line = await sessions.release(connection, *session, waiting, event_body=_TURN, now=now)
+        line = await session_runs.release(connection, *session, waiting, event_body=_TURN, now=now)
         if line is not None:
             moved.append(_Moved(waiting.action_id, line))
     return moved

@@ -15,9 +15,9 @@ from placet_server.model.entry import EntryRow
 from placet_server.model.errors import StoreUnavailable
 from placet_server.model.session import SessionPlace
 from placet_server.store import action as actions
-from placet_server.store import agent_session as sessions
 from placet_server.store import lineage
 from placet_server.store import run as runs
+from placet_server.store import session_run as session_runs
 
 # More than any model is sent.
 BYTES_MAX = 16 * 2**20
@@ -29,14 +29,13 @@ T = TypeVar("T")
 
 
 class PastRun(NamedTuple):
-    """What it remembers, in order: its first entry, and all since it was compacted."""
+    """What it remembers, in order: its first entry, and all since it was compacted. `is_left_out`: with it, it is too
+    much to be told: it is there only for what those after it were told of its calls.
+    """
 
     action_id: str
     entries: list[EntryRow]
-
-
-class HistoryTooLong(Exception):
-    """Nobody could be told all of it."""
+    is_left_out: bool = False
 
 
 async def find_place(journal: Journal, action: Action) -> SessionPlace | None:
@@ -44,27 +43,26 @@ async def find_place(journal: Journal, action: Action) -> SessionPlace | None:
 
     async def look() -> SessionPlace | None:
         async with journal.pool.connection() as connection:
-            found = await sessions.map_places(connection, action.requester.tenant, [action.action_id])
+            found = await session_runs.map_places(connection, action.requester.tenant, [action.action_id])
         return found.get(action.action_id)
 
     return await _for_sure(journal, look)
 
 
-async def read_past(journal: Journal, tenant: str, session_id: str, through: int) -> list[PastRun]:
-    """The runs up to a number that remember something, oldest first, from the newest on that stands for all before it.
-
-    Raises HistoryTooLong.
+async def read_past(
+    journal: Journal, tenant: str, session_id: str, through: int, *, bytes_max: int
+) -> list[PastRun]:
+    """The runs up to a number that remember something, oldest first, from the newest on that stands for all before it,
+    or with which they are too much.
     """
     past: list[PastRun] = []
     size, before = 0, through + 1
     while before > 1:
-        page = await _for_sure(journal, partial(_page, journal, tenant, session_id, before, size))
+        page = await _for_sure(journal, partial(_page, journal, tenant, session_id, before, bytes_max - size))
         for run, entries in page:
-            past.append(PastRun(run.action_id, entries))
             size += size_of(entries)
-            if size > BYTES_MAX:
-                raise HistoryTooLong
-            if run.is_compacted:
+            past.append(PastRun(run.action_id, entries, is_left_out=size > bytes_max))
+            if run.is_compacted or size > bytes_max:
                 return past[::-1]
         before = page[-1][0].number if page else 0
     return past[::-1]
@@ -95,26 +93,26 @@ async def read_calls(
 
 
 async def _page(
-    journal: Journal, tenant: str, session_id: str, before: int, size: int
-) -> list[tuple[sessions.Before, list[EntryRow]]]:
-    """Until the first that stands for all before it, or the first with which, and `size`, it is too much."""
-    page: list[tuple[sessions.Before, list[EntryRow]]] = []
+    journal: Journal, tenant: str, session_id: str, before: int, bytes_max: int
+) -> list[tuple[session_runs.Before, list[EntryRow]]]:
+    """Until the first that stands for all before it, or the first with which it is too much."""
+    page: list[tuple[session_runs.Before, list[EntryRow]]] = []
     async with journal.pool.connection() as connection:
-        found = await sessions.list_before(
+        found = await session_runs.list_before(
             connection, tenant, session_id, before=before, count_max=RUNS_READ_MAX
         )
         for run in found:
             remembered = await runs.read_entries(connection, tenant, run.action_id)
             page.append((run, remembered.entries))
-            size += size_of(remembered.entries)
-            if run.is_compacted or size > BYTES_MAX:
+            bytes_max -= size_of(remembered.entries)
+            if run.is_compacted or bytes_max < 0:
                 break
     return page
 
 
 async def _opened(journal: Journal, tenant: str, session_id: str, before: int) -> EntryRow | None:
     async with journal.pool.connection() as connection:
-        found = await sessions.list_before(connection, tenant, session_id, before=before, count_max=1)
+        found = await session_runs.list_before(connection, tenant, session_id, before=before, count_max=1)
         for run in found:
             (opened,) = await runs.list_entries(
                 connection, tenant, run.action_id, after_ordinal=0, count_max=1, bytes_max=1

@@ -11,7 +11,8 @@ from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import child_id
 from placet_server.model.action import Action
 from placet_server.model.contract import EffectClass
-from placet_server.model.entry import Answered, Body, EntryType, Failed, Requested, messages_of, of_text
+from placet_server.model.entry import Answered, Body, EntryType, Failed, Requested
+from placet_server.model.entry_text import messages_of, of_text
 from placet_server.model.usage import Usage
 from placet_server.store import run as runs
 from placet_server.store.run import StoredEntry, StoredRun

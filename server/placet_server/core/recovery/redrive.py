@@ -29,6 +29,7 @@ from placet_server.model.query import PAGE_SIZE_MAX, DeadLetterFilter
 from placet_server.store import agent_session, dead_letter, queue
 from placet_server.store import approval as approvals
 from placet_server.store import approval_move as moves
+from placet_server.store import session_run as session_runs
 from placet_server.store.dead_letter import Found
 from placet_server.store.queue import QueueDepth
 from placet_server.store.session import Connection
@@ -187,7 +188,7 @@ async def _has_its_turn(connection: Connection, journal: Journal, action: Action
     if action.effect_class != EffectClass.COMPOSED:
         return True
     tenant, action_id = action.requester.tenant, action.action_id
-    place = (await agent_session.map_places(connection, tenant, [action_id])).get(action_id)
+    place = (await session_runs.map_places(connection, tenant, [action_id])).get(action_id)
     if place is None:
         return True
     locked = await agent_session.lock(

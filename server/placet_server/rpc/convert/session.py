@@ -8,7 +8,7 @@ from placet_server.model.session import IDLE_SECONDS_DEFAULT, NewSession, Sessio
 from placet_server.rpc.convert.ask import CALLS_TOLD_MAX, TOOL_LENGTH_MAX, part_messages
 from placet_server.rpc.convert.enumeration import numbers
 from placet_server.rpc.convert.time import seconds, set_timestamp
-from placet_server.store.agent_session import Said
+from placet_server.store.session_run import Said
 
 SESSION_STATE = numbers(pb.SessionState, "SESSION_STATE_", SessionState)
 PARTS_TOLD_MAX = 256
