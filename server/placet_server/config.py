@@ -329,7 +329,10 @@ class Config(BaseSettings):
         "changes.",
     )
     agent_turns_max: int = Field(
-        50, ge=1, le=10_000, description="Answers of its model that one run of an agent may spend."
+        50,
+        ge=1,
+        le=10_000,
+        description="Answers of its model, and of its delegates', that one run of an agent may spend.",
     )
     agent_tokens_max: int = Field(
         1_000_000, ge=1, le=10**12, description="Tokens that one run may spend, input and output together."

@@ -65,7 +65,7 @@ class Shop:
 
 
 def models_at(kind: Kind, address: str, **entry: Any) -> Models:
-    """The models `test` and `other`, with the key that scripted servers want."""
+    """The models `test`, `other` and `third`, with the key that scripted servers want."""
     made: dict[str, Any] = {
         "kind": kind,
         "base_url": address,
@@ -75,6 +75,7 @@ def models_at(kind: Kind, address: str, **entry: Any) -> Models:
     known = [
         ModelEntry(name="test", model="model-x", **made),
         ModelEntry(name="other", model="model-y", **made),
+        ModelEntry(name="third", model="model-z", **made),
     ]
     return Models(lambda: Catalogue(known), lambda: parse({}))
 

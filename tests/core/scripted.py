@@ -15,16 +15,8 @@ from placet_server.core.execution.stretch import Stretch, stretch_of
 from placet_server.core.kernel import Kernel
 from placet_server.harness.transcript import Stage, Transcript, replay
 from placet_server.model.capability import Capability
-from placet_server.model.entry import (
-    Answered,
-    Body,
-    CallRecord,
-    Opened,
-    PinnedTool,
-    Requested,
-    Told,
-    entry_of,
-)
+from placet_server.model.entry import Answered, Body, CallRecord, Opened, PinnedTool, Requested, Told
+from placet_server.model.entry_text import entry_of
 from placet_server.model.usage import Budget, Usage
 from placet_server.store import run as runs
 
@@ -82,6 +74,9 @@ class Scripted:
         @self.app.tool("plan.find", "read")
         async def find(order: str) -> str:
             return f"found {order}"
+
+    def words_bytes_max(self, capability: Capability) -> int:
+        return 0
 
     def problem(self, capability: Capability) -> str:
         return self.trouble

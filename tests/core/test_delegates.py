@@ -92,8 +92,9 @@ async def test_a_delegate_is_a_step_in_its_callers_name_and_what_it_has_spent_is
         )
         assert ["shop.writer", "shop.helper"] == [each.subject for each in found.requester.delegation]
         whole, part = await spent(kernel, ended.action_id), await spent(kernel, child.action_id)
-        assert (2, 1, 400, 80, 0) == (
+        assert (4, 4, 2, 400, 80, 0) == (
             whole.turns,
+            whole.requests,
             whole.calls,
             whole.input_tokens,
             whole.output_tokens,
@@ -196,6 +197,36 @@ async def test_delegates_of_a_turn_have_equal_shares_of_what_is_left(database: D
         # What two answers of 120 tokens and two delegates of as many have left of 100,000, and the choice allows.
         assert [49_940, 49_940, 60_000] == [_budget(child)["tokens"] for child in children]
         assert {3} == {_budget(child)["turns"] for child in children}
+
+
+async def test_turns_and_calls_of_a_delegate_are_its_callers_who_keeps_a_turn_for_himself(
+    database: Database,
+) -> None:
+    looks = [Say("", call("shop-find", order=str(number))) for number in range(6)]
+    async with (
+        OpenAIServer(scripts([Say("", DEAR), Say("Over.")], looks)) as server,
+        open_shop(database.dsn, staffed(), server) as kernel,
+    ):
+        ended = await asked(kernel, "k", {**ASKED, "budget": {"turns": 6, "calls": 30}})
+        (child,) = await writers(kernel, ended)
+        assert (4, 29) == (_budget(child)["turns"], _budget(child)["calls"])
+        assert (ActionState.EXHAUSTED, "TURN_BUDGET") == (child.state, child.reason)
+        assert "TURN_BUDGET" in told(server)[0]
+        whole = await spent(kernel, ended.action_id)
+        assert (said("Over."), 6, 5) == (output(ended), whole.turns, whole.calls)
+
+
+@pytest.mark.parametrize(("bounds", "reason"), [({"turns": 1}, "TURN_BUDGET"), ({"calls": 1}, "LOOP_BUDGET")])
+async def test_who_has_no_turn_or_call_left_for_another_asks_none(
+    database: Database, bounds: dict[str, int], reason: str
+) -> None:
+    async with (
+        OpenAIServer(scripts([Say("", DEAR), Say("Over.")], [Say("Dear Ann.")])) as server,
+        open_shop(database.dsn, staffed(), server) as kernel,
+    ):
+        ended = await asked(kernel, "k", {**ASKED, "budget": bounds})
+        assert (ActionState.EXHAUSTED, reason, 1) == (ended.state, ended.reason, len(server.requests))
+        assert [] == await writers(kernel, ended)
 
 
 def _budget(child: Action) -> dict[str, int]:
@@ -378,7 +409,7 @@ async def test_a_process_that_dies_over_both_asks_nobody_again_but_whose_answer_
             assert "TURN_BUDGET" in str(of_model(server, "model-x", 2)[-1].json["messages"][-1])
             whole, part = await spent(kernel, ended.action_id), await spent(kernel, child.action_id)
             # What nobody has the answer of stays charged: with who asked, and with who asked him.
-            assert (3, 300) == (whole.turns + part.turns, whole.input_tokens)
+            assert (3, 1, 300) == (whole.turns, part.turns, whole.input_tokens)
             assert (part.reserved_tokens > 0, whole.reserved_tokens > 0) == (asks == "writer", True)
             if asks == "writer":
                 assert part.reserved_tokens == whole.reserved_tokens

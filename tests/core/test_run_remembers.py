@@ -16,15 +16,8 @@ from placet_server.core.publication.waits import with_family_waits
 from placet_server.core.publication.watch import watch_action
 from placet_server.core.recovery.rescue import rescue
 from placet_server.model.action import Action
-from placet_server.model.entry import (
-    Answered,
-    Compacted,
-    EntryType,
-    Requested,
-    entry_of,
-    messages_of,
-    of_text,
-)
+from placet_server.model.entry import Answered, Compacted, EntryType, Requested
+from placet_server.model.entry_text import entry_of, messages_of, of_text
 from placet_server.model.event import Event
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState

@@ -25,7 +25,8 @@ from placet_server.core.publication.turn import list_turns
 from placet_server.core.recovery.rescue import rescue
 from placet_server.harness.program import _Loop
 from placet_server.model.action import Action
-from placet_server.model.entry import EntryType, Opened, of_text
+from placet_server.model.entry import EntryType, Opened
+from placet_server.model.entry_text import of_text
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
 from tests.core.agents import KEY_VARIABLE, TOOLS, Shop, asked, open_shop, said, spent

@@ -186,3 +186,12 @@ async def test_what_a_caller_may_not_see_is_not_told_for_him_from_the_past(datab
         await said_in(kernel, harmless, "Hi.", "k5", agent="shop.plain")
         open_to_all = await said_in(kernel, harmless, "Hi.", "k6", agent="shop.plain", caller=less)
         assert S.SUCCEEDED is open_to_all.state
+        # As a run of a release that did not say it yet.
+        async with kernel.journal.pool.connection() as connection:
+            await connection.execute(
+                "update run_entries set body = replace(body, $2, '') where action_id = $1 and ordinal = 1",
+                open_to_all.action_id,
+                ',"saw_sensitive":false',
+            )
+        unsaid = await said_in(kernel, harmless, "Hi.", "k7", agent="shop.plain", caller=less)
+        assert "session_sensitive" == unsaid.failure_code

@@ -1,5 +1,5 @@
 """A session that has become long goes on: its older part is summed up, by requests that fit, before it is too much for
-its model, or to be read.
+its model, or to be read, or to be paid for; and no message, however long, stands in its way.
 """
 
 import asyncio
@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 
-from placet.agent import Memory
-from placet.testing.model_servers import KEY, OpenAIServer, Say, Step
+from placet.agent import Budget, Memory
+from placet.testing.model_servers import KEY, OpenAIServer, Say, Step, call
 from placet_server.core.publication import session_history as history
+from placet_server.core.publication.session import get_session
 from placet_server.core.recovery.rescue import rescue
 from placet_server.harness import compaction, program
+from placet_server.harness.history import LEFT_OUT
+from placet_server.model.errors import PayloadTooLarge
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import run as runs
 from tests.core.agents import KEY_VARIABLE, Shop, open_shop, said
 from tests.core.conversations import put_in, roles, said_in, session
-from tests.core.kernels import declare_dead, dispatch, output, read, until, work_off
+from tests.core.kernels import ALICE, declare_dead, dispatch, output, read, until, work_off
 from tests.core.scripted import age
 from tests.core.test_run_too_long import SUMMARY, TOO_LONG, Forgetful, script
 from tests.postgres import Database
@@ -120,8 +123,91 @@ async def test_what_cannot_be_read_whole_is_not_read_on(
             looked_at.append(action_id)
             return await whole(connection, tenant, action_id)
 
-        monkeypatch.setattr(history, "BYTES_MAX", 1)
         monkeypatch.setattr(runs, "read_entries", counted)
-        with pytest.raises(history.HistoryTooLong):
-            await history.read_past(kernel.journal, "acme", one, 3)
-        assert 1 == len(looked_at)
+        (newest,) = await history.read_past(kernel.journal, "acme", one, 3, bytes_max=1)
+        assert (True, [newest.action_id]) == (newest.is_left_out, looked_at)
+
+
+class Small(Forgetful):
+    """Its model takes so many bytes."""
+
+    takes = 40_000
+
+    def _scripted(self, request: Any, body: Any) -> Any:
+        if len(request.body) > self.takes:
+            return self._answer(TOO_LONG, Say(""), body, request.turn)
+        return super()._scripted(request, body)
+
+
+async def test_one_message_that_is_too_long_for_any_request_is_summed_up_by_its_ends(
+    database: Database,
+) -> None:
+    async with Small(script(Say("Hello."), Say("Bye."))) as server:
+        server.begin = 0
+        async with open_shop(database.dsn, Shop(), server) as kernel:
+            one = await session(kernel)
+            failed = await said_in(kernel, one, "begin " + "word " * 20_000 + "end", "k1")
+            assert (1, "model_context_too_long") == (len(server.requests), failed.failure_code)
+            ends = [await said_in(kernel, one, words, words) for words in ("Hi.", "Thanks.")]
+            assert [said("Hello."), said("Bye.")] == [output(end) for end in ends]
+            asked = [len(request.body) for request in server.requests[1:]]
+            # With it, for a summary of it, of much of it, of some of it; and from then on without it.
+            assert [True] * 3 + [False] * 3 == [size > server.takes for size in asked]
+            clipped = str(server.requests[4].json["messages"])
+            assert "begin word" in clipped
+            assert "bytes are left out here" in clipped
+            assert "word end" in clipped
+            assert SUMMARY in str(server.requests[5].json["messages"])
+
+
+async def test_a_result_that_is_too_long_for_any_request_ends_its_run_alone(database: Database) -> None:
+    shop = Shop(tools=["shop.book"])
+
+    @shop.app.tool("shop.book", "read")
+    async def book() -> str:
+        return "word " * 20_000
+
+    async with Small(script(Say("I look.", call("shop-book")), Say("It is long."))) as server:
+        server.begin = 1
+        async with open_shop(database.dsn, shop, server) as kernel:
+            one = await session(kernel)
+            failed = await said_in(kernel, one, "Read it.", "k1")
+            assert "model_context_too_long" == failed.failure_code
+            assert said("It is long.") == output(await said_in(kernel, one, "And?", "k2"))
+
+
+async def test_what_is_too_much_to_be_read_is_left_out_and_the_model_is_told_so(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[Step] = [Say("Hello.")] * 3
+    async with OpenAIServer(steps) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        one = await session(kernel)
+        await said_in(kernel, one, "Hi.", "k1")
+        monkeypatch.setattr(history, "BYTES_MAX", 1)
+        assert said("Hello.") == output(await said_in(kernel, one, "And?", "k2"))
+        assert [f"user: {LEFT_OUT}", "user: And?"] == roles(server.requests[-1])
+
+
+async def test_a_session_is_summed_up_before_no_run_could_pay_for_it(database: Database) -> None:
+    steps: list[Step] = [Say("Hello.")] * 8
+    shop = Shop(tools=(), budget=Budget(tokens=15_000))
+    async with OpenAIServer(steps) as server, open_shop(database.dsn, shop, server) as kernel:
+        one = await session(kernel)
+        ends = [await said_in(kernel, one, LONG * 3, f"k{number}") for number in range(7)]
+        assert [S.SUCCEEDED] * 7 == [end.state for end in ends]
+        assert LEFT_OUT not in server.requests[-1].body.decode()
+        assert [r for r in server.requests if "Sum up the conversation" in r.body.decode()]
+
+
+async def test_more_words_than_its_model_could_ever_be_told_are_refused_at_the_door(
+    database: Database,
+) -> None:
+    async with (
+        OpenAIServer([Say("Hello.")]) as server,
+        open_shop(database.dsn, Shop(), server, context_tokens=1000) as kernel,
+    ):
+        one = await session(kernel)
+        with pytest.raises(PayloadTooLarge) as refused:
+            await put_in(kernel, one, "word " * 2000, "k1")
+        assert (10_000, 8000) == (refused.value.bytes, refused.value.bytes_max)
+        assert 0 == (await get_session(kernel.journal, ALICE, one)).run_count

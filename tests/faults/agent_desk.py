@@ -1,5 +1,6 @@
-"""Agents of six turns and two: `desk.helper` reads, counts, pays and asks `desk.writer`. What its tools do is written
-into a file, as a provider would keep it that outlives who asks: what is known there by its key does not happen again.
+"""Agents of six turns and two: `desk.helper` reads, counts, pays and asks `desk.writer`; and `desk.clerk`, whose memory
+is so small that it is summed up on the way. What its tools do is written into a file, as a provider would keep it that
+outlives who asks: what is known there by its key does not happen again.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from placet.agent import Budget, DelegateChoice
+from placet.agent import Budget, DelegateChoice, Memory
 from placet.app import App
 from placet.context import Context
 from placet.lookup import Committed, LookupContext, NotCommitted
 from placet.testing.model_servers import Say, Step, call
+from tests.core.test_run_too_long import script
 
 HELPER = [
     Say("I look.", call("desk.find", order="A"), call("desk.count", order="A")),
@@ -23,8 +25,16 @@ HELPER = [
     Say("Over."),
 ]
 WRITER = [Say("I count, too.", call("desk.count", order="D")), Say("Dear Ann.")]
-SCRIPTS: dict[str, list[Step]] = {"model-x": [*HELPER], "model-y": [*WRITER]}
 EFFECTS = Counter({"count A": 1, "pay A": 1, "count B": 1, "count C": 1, "count D": 1})
+# Summed up after its second turn, but for that one.
+CLERK = script(
+    Say("I look.", call("desk-find", order="A"), call("desk-count", order="A"), usage=(100, 20)),
+    Say("I count.", call("desk-count", order="B"), usage=(2000, 20)),
+    Say("I count.", call("desk-count", order="C"), usage=(100, 20)),
+    Say("Over."),
+)
+SCRIPTS: dict[str, list[Step]] = {"model-x": [*HELPER], "model-y": [*WRITER], "model-z": CLERK}
+CLERKS_EFFECTS = Counter({"count A": 1, "count B": 1, "count C": 1})
 
 
 class Desk:
@@ -35,6 +45,8 @@ class Desk:
         delegates = [DelegateChoice("desk.writer")]
         self.app.agent("desk.helper", model="test", tools=["desk.*"], delegates=delegates, budget=budget)
         self.app.agent("desk.writer", model="other", tools=["desk.count"])
+        memory = Memory(compact_at_tokens=1000, keep_turns=1)
+        self.app.agent("desk.clerk", model="third", tools=["desk.find", "desk.count"], memory=memory)
 
         @self.app.tool("desk.find", "read")
         async def find(order: str) -> str:

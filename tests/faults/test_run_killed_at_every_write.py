@@ -1,6 +1,6 @@
 """SIGKILL of who runs an agent, at every boundary of its run, of its calls and of the agent that it asks: whoever goes
 on asks no model for what it has answered, has each effect once, asks people once, and tells the models what they are
-told in a run that nobody disturbed, byte for byte.
+told in a run that nobody disturbed, byte for byte. So does whoever goes on with a run that was being summed up.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from tests.core.agents import KEY_VARIABLE, open_shop, said, spent
 from tests.core.kernels import output, put, read, work_off
 from tests.core.people import vote
 from tests.core.scripted import age
+from tests.core.test_run_too_long import Forgetful
 from tests.examples import LONG
-from tests.faults.agent_desk import EFFECTS, SCRIPTS, Desk
+from tests.faults.agent_desk import CLERKS_EFFECTS, EFFECTS, SCRIPTS, Desk
 from tests.postgres import Database
 
 # The provider has the request, and nobody has the answer.
 ASKED_AGAIN = "turn_received"
 UNANSWERED = ("turn_requested", "turn_sent", "turn_received")
 ROUNDS_MAX = 8
-CUTS = 10
 Work = Callable[[str], Awaitable[int]]
 Turn = tuple[str, int]
 
@@ -51,6 +51,42 @@ class Cut(NamedTuple):
     capability: str
     nth: int
     turn: Turn | None
+
+
+class Course(NamedTuple):
+    """What a run of an agent does, and comes to. `cuts`: of so many of these boundaries the suite tries some; of those
+    after the request `since`, if it is not None.
+    """
+
+    agent: str
+    key: str
+    effects: Counter[str]
+    requests: int
+    calls: set[str]
+    boundaries: set[str]
+    cuts: int
+    since: Turn | None = None
+
+
+HELPS = Course(
+    agent="desk.helper",
+    key="help",
+    effects=EFFECTS,
+    requests=8,
+    calls={"desk.find", "desk.count", "desk.pay", "desk.writer"},
+    boundaries={"run_opened", "turn_answered", "calls_admitted", "call_told", "parked", *UNANSWERED},
+    cuts=9,
+)
+SUMS_UP = Course(
+    agent="desk.clerk",
+    key="sums",
+    effects=CLERKS_EFFECTS,
+    requests=5,
+    calls={"desk.find", "desk.count"},
+    boundaries={"turn_received", "turn_answered", "run_compacted", "turn_requested"},
+    cuts=2,
+    since=("model-z", 9),
+)
 
 
 class Whole(NamedTuple):
@@ -85,8 +121,8 @@ async def mortals(dsn: str, address: str, provider: Path) -> AsyncIterator[Work]
         await asyncio.wait_for(process.wait(), 30)
 
 
-async def begun(kernel: Kernel, key: str) -> Action:
-    return (await put(kernel, "desk.helper", {"parts": [{"text": f"Help {key}."}]}, key)).action
+async def begun(kernel: Kernel, course: Course, key: str) -> Action:
+    return (await put(kernel, course.agent, {"parts": [{"text": f"Help {key}."}]}, key)).action
 
 
 async def allow(kernel: Kernel, action: Action) -> None:
@@ -95,7 +131,9 @@ async def allow(kernel: Kernel, action: Action) -> None:
         await vote(kernel, wait.approval_id)
 
 
-async def undisturbed(database: Database, server: OpenAIServer, desk: Desk) -> tuple[list[Cut], Whole]:
+async def undisturbed(
+    database: Database, server: OpenAIServer, desk: Desk, course: Course
+) -> tuple[list[Cut], Whole]:
     """Every boundary that a run comes to, and what it was."""
     log: list[Cut] = []
     is_voted = is_working = False
@@ -111,7 +149,8 @@ async def undisturbed(database: Database, server: OpenAIServer, desk: Desk) -> t
             log.append(Cut(is_voted, name, capability, len(same) + 1, newest))
 
     async with open_shop(database.dsn, desk, server, hook=note) as kernel:
-        action = await begun(kernel, "key-whole")
+        before = desk.effects()
+        action = await begun(kernel, course, "key-whole")
         is_working = True
         await work_off(kernel)
         is_voted, is_working = True, False
@@ -119,15 +158,10 @@ async def undisturbed(database: Database, server: OpenAIServer, desk: Desk) -> t
         is_working = True
         await work_off(kernel)
         assert said("Over.") == output(await read(kernel, action.action_id))
-        assert EFFECTS == desk.effects()
+        assert course.effects == desk.effects() - before
         requests = {_turn(request): request.body for request in server.requests}
-        assert 8 == len(requests) == len(server.requests)
+        assert course.requests == len(requests) == len(server.requests)
         return log, Whole(requests, (await spent(kernel, action.action_id)).calls)
-
-
-def chosen(cuts: list[Cut]) -> list[Cut]:
-    """All; in the suite as many as there is time for, others at each run."""
-    return cuts if LONG else random.sample(cuts, CUTS)
 
 
 async def test_a_run_that_is_killed_anywhere_is_as_one_that_was_not(
@@ -135,31 +169,27 @@ async def test_a_run_that_is_killed_anywhere_is_as_one_that_was_not(
 ) -> None:
     monkeypatch.setenv(KEY_VARIABLE, KEY)
     desk = Desk(tmp_path / "provider")
-    async with OpenAIServer(SCRIPTS) as server:
-        cuts, whole = await undisturbed(database, server, desk)
-        of_helper = {cut.boundary for cut in cuts if cut.capability == "desk.helper"}
-        assert {
-            "run_opened",
-            "turn_answered",
-            "calls_admitted",
-            "call_told",
-            "parked",
-            *UNANSWERED,
-        } <= of_helper
-        assert {"desk.find", "desk.count", "desk.pay", "desk.writer"} <= {cut.capability for cut in cuts}
-        async with (
-            mortals(database.dsn, server.base_url, tmp_path / "provider") as work,
-            open_shop(database.dsn, desk, server) as kernel,
-        ):
-            for number, cut in enumerate(chosen(cuts)):
-                before = desk.effects()
-                await _killed(kernel, server, work, cut, f"key{number:06}", whole)
-                assert EFFECTS == desk.effects() - before, cut
+    async with Forgetful(SCRIPTS) as server:
+        server.begin = 1
+        async with mortals(database.dsn, server.base_url, tmp_path / "provider") as work:
+            for course in (HELPS, SUMS_UP):
+                del server.requests[:]
+                cuts, whole = await undisturbed(database, server, desk, course)
+                assert course.calls <= {cut.capability for cut in cuts}
+                newest = [cut for cut in cuts if course.since in (None, cut.turn)]
+                assert course.boundaries <= {cut.boundary for cut in newest if cut.capability == course.agent}
+                async with open_shop(database.dsn, desk, server) as kernel:
+                    for number, cut in enumerate(cuts if LONG else random.sample(newest, course.cuts)):
+                        before = desk.effects()
+                        await _killed(kernel, server, work, cut, course, f"{course.key}{number:05}", whole)
+                        assert course.effects == desk.effects() - before, cut
 
 
-async def _killed(kernel: Kernel, server: OpenAIServer, work: Work, cut: Cut, key: str, whole: Whole) -> None:
+async def _killed(
+    kernel: Kernel, server: OpenAIServer, work: Work, cut: Cut, course: Course, key: str, whole: Whole
+) -> None:
     del server.requests[:]
-    action = await begun(kernel, key)
+    action = await begun(kernel, course, key)
     if cut.voted:
         await work_off(kernel)
         await allow(kernel, await read(kernel, action.action_id))

@@ -19,17 +19,8 @@ from placet_server.harness.provider.credential import Credentials, parse
 from placet_server.harness.result import results_of
 from placet_server.harness.transcript import Stage, Transcript, replay
 from placet_server.model.agent import ModelSettings
-from placet_server.model.entry import (
-    Body,
-    EntryRow,
-    Failed,
-    Opened,
-    PinnedTool,
-    Purpose,
-    Requested,
-    Told,
-    entry_of,
-)
+from placet_server.model.entry import Body, EntryRow, Failed, Opened, PinnedTool, Purpose, Requested, Told
+from placet_server.model.entry_text import entry_of
 from placet_server.model.outcome import Outcome, OutcomeKind
 from placet_server.model.usage import Spent
 from tests.harness.responses_server import ResponsesServer

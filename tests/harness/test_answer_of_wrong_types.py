@@ -12,7 +12,8 @@ import pytest
 from placet.testing.model_servers import ModelServer, Say, call
 from placet_server.harness.plan import plan
 from placet_server.harness.provider.answer import TurnFailure
-from placet_server.model.entry import TurnProblem, entry_of
+from placet_server.model.entry import TurnProblem
+from placet_server.model.entry_text import entry_of
 from placet_server.model.usage import Counters, Usage
 from tests.harness.conversation import ALL_WIRES, OPENED, asked, models_of
 

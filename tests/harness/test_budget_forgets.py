@@ -8,6 +8,8 @@ import pytest
 
 from placet.testing.model_servers import Drop, Fail, Say, Step, call
 from placet_server.harness.budget import (
+    bound_of_calls,
+    bound_of_further,
     bound_of_request,
     charge_request,
     credit_answer,
@@ -135,6 +137,22 @@ def test_delegates_share_what_is_left_and_give_back_what_they_did_not_spend() ->
     told = credit_results(answered, shares, [Told(call=1, usage=spent)])
     assert (0, 236) == (told.reserved_tokens, told.tokens)
     assert 400 == credit_results(answered, shares, [Told(call=1)]).reserved_tokens
+
+
+def test_turns_and_calls_are_shared_and_none_of_them_is_spent_twice() -> None:
+    budget = Budget(turns=30, calls=21)
+    counters = Counters(turns=3, calls=5)
+    shares = [slice_for(counters, budget, Budget(turns=20), count) for count in (1, 2)]
+    assert [(20, 16), (13, 8)] == [(share.turns, share.calls) for share in shares]
+    told = Told(call=1, turns=13, requests=15, calls=8, usage=Usage())
+    after = credit_results(counters, {}, [told, replace(told, call=2)])
+    assert (29, 30, 21) == (after.turns, after.requests, after.calls)
+    # A question takes a call of who asks, and a turn and a call of who is asked.
+    assert None is bound_of_calls(counters, budget, 8, 0, 8)
+    assert Spent(budget="calls", bound=21) == bound_of_calls(counters, budget, 9, 0, 9)
+    assert Spent(budget="turns", bound=30) == bound_of_calls(Counters(turns=29), budget, 2, 0, 2)
+    assert Spent(budget="turns", bound=20) == bound_of_further(Budget(turns=20), Counters(turns=20))
+    assert None is bound_of_further(Budget(), Counters(turns=20, calls=20))
 
 
 def test_a_delegate_that_is_left_nothing_has_a_bound_all_the_same() -> None:

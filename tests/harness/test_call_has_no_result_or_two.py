@@ -174,6 +174,7 @@ def test_results_that_are_too_large_together_are_told_by_their_size() -> None:
     ends = {1: ended(output=large), 2: ended(output=large), 3: ended()}
     parts = results_of(plan_of(answered, OPENED), ends)
     assert sum(len(part.text) for part in parts) < RESULTS_BYTES_MAX
+    assert 9999 > sum(len(part.text) for part in results_of(plan_of(answered, OPENED), ends, bytes_max=9999))
     assert ["success", "success", '{"ok":true}'] == [parts[0].outcome, parts[1].outcome, parts[2].text]
     assert large == results_of(plan_of(answered, OPENED), {**ends, 2: ended()})[0].text
 

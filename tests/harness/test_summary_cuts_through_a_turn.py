@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,8 +10,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 
+from placet_server.harness.clip import clipped
 from placet_server.harness.compaction import (
+    CLIPS,
     bound_of,
     compacted,
     cut,
@@ -20,7 +24,8 @@ from placet_server.harness.compaction import (
     sums_up_what_was_asked,
     to_sum_up,
 )
-from placet_server.harness.provider.answer import Answer, TurnFailure
+from placet_server.harness.provider import wire
+from placet_server.harness.provider.answer import Answer, Picture, ResultPart, TurnFailure
 from placet_server.harness.transcript import JournalBroken, Stage, Transcript
 from placet_server.model.agent import Memory
 from placet_server.model.entry import (
@@ -33,10 +38,11 @@ from placet_server.model.entry import (
     Requested,
     Told,
     TurnProblem,
-    entry_of,
 )
+from placet_server.model.entry_text import entry_of
 
 EXAMPLES = 2000 if os.environ.get("PLACET_LONG") else 100
+TOO_LONG = TurnProblem.CONTEXT_TOO_LONG
 SAID = Answer(text='{"summary":1}', said=("It went well.",), finish="stop")
 
 
@@ -132,9 +138,34 @@ def asked_again() -> Requested:
     return Requested(turn=2, results=(Told(call=1),), messages=('"long"',))
 
 
-def test_a_summary_that_does_not_fit_is_past_help() -> None:
+def test_a_summary_that_does_not_fit_is_asked_for_with_less_of_each_message_until_it_is_past_help() -> None:
     state = _summary(run_of(3), 3, ('"result"',), results=(Told(call=1),))
-    assert is_past_help(_after(state, Failed(turn=4, category=TurnProblem.CONTEXT_TOO_LONG)))
+    clips = []
+    while not is_past_help(state := _after(state, Failed(turn=state.turn, category=TOO_LONG))):
+        count = to_sum_up(state, (), 0)
+        assert 3 == count
+        state = _after(state, asked := request_of(state, 3, (), ('"sum up"',)))
+        clips.append(asked.clip)
+    assert list(CLIPS) == clips
+
+
+def test_what_does_not_fit_is_told_by_its_ends_and_what_the_model_said_stays() -> None:
+    picture = Picture(media_type="image/png", data=b"x" * 3000)
+    texts = [
+        wire.request_text(["é" * 2000, picture], [ResultPart(call=1, id="a", tool="x", text="y" * 3000)]),
+        wire.request_text(["Short."]),
+        json.dumps({"kind": "response", "parts": [{"content": "z" * 3000}]}),
+    ]
+    less = clipped(texts, 1500)
+    assert texts[1:] == less[1:]
+    (message,) = wire.load(less[:1])
+    told, asked = message.parts
+    assert isinstance(told, ToolReturnPart)
+    assert isinstance(asked, UserPromptPart)
+    assert (f"{'y' * 83}[2834 bytes are left out here]{'y' * 83}", "a") == (told.content, told.tool_call_id)
+    words, shown = map(str, asked.content)
+    assert (words.count("é"), "3834 bytes" in words, shown) == (82, True, "[a picture is left out here]")
+    assert texts == clipped(texts, 100_000)
 
 
 def test_a_summary_without_words_is_asked_for_again() -> None:
@@ -200,14 +231,14 @@ def test_a_summary_of_a_session_that_does_not_fit_is_asked_for_of_less_until_the
     opened = _after(Transcript(), Opened(spec_digest="00", model="m", memory=SHORT))
     state = in_session(opened, *HISTORY, '"now"', '{"answer":2}')
     state = _after(state, request_of(state, 5, (), ('"asked"', '"sum up"')))
-    counts, too_long = [], TurnProblem.CONTEXT_TOO_LONG
+    counts = []
     while True:
-        state = _after(state, Failed(turn=state.turn, category=too_long))
+        state = _after(state, Failed(turn=state.turn, category=TOO_LONG))
         if (count := to_sum_up(state, (), 0)) is None:
             break
         with pytest.raises(JournalBroken):
-            _after(state, request_of(state, 5, (), ('"sum up"',)))
+            _after(state, replace(request_of(state, state.summed, (), ('"sum up"',)), clip=0))
         counts.append(count)
         state = _after(state, request_of(state, count, (), ('"sum up"',)))
-    assert [3, 1] == counts
+    assert [3, 1, 1, 1] == counts
     assert is_past_help(state)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet_server.harness.compaction import compacted, summed_up, to_sum_up
+from placet_server.harness.compaction import compacted, request_of, summed_up, to_sum_up
 from placet_server.harness.plan import plan, plan_of
 from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, ModelCall
 from placet_server.harness.transcript import JournalBroken, Stage, Transcript, replay
@@ -24,9 +24,8 @@ from placet_server.model.entry import (
     Requested,
     Told,
     TurnProblem,
-    entry_of,
-    of_text,
 )
+from placet_server.model.entry_text import entry_of, of_text
 from placet_server.model.usage import Budget, Counters, Usage
 from tests.harness.conversation import LOOKUP, REFUND
 
@@ -104,24 +103,22 @@ class Script:
         told: tuple[Told, ...] = ()
         if state.pending is not None:
             told = tuple(
-                Told(call=call.call, usage=self.data.draw(usages) if call.slice else None, cost_micros=1)
+                Told(
+                    call=call.call,
+                    turns=2,
+                    requests=3,
+                    usage=self.data.draw(usages) if call.slice else None,
+                    cost_micros=1,
+                )
                 for call in state.pending.calls
             )
         messages = ('{"new":true}',) if number == 1 and not is_summed_up(state) else ()
         summed = to_sum_up(state, messages, self.data.draw(st.sampled_from([0, 0, 1, 40])))
-        compact = summed is not None
-        self.append(
-            Requested(
-                turn=state.turn + 1 if compact else turn,
-                number=1 if compact else number,
-                purpose=Purpose.COMPACT if compact else Purpose.ANSWER,
-                tokens=self.data.draw(st.integers(0, 99)),
-                micros=3,
-                results=told,
-                summed=summed or 0,
-                messages=(*messages, '{"sum":"up"}') if compact else messages,
-            )
-        )
+        if summed is None:
+            asked = Requested(turn=turn, number=number, results=told, messages=messages)
+        else:
+            asked = request_of(state, summed, told, (*messages, '{"sum":"up"}'))
+        self.append(replace(asked, tokens=self.data.draw(st.integers(0, 99)), micros=3))
 
     def _hear(self) -> None:
         state = self.state
@@ -184,8 +181,9 @@ def test_what_a_run_has_spent_is_what_its_entries_say_however_they_are_counted(d
             if told.usage is not None:
                 given_away.pop((body.turn - 1, told.call), None)
     counters = script.state.counters
-    assert len(asked) == counters.requests
-    assert len({body.turn for body in asked}) == counters.turns
+    told_of = sum(told.usage is not None for body in asked for told in body.results)
+    assert len(asked) + 3 * told_of == counters.requests
+    assert len({body.turn for body in asked}) + 2 * told_of == counters.turns
     assert sum(usage.tokens for usage in used if usage) == counters.input_tokens + counters.output_tokens
     assert held + sum(given_away.values()) == counters.reserved_tokens
 

@@ -10,15 +10,8 @@ from placet_server import kernel_setup
 from placet_server.cli.event import _SAY
 from placet_server.core.execution.stretch import Stretch
 from placet_server.core.publication.watch import watch_action
-from placet_server.model.entry import (
-    Answered,
-    CallRecord,
-    Compacted,
-    Failed,
-    Requested,
-    TurnProblem,
-    entry_of,
-)
+from placet_server.model.entry import Answered, CallRecord, Compacted, Failed, Requested, TurnProblem
+from placet_server.model.entry_text import entry_of
 from placet_server.model.usage import Counters, Usage
 from placet_server.rpc.convert.event import event_message
 from tests.core.kernels import ALICE, QUEUE, open_kernel, put, work_off

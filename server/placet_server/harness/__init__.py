@@ -12,6 +12,7 @@ history         what was said in its session before a run, and what of it is sti
 spoken          what entries say to people
 delegate        other agents as tools: what they are asked, and what they have spent
 compaction      what of a long run is summed up, and what stands for it then
+clip            messages of which only the ends are told, to be summed up
 result          what the model is told of how a call ended
 budget          charging before anything is spent
 instruction     instructions with the arguments of a run in them

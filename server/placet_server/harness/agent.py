@@ -11,6 +11,7 @@ from placet.standing import AsyncStanding
 from placet_server.core.execution.connectors import OutputText
 from placet_server.core.execution.program import EXTRA_MISSING
 from placet_server.core.execution.stretch import stretch_of
+from placet_server.harness.budget import BYTES_PER_TOKEN_MAX
 from placet_server.harness.observer import NoSpans, RunSpans, TurnCounts, Uncounted
 from placet_server.harness.program import Surroundings, run
 from placet_server.harness.provider.adapter import Models, is_here
@@ -52,6 +53,13 @@ class Agents:
 
     def tool(self, capability: Capability) -> Tool | None:
         return None if self.problem(capability) else self._made(capability)
+
+    def words_bytes_max(self, capability: Capability) -> int:
+        spec = capability.agent
+        try:
+            return 0 if spec is None else self._models.find(spec.model).context_tokens * BYTES_PER_TOKEN_MAX
+        except AgentsUnavailable:
+            return 0
 
     def _model_problem(self, spec: AgentSpec) -> str:
         budget = spec.budget.tightened(self._budget_max)

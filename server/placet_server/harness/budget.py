@@ -16,6 +16,8 @@ from placet_server.model.usage import NOTHING, Budget, Counters, Price, Reserve,
 
 # Of JSON and prose in most tongues a token has three bytes or more.
 BYTES_PER_TOKEN = 3
+# Of words of whatever tongue it has fewer.
+BYTES_PER_TOKEN_MAX = 8
 COUNTER_MAX = 2**53
 # What most providers make of a large one at most.
 PICTURE_TOKENS = 5000
@@ -55,9 +57,23 @@ def bound_of_request(counters: Counters, budget: Budget, number: int, reserve: R
     return _passed(budget, wanted)
 
 
-def bound_of_calls(counters: Counters, budget: Budget, calls: int, equal_max: int) -> Spent | None:
-    """As above, for the calls of one answer; `equal_max`: how often the most frequent of them would have been made."""
-    return _passed(budget, {"calls": counters.calls + calls, "equal_calls": equal_max})
+def bound_of_calls(
+    counters: Counters, budget: Budget, calls: int, equal_max: int, delegates: int = 0
+) -> Spent | None:
+    """As above, for the calls of one answer; `equal_max`: how often the most frequent of them would have been made.
+    Each of the `delegates` among them has to have a turn and a call of its own.
+    """
+    wanted = {
+        "turns": counters.turns + delegates,
+        "calls": counters.calls + calls + delegates,
+        "equal_calls": equal_max,
+    }
+    return _passed(budget, wanted)
+
+
+def bound_of_further(budget: Budget, spent: Counters) -> Spent | None:
+    """Of a further try of a delegate, within what earlier ones have left: one turn and one call at least."""
+    return _passed(budget, {"turns": spent.turns + 1, "calls": spent.calls + 1})
 
 
 def charge_request(counters: Counters, requested: Requested) -> Counters:
@@ -102,6 +118,12 @@ def credit_results(counters: Counters, shares: dict[int, Reserve], results: Iter
     """What delegates have spent takes the place of their shares; of one that nobody knows this of, it stays charged."""
     for told in results:
         if told.usage is not None:
+            counters = replace(
+                counters,
+                turns=counters.turns + told.turns,
+                requests=counters.requests + told.requests,
+                calls=counters.calls + told.calls,
+            )
             counters = _free(counters, shares.get(told.call, NOTHING))
             counters = _spend(counters, told.usage, told.cost_micros, told.unpriced)
             counters = _hold(counters, Reserve(told.reserved_tokens, told.reserved_micros))
@@ -109,14 +131,17 @@ def credit_results(counters: Counters, shares: dict[int, Reserve], results: Iter
 
 
 def slice_for(counters: Counters, budget: Budget, choice: Budget, delegates: int) -> Budget:
-    """The budget of one of so many delegates of a turn: its own, within an equal share of what is left."""
+    """The budget of one of so many delegates of a turn: its own, within an equal share of what is left. One turn is
+    kept for the run itself, to hear what came of it. `counters`: with the calls that ask them.
+    """
     left = budget.without(counters)
+    left = replace(left, turns=max(left.turns - 1, 1) if left.turns else 0)
     shares = {
         name: max(bound // max(delegates, 1), 1)
-        for name in ("tokens", "cost_micros", "active_ms")
+        for name in ("turns", "calls", "tokens", "cost_micros", "active_ms")
         if (bound := getattr(left, name))
     }
-    # One that is left nothing ends at its first request.
+    # One that is left no tokens ends at its first request.
     return choice.tightened(Budget(**shares))
 
 

@@ -3,6 +3,9 @@
 What is summed up are whole turns from the beginning, of its session first; the newest stay as they were. The cut lies
 before an answer of the model, and so never between a call and its result. The request for it holds nothing but what is
 summed up, so it is smaller than what did not fit; and what was asked of the run stays in its own words.
+
+If the least that can be summed up does not fit, no more is told of it than does, `clip`: so that one message, however
+long it is, stands in nobody's way for ever.
 """
 
 from __future__ import annotations
@@ -10,14 +13,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placet_server.core.publication.session_history import HEAVY_BYTES
+from placet_server.harness.budget import bytes_of, reserve_for
+from placet_server.harness.clip import clipped
 from placet_server.harness.provider.answer import Answer, TurnFailure
 from placet_server.harness.transcript import Transcript
 from placet_server.model.agent import Memory
 from placet_server.model.entry import Answered, Compacted, Purpose, Requested, Told, TurnProblem
+from placet_server.model.usage import Price, Reserve
 
 CONTEXT_SHARE = 0.7
 # What stays as it was stands in one entry, with what was asked.
 KEPT_BYTES_MAX = 2**20
+# Of the least that can be summed up, one after the other; the last one fits into whatever is asked.
+CLIPS = (64 * 1024, 8 * 1024)
+# Of the tokens that a run may spend, before what was said in its session is summed up.
+BUDGET_PART = 3
 _BYTES_PER_TOKEN = 3
 
 SUM_UP = (
@@ -42,7 +52,11 @@ def to_sum_up(state: Transcript, messages: Sequence[str], bound: int) -> int | N
     if state.opened is None or (state.is_fresh and not (_is_too_long(state) and state.asked_at)):
         return None
     if _is_summary_too_long(state):
-        return _less(state)
+        less = _less(state)
+        return state.summed if less is None and _next_clip(state) else less
+    if state.before and state.opened.budget.tokens:
+        affordable = state.opened.budget.tokens // BUDGET_PART
+        bound = min(bound or affordable, affordable)
     if not (_is_too_long(state) or _is_new_turn(state)):
         return None
     is_past_bound = 0 < bound < state.held_tokens(messages)
@@ -54,10 +68,9 @@ def to_sum_up(state: Transcript, messages: Sequence[str], bound: int) -> int | N
     # What was asked first of all does not stay as it was, unless that was of this run.
     answers = (0, *state.answers) if begin else state.answers
     found = cut(sizes, answers, state.opened.memory.keep_turns, kept_bytes_max)
-    if found is None and begin:
-        # None of it was ever answered.
-        return begin
-    return found
+    # All that was before what was asked of the run: none of it was ever answered, or it does not fit beside that.
+    end = begin + state.asked_at
+    return end if found is None and end > _least(state) else found
 
 
 def is_past_help(state: Transcript) -> bool:
@@ -80,16 +93,30 @@ def cut(sizes: Sequence[int], answered_at: Sequence[int], keep_turns: int, kept_
 def request_of(
     state: Transcript, count: int, results: tuple[Told, ...], messages: tuple[str, ...]
 ) -> Requested:
-    """For a summary of so many."""
-    before = len(state.before)
+    """For a summary of so many; where they did not fit, of less of each."""
+    before, clip = len(state.before), 0
+    if state.asked is not None and _is_summary_too_long(state):
+        clip = _next_clip(state) if count == state.summed else state.asked.clip
     return Requested(
         turn=state.turn + 1,
         purpose=Purpose.COMPACT,
         results=results,
         summed=max(count - before, 0),
         past=count if count < before else None,
+        clip=clip,
         messages=messages,
     )
+
+
+def reserve_of(state: Transcript, requested: Requested, price: Price | None) -> Reserve:
+    """What the next request may spend."""
+    if not requested.clip or state.opened is None:
+        return state.reserve(requested.messages, price)
+    *told, wanted = requested.messages
+    past = len(state.before) if requested.past is None else requested.past
+    held = clipped([*state.before, *state.told, *told][: past + requested.summed], requested.clip)
+    size = state.fixed_bytes + bytes_of([*held, wanted])
+    return reserve_for(0, size, state.opened.settings.max_tokens, price)
 
 
 def summed_up(answer: Answer, turn: int) -> Answered:
@@ -135,8 +162,20 @@ def _less(state: Transcript) -> int | None:
     """At most three quarters of it, where that was said in the session before the run."""
     end = min(state.summed, len(state.before) + state.asked_at)
     sizes = [len(text.encode()) for text in (*state.before, *state.told)[:end]]
-    places = [place for place in state.answers if place < end and 4 * sum(sizes[:place]) <= 3 * sum(sizes)]
+    least, whole = _least(state), sum(sizes)
+    places = [place for place in state.answers if least < place < end and 4 * sum(sizes[:place]) <= 3 * whole]
     return places[-1] if places else None
+
+
+def _least(state: Transcript) -> int:
+    """So many messages are not worth a summary: one that is there already."""
+    return int(state.compacted > 0)
+
+
+def _next_clip(state: Transcript) -> int:
+    """Smaller than that of the request that did not fit; 0: there is none."""
+    before = 0 if state.asked is None else state.asked.clip
+    return next((clip for clip in CLIPS if not before or clip < before), 0)
 
 
 def _is_heavy(state: Transcript) -> bool:

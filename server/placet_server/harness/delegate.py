@@ -63,6 +63,9 @@ def record_of(call: PlannedCall, ends: Mapping[int, ChildEnd], spent: Mapping[st
     counters = spent.get(call.step, Counters())
     return replace(
         told,
+        turns=counters.turns,
+        requests=counters.requests,
+        calls=counters.calls,
         usage=Usage(
             input_tokens=counters.input_tokens,
             output_tokens=counters.output_tokens,

@@ -3,6 +3,9 @@
 A run that was cut off may have left calls of which its model was told nothing. Whoever asks next tells how each stands
 by then, before what is asked: so every call has one result, and what was told once stays so, as it is an entry of the
 run that told it.
+
+What is more than can be read, or more than a run could pay for, is left out from its beginning, and the model is told
+so: no session has become too long to go on.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import NamedTuple
 
 from placet_server.core.execution.child import ChildEnd, end_of
 from placet_server.core.execution.stretch import Stretch
+from placet_server.core.publication import session_history
 from placet_server.core.publication.session_history import (
     PastRun,
     find_place,
@@ -20,14 +24,21 @@ from placet_server.core.publication.session_history import (
     read_past,
     size_of,
 )
+from placet_server.harness.budget import BYTES_PER_TOKEN, bytes_of
 from placet_server.harness.plan import Plan, plan_of
 from placet_server.harness.provider.answer import ResultPart
 from placet_server.harness.result import results_of
 from placet_server.harness.transcript import Stage, Transcript, replay
 from placet_server.model.action import Action
-from placet_server.model.entry import History, Opened, of_text
+from placet_server.model.entry import History, Opened
+from placet_server.model.entry_text import of_text
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind
 
+LEFT_OUT = "What was said before has become too long, and is left out."
+# Of results of calls of which no model was told: whoever was to be told may have failed by their size.
+LEFT_BYTES_MAX = 64 * 1024
+# Around what is asked, as it is told.
+SLACK_BYTES = 4096
 _RECALLING = frozenset({Stage.ASK, Stage.CALL, Stage.COMPACT})
 
 
@@ -53,45 +64,80 @@ async def place_of(stretch: Stretch) -> History | None:
 
 
 async def saw_sensitive(stretch: Stretch, place: History | None) -> bool:
-    """Whether what was said before may hold what contracts call sensitive: the newest run says so for all before it."""
+    """Whether what was said before may hold what contracts call sensitive: the newest run says so for all before it.
+    One of a release in which runs did not say it may have.
+    """
     if place is None or not place.through:
         return False
     attempt = stretch.attempt
     tenant = attempt.action.requester.tenant
     entry = await read_opened(attempt.journal, tenant, place.session_id, place.through)
     opened = None if entry is None else of_text(entry.type, entry.body)
-    return isinstance(opened, Opened) and opened.saw_sensitive
+    return isinstance(opened, Opened) and opened.saw_sensitive is not False
 
 
-async def recall(stretch: Stretch, state: Transcript) -> Past:
-    """What was before a run that is to ask its model, or keeps some of it beside a summary. Raises HistoryTooLong."""
-    before = None if state.opened is None else state.opened.history
-    if before is None or not before.through or state.compacted or state.stage not in _RECALLING:
+async def recall(stretch: Stretch, state: Transcript, text: str) -> Past:
+    """What was before a run that is to ask its model, or keeps some of it beside a summary. `text`: of its input."""
+    opened = state.opened
+    before = None if opened is None else opened.history
+    if opened is None or before is None or not before.through:
+        return Past()
+    if state.compacted or state.stage not in _RECALLING:
         return Past()
     attempt = stretch.attempt
     tenant = attempt.action.requester.tenant
-    return past_of(await read_past(attempt.journal, tenant, before.session_id, before.through))
+    runs = await read_past(
+        attempt.journal, tenant, before.session_id, before.through, bytes_max=session_history.BYTES_MAX
+    )
+    return past_of(runs, _payable_bytes(state, opened, text))
 
 
-def past_of(runs: Sequence[PastRun]) -> Past:
+def _payable_bytes(state: Transcript, opened: Opened, text: str) -> int | None:
+    """What a run can be told of its session beside what it is asked, and the longest answer; None: as much as there
+    is.
+    """
+    tokens = opened.budget.tokens
+    if not tokens:
+        return None
+    left = (tokens - opened.settings.max_tokens) * BYTES_PER_TOKEN
+    return left - state.fixed_bytes - bytes_of([text]) - SLACK_BYTES
+
+
+def past_of(runs: Sequence[PastRun], bytes_max: int | None = None) -> Past:
     """Of runs in their order. Raises EntryRefused, JournalBroken."""
-    past, size = Past(), 0
-    for run in runs:
-        state = replay(run.entries)
-        size += size_of(run.entries)
-        if state.asked is None and not state.compacted:
-            # It ended before its model was asked anything: nobody was told of it.
-            continue
-        before = Past() if state.compacted else past
-        answers = (len(before.messages) + place for place in state.answered_at)
-        past = Past(
-            messages=(*before.messages, *state.told),
-            answers=(*before.answers, *answers),
-            size=size,
-            action_id=run.action_id,
-            untold=_untold(state),
-        )
+    states = [replay(run.entries) for run in runs]
+    first = _first_told(runs, states, bytes_max)
+    past, size, is_orphaned = Past(), 0, False
+    for number, (run, state) in enumerate(zip(runs, states, strict=True)):
+        # One that ended before its model was asked anything: nobody was told of it.
+        is_told = state.asked is not None or state.compacted > 0
+        if number < first or (is_told and is_orphaned and not state.compacted):
+            # Whoever was told of calls that are left out is left out, too.
+            is_orphaned = _untold(state) is not None or not is_told
+            past = Past(messages=(_left_out(),))
+        elif is_told:
+            is_orphaned = False
+            size += size_of(run.entries)
+            before = Past() if state.compacted else past
+            answers = (len(before.messages) + place for place in state.answered_at)
+            past = Past(
+                messages=(*before.messages, *state.told),
+                answers=(*before.answers, *answers),
+                size=size,
+                action_id=run.action_id,
+                untold=_untold(state),
+            )
     return past
+
+
+def _first_told(runs: Sequence[PastRun], states: Sequence[Transcript], bytes_max: int | None) -> int:
+    """So many runs from the first are left out."""
+    size = LEFT_BYTES_MAX if states and _untold(states[-1]) is not None else 0
+    for number in reversed(range(len(runs))):
+        size += bytes_of(states[number].told)
+        if runs[number].is_left_out or (bytes_max is not None and size > bytes_max):
+            return number + 1
+    return 0
 
 
 async def results_for(stretch: Stretch, past: Past, *, sees_sensitive: bool) -> tuple[ResultPart, ...]:
@@ -102,7 +148,13 @@ async def results_for(stretch: Stretch, past: Past, *, sees_sensitive: bool) -> 
     steps = [call.step for call in plan.steps]
     found = await read_calls(attempt.journal, attempt.action.requester.tenant, past.action_id, steps)
     ends = {call.call: _end(found.get(call.step)) for call in plan.steps}
-    return results_of(plan, ends, sees_sensitive=sees_sensitive)
+    return results_of(plan, ends, sees_sensitive=sees_sensitive, bytes_max=LEFT_BYTES_MAX)
+
+
+def _left_out() -> str:
+    from placet_server.harness.provider import wire
+
+    return wire.request_text([LEFT_OUT])
 
 
 def _untold(state: Transcript) -> Plan | None:

@@ -76,9 +76,10 @@ def plan(
         _record(turn, number, call, answer, opened, output is not None, refusals.get(number, ""))
         for number, call in enumerate(answer.calls, start=1)
     )
-    calls = _shared(_aliased(calls, opened), opened, counters)
     made = sum(call.tool != FINAL_OUTPUT for call in calls)
-    spent = bound_of_calls(counters, opened.budget, made, _most_equal(calls, opened, equal))
+    calls = _shared(_aliased(calls, opened), opened, replace(counters, calls=counters.calls + made))
+    delegates = sum(call.slice is not None for call in calls)
+    spent = bound_of_calls(counters, opened.budget, made, _most_equal(calls, opened, equal), delegates)
     return Answered(
         turn=turn,
         usage=answer.usage,

@@ -21,8 +21,7 @@ from placet_server.core.execution.ending import Spent as SpentEnding
 from placet_server.core.execution.judgement import RETRY_BUDGET
 from placet_server.core.execution.program import StepCall
 from placet_server.core.execution.stretch import Stretch
-from placet_server.core.publication.session_history import HistoryTooLong
-from placet_server.harness.budget import bound_of_request
+from placet_server.harness.budget import bound_of_further, bound_of_request
 from placet_server.harness.compaction import (
     PAST_SUMMARY,
     SUM_UP,
@@ -30,6 +29,7 @@ from placet_server.harness.compaction import (
     compacted,
     is_past_help,
     request_of,
+    reserve_of,
     sums_up_what_was_asked,
     to_sum_up,
 )
@@ -62,7 +62,6 @@ from placet_server.model.capability import Capability
 from placet_server.model.entry import (
     Compacted,
     Entry,
-    EntryRefused,
     Failed,
     History,
     Opened,
@@ -71,8 +70,8 @@ from placet_server.model.entry import (
     Requested,
     Told,
     TurnProblem,
-    entry_of,
 )
+from placet_server.model.entry_text import EntryRefused, entry_of
 from placet_server.model.inline import spec_of
 from placet_server.model.usage import Budget, Spent
 
@@ -159,7 +158,10 @@ class _Loop:
         value = json.loads(self._text)
         arguments = arguments_of(value)
         # What an earlier try of this very step has spent is gone.
-        asked = budget_of(value).without(await self._stretch.entries.spent_before())
+        before, asked = await self._stretch.entries.spent_before(), budget_of(value)
+        if (spent := bound_of_further(asked, before)) is not None:
+            _spent(spent)
+        asked = asked.without(before)
         budget = spec.budget.tightened(self._around.budget_max).tightened(asked)
         model = self._around.models.find(spec.model, with_price=bool(budget.cost_micros))
         # What is missing to ask it is told before anything is kept.
@@ -203,11 +205,7 @@ class _Loop:
         return history, saw
 
     async def _recall(self) -> None:
-        try:
-            self._past = await recall(self._stretch, self._state)
-        except HistoryTooLong:
-            raise failure("session_too_long", "The session has become too long: begin another one.") from None
-        past = self._past
+        past = self._past = await recall(self._stretch, self._state, self._text)
         self._state = replace(
             self._state, history=past.messages, history_answers=past.answers, history_bytes=past.size
         )
@@ -317,7 +315,7 @@ class _Loop:
     def _charged(self, requested: Requested) -> Requested:
         """With its reserve. Raises Ended if it would pass a bound."""
         state, opened = self._state, self._opened
-        reserve = state.reserve(requested.messages, opened.price)
+        reserve = reserve_of(state, requested, opened.price)
         counters = replace(state.told_of(requested.results), active_ms=self.active_ms)
         if (spent := bound_of_request(counters, opened.budget, requested.number, reserve)) is not None:
             _spent(spent)

@@ -24,11 +24,15 @@ ToldAs = Literal["success", "failed", "denied", "interrupted"]
 
 
 def results_of(
-    plan: Plan, ends: Mapping[int, ChildEnd], *, sees_sensitive: bool = True
+    plan: Plan,
+    ends: Mapping[int, ChildEnd],
+    *,
+    sees_sensitive: bool = True,
+    bytes_max: int = RESULTS_BYTES_MAX,
 ) -> tuple[ResultPart, ...]:
     """Exactly one for each call of the plan, in its order. `ends`: of each call that was made, by its number.
     `sees_sensitive`: whether the caller of the run may see what contracts call sensitive; what he may not, no model is
-    told for him.
+    told for him. `bytes_max`: of all together.
 
     Raises KeyError if a call that was to be made has no end: nothing is told of a turn that is not over.
     """
@@ -41,7 +45,7 @@ def results_of(
             told[call.call] = render(call, ends[call.call], sees_sensitive=sees_sensitive)
         else:
             told[call.call] = _part(call, call.refusal, "failed")
-    return _bounded(tuple(told[call.call] for call in plan.calls))
+    return _bounded(tuple(told[call.call] for call in plan.calls), bytes_max)
 
 
 def render(call: PlannedCall, end: ChildEnd, *, sees_sensitive: bool = True) -> ResultPart:
@@ -109,14 +113,14 @@ def _effect(effect: EffectState | None) -> str:
             assert_never(effect)
 
 
-def _bounded(parts: Sequence[ResultPart]) -> tuple[ResultPart, ...]:
+def _bounded(parts: Sequence[ResultPart], bytes_max: int) -> tuple[ResultPart, ...]:
     """What has more than its share of the whole is told by its size, if all together are too much: as it is stored, a
     text in a JSON document.
     """
     sizes = [_stored_bytes(part.text) for part in parts]
-    if sum(sizes) <= RESULTS_BYTES_MAX:
+    if sum(sizes) <= bytes_max:
         return tuple(parts)
-    share = RESULTS_BYTES_MAX // len(parts)
+    share = bytes_max // len(parts)
     return tuple(
         _shortened(part, share) if size > share else part for part, size in zip(parts, sizes, strict=True)
     )

@@ -26,6 +26,7 @@ from placet_server.harness.budget import (
     credit_results,
     reserve_for,
 )
+from placet_server.harness.clip import clipped
 from placet_server.harness.plan import Plan, equality, plan_of
 from placet_server.model.entry import (
     Answered,
@@ -40,8 +41,8 @@ from placet_server.model.entry import (
     Requested,
     Told,
     TurnProblem,
-    of_text,
 )
+from placet_server.model.entry_text import of_text
 from placet_server.model.usage import Counters, Price, Reserve, Spent
 
 
@@ -152,12 +153,15 @@ class Transcript:
 
     def _unmeasured(self, messages: Sequence[str]) -> int:
         new = self.unmeasured_bytes + bytes_of(messages)
-        if not self.measured_tokens and self.opened is not None:
-            new += bytes_of(self.before) + bytes_of([self.opened.instructions])
-            new += bytes_of(
-                [text for tool in self.opened.tools for text in (tool.description, tool.input_schema)]
-            )
-        return new
+        return new if self.measured_tokens else new + bytes_of(self.before) + self.fixed_bytes
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Of what every request holds."""
+        if self.opened is None:
+            return 0
+        tools = [text for tool in self.opened.tools for text in (tool.description, tool.input_schema)]
+        return bytes_of([self.opened.instructions, *tools])
 
     @property
     def before(self) -> tuple[str, ...]:
@@ -170,7 +174,8 @@ class Transcript:
         """
         everything = [*self.before, *self.told]
         if self.asked is not None and self.asked.purpose is Purpose.COMPACT:
-            return [*everything[: self.summed], *self.asked.messages]
+            part, clip = everything[: self.summed], self.asked.clip
+            return [*(clipped(part, clip) if clip else part), *self.asked.messages]
         return everything
 
     @property
@@ -215,7 +220,7 @@ class Transcript:
         return Compacted(
             turn=self.turn,
             through=self.ordinal,
-            turns=self.counters.turns,
+            turns=self.turn,
             counters=replace(self.counters, active_ms=0),
             repairs=self.repairs,
             equal=tuple(EqualCalls(digest=digest, count=count) for digest, count in self.equal),
@@ -259,7 +264,12 @@ class Transcript:
             # A further try is for what the first one was for.
             first = self.asked
             asked = replace(
-                asked, purpose=first.purpose, summed=first.summed, past=first.past, messages=first.messages
+                asked,
+                purpose=first.purpose,
+                summed=first.summed,
+                past=first.past,
+                clip=first.clip,
+                messages=first.messages,
             )
         elif body.purpose is Purpose.COMPACT:
             self._check(bool(body.messages) and body.summed < len(self.told) + len(body.messages), body)
@@ -291,7 +301,8 @@ class Transcript:
         """Than what was to be summed up; however much there is of its session, of which nothing is known here."""
         assert self.asked is not None
         new, old = ((each.past is None, each.past or 0, each.summed) for each in (body, self.asked))
-        return new < old
+        is_clipped = 0 < body.clip and (not self.asked.clip or body.clip < self.asked.clip)
+        return new < old or (new == old and is_clipped)
 
     def _answered(self, body: Answered) -> Self:
         self._check(self._is_asked(body.turn), body)

@@ -23,16 +23,8 @@ from placet_server.harness.provider.answer import (
 )
 from placet_server.harness.transcript import Transcript
 from placet_server.model.agent import ProviderRetry
-from placet_server.model.entry import (
-    Answered,
-    Entry,
-    EntryRefused,
-    Failed,
-    Opened,
-    Purpose,
-    TurnProblem,
-    entry_of,
-)
+from placet_server.model.entry import Answered, Entry, Failed, Opened, Purpose, TurnProblem
+from placet_server.model.entry_text import EntryRefused, entry_of
 
 _log = logging.getLogger(__name__)
 RETRY_SECONDS_FIRST = 1.0

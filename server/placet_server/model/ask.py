@@ -5,6 +5,7 @@ it, and a key is bound to it.
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64decode
 from collections.abc import Sequence
@@ -121,6 +122,14 @@ def arguments_of(value: dict[str, Any]) -> dict[str, str]:
 def budget_of(value: dict[str, Any]) -> Budget:
     """Of an input that fits INPUT_SCHEMA: what whoever asks bounds it by, beside all other bounds."""
     return Budget(**value.get("budget", {}))
+
+
+def words_bytes(value: dict[str, Any]) -> int:
+    """Of an input that fits INPUT_SCHEMA: what is said in it, beside what is only shown."""
+    said = (
+        part.get("text") or json.dumps(part.get("json", ""), ensure_ascii=False) for part in value["parts"]
+    )
+    return sum(len(text.encode()) for text in said)
 
 
 def budget_value(budget: Budget) -> dict[str, int]:

@@ -1,34 +1,20 @@
-"""What a run remembers: entries, appended one by one, each the text of one JSON document.
+"""What a run remembers: entries, appended one by one. `entry_text.py` makes of each the text that is stored.
 
-A provider's message is kept as it came: one changed byte breaks a signature, and with it the conversation. So messages
-are never parsed and written again here. They stand at the end of a body, joined as they are, and the body begins with
-the lengths of their texts, by which they are cut out again:
-
-    {"sizes":[512,88],"turn":3,…,"messages":[<512 characters>,<88 characters>]}
-
-Texts of entries say nothing of when or where they were written: two runs that went alike are alike, whatever was killed
-on the way.
+Entries say nothing of when or where they were written: two runs that went alike are alike, whatever was killed on the
+way.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any, ClassVar, cast
-
-import orjson
+from typing import ClassVar
 
 from placet_server.model.agent import OUTPUT_REPAIRS_DEFAULT, Memory, ModelSettings, ProviderRetry
-from placet_server.model.document import DocumentRefused, read, written
 from placet_server.model.usage import NOTHING, Budget, Counters, Price, Reserve, Spent, Usage
 
-ENTRY_BYTES_MAX = 3 * 2**20
 DETAIL_LENGTH_MAX = 512
-
-_SIZES = re.compile(r'\{"sizes":\[([0-9,]*)\],?')
-_MESSAGES = '"messages":['
 
 
 class EntryType(StrEnum):
@@ -70,10 +56,6 @@ _TEMPORARY = frozenset(
 )
 
 
-class EntryRefused(ValueError):
-    """This is no entry of ours, or too large for one."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedTool:
     """A capability as the run found it when it opened. `alias`: what the model calls it by. `sensitive`: pointers into
@@ -104,7 +86,7 @@ class History:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
     """What holds for the whole run, whatever the catalogue says later. `saw_sensitive`: what it is told may hold what
-    contracts call sensitive, of its own tools or of the session before it.
+    contracts call sensitive, of its own tools or of the session before it; None: of a release that did not say it.
     """
 
     type: ClassVar[EntryType] = EntryType.OPENED
@@ -121,7 +103,7 @@ class Opened:
     output_repairs_max: int = OUTPUT_REPAIRS_DEFAULT
     memory: Memory = field(default_factory=Memory)
     history: History | None = None
-    saw_sensitive: bool = False
+    saw_sensitive: bool | None = None
 
     def tool(self, alias: str) -> PinnedTool | None:
         return next((tool for tool in self.tools if tool.alias == alias), None)
@@ -131,11 +113,15 @@ class Opened:
 class Told:
     """What the model is told of one call; `kind`: an OutcomeKind, or "" for a call that was never made. The rest is of
     delegates, over all tries of the call: what they have spent, and what stays reserved, as answers to it were lost.
+    `turns`, `requests` and `calls` are 0 in entries of releases in which these were each run's own.
     """
 
     call: int
     action_id: str = ""
     kind: str = ""
+    turns: int = 0
+    requests: int = 0
+    calls: int = 0
     usage: Usage | None = None
     cost_micros: int = 0
     unpriced: int = 0
@@ -148,6 +134,7 @@ class Requested:
     """A request that is about to be made. `messages`: new ones since the entry before; of a further try, none. One
     that sums up, COMPACT, holds no more than so many messages of the run, `summed`, and the last of its own, which says
     what is wanted, and is none of the run's; and of what was said in the session before so many, `past`, None: all.
+    `clip`: of these messages about so many bytes in all are told; 0: all of them.
     """
 
     type: ClassVar[EntryType] = EntryType.REQUESTED
@@ -159,6 +146,7 @@ class Requested:
     results: tuple[Told, ...] = ()
     summed: int = 0
     past: int | None = None
+    clip: int = 0
     messages: tuple[str, ...] = ()
 
     @property
@@ -250,9 +238,6 @@ class Compacted:
 
 
 Body = Opened | Requested | Answered | Failed | Compacted
-_KINDS: dict[EntryType, type[Body]] = {
-    kind.type: kind for kind in (Opened, Requested, Answered, Failed, Compacted)
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,59 +259,3 @@ class EntryRow(Entry):
 
     ordinal: int
     attempt: int
-
-
-def entry_of(body: Body) -> Entry:
-    """Raises EntryRefused if it would be larger than an entry may be."""
-    text = to_text(body)
-    # A character has at most four bytes.
-    if len(text) * 4 > ENTRY_BYTES_MAX and (size := len(text.encode())) > ENTRY_BYTES_MAX:
-        raise EntryRefused(f"{size} bytes are more than an entry may have, {ENTRY_BYTES_MAX}")
-    return Entry(type=body.type, turn=0 if isinstance(body, Opened) else body.turn, body=text)
-
-
-def to_text(body: Body) -> str:
-    messages = messages_of(body)
-    head = written(body)
-    head.pop("messages", None)
-    begin = orjson.dumps({"sizes": [len(message) for message in messages], **head}).decode()
-    return f"{begin[:-1]},{_MESSAGES}{','.join(messages)}]}}"
-
-
-def of_text(type: EntryType, text: str) -> Body:
-    """Members that this release does not know are passed over: a later one may have written them.
-
-    Raises EntryRefused.
-    """
-    kind = _KINDS[type]
-    head, messages = _cut(text)
-    known = {each.name for each in fields(kind)}
-    try:
-        document = orjson.loads(head)
-        body = read(cast(Any, kind), {name: member for name, member in document.items() if name in known})
-    except (orjson.JSONDecodeError, DocumentRefused) as error:
-        raise EntryRefused(f"{type.value}: {error}") from None
-    return cast(Body, replace(body, messages=messages) if messages else body)
-
-
-def messages_of(body: Body) -> tuple[str, ...]:
-    return () if isinstance(body, Opened | Failed) else body.messages
-
-
-def _cut(text: str) -> tuple[str, tuple[str, ...]]:
-    """The document without its messages, and these, exactly as they were put in."""
-    found = _SIZES.match(text)
-    if found is None:
-        raise EntryRefused("an entry begins with the sizes of its messages")
-    sizes = [int(size) for size in found[1].split(",") if size]
-    begin = len(text) - 2 - sum(sizes) - max(len(sizes) - 1, 0)
-    head_end = begin - len(_MESSAGES)
-    if head_end < found.end() or text[head_end:begin] != _MESSAGES or not text.endswith("]}"):
-        raise EntryRefused("its messages do not have the sizes that it tells")
-    messages, at = [], begin
-    for index, size in enumerate(sizes):
-        messages.append(text[at : at + size])
-        at += size + 1
-        if index < len(sizes) - 1 and text[at - 1] != ",":
-            raise EntryRefused("its messages do not have the sizes that it tells")
-    return "{" + text[found.end() : head_end].rstrip(",") + "}", tuple(messages)

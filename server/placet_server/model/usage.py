@@ -45,8 +45,10 @@ class Budget:
         return Budget(**{name: _lower(getattr(self, name), getattr(other, name)) for name in _REASONS})
 
     def without(self, counters: Counters) -> Budget:
-        """What is left of it after that was spent; at least 1, since 0 is no bound."""
+        """What is left of it after that was spent; at least 1, since 0 is no bound. Equal calls are each run's own."""
         spent = {
+            "turns": counters.turns,
+            "calls": counters.calls,
             "tokens": counters.tokens,
             "cost_micros": counters.micros,
             "active_ms": counters.active_ms,
@@ -103,9 +105,9 @@ NOTHING = Reserve()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What a run has spent so far. `requests` counts tries too. `unpriced`: answers whose cost is not known, or not
-    wholly. Reserves: of the request that is under way, of requests whose answer was lost, of delegates that have not
-    ended.
+    """What a run has spent so far, with what its delegates have that have ended. `requests` counts tries too.
+    `unpriced`: answers whose cost is not known, or not wholly. Reserves: of the request that is under way, of requests
+    whose answer was lost, of delegates that have not ended.
     """
 
     turns: int = 0

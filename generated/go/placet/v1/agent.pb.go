@@ -319,11 +319,11 @@ func (x *DelegateChoice) GetDescription() string {
 // What a run may spend. Every member: 0 or unset is no bound of its own; those of who asks and of the server still hold.
 type Budget struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Answers of the model.
+	// Answers of the model, and of its delegates' models.
 	Turns int32 `protobuf:"varint,1,opt,name=turns,proto3" json:"turns,omitempty"`
-	// Calls that it makes, delegates included.
+	// Calls that it makes, delegates included, and those that these make.
 	Calls int32 `protobuf:"varint,2,opt,name=calls,proto3" json:"calls,omitempty"`
-	// Calls of one tool with equal arguments.
+	// Calls of one tool with equal arguments; each run's own.
 	EqualCalls int32 `protobuf:"varint,3,opt,name=equal_calls,json=equalCalls,proto3" json:"equal_calls,omitempty"`
 	// Input and output together.
 	Tokens int64 `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`

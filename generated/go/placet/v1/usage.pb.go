@@ -24,7 +24,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What was spent: by a turn, or by a run so far.
+// What was spent: by a turn, or by a run so far, with what its delegates have spent that have ended.
 type Usage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Turns that were asked for.

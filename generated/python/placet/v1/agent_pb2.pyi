@@ -188,11 +188,11 @@ class Budget(_message.Message):
     COST_MICROS_FIELD_NUMBER: _builtins.int
     ACTIVE_TIME_FIELD_NUMBER: _builtins.int
     turns: _builtins.int
-    """Answers of the model."""
+    """Answers of the model, and of its delegates' models."""
     calls: _builtins.int
-    """Calls that it makes, delegates included."""
+    """Calls that it makes, delegates included, and those that these make."""
     equal_calls: _builtins.int
-    """Calls of one tool with equal arguments."""
+    """Calls of one tool with equal arguments; each run's own."""
     tokens: _builtins.int
     """Input and output together."""
     cost_micros: _builtins.int

@@ -19,7 +19,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Usage(_message.Message):
-    """What was spent: by a turn, or by a run so far."""
+    """What was spent: by a turn, or by a run so far, with what its delegates have spent that have ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

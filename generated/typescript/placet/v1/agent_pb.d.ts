@@ -200,21 +200,21 @@ export declare const DelegateChoiceSchema: GenMessage<DelegateChoice>;
  */
 export declare type Budget = Message<"placet.v1.Budget"> & {
   /**
-   * Answers of the model.
+   * Answers of the model, and of its delegates' models.
    *
    * @generated from field: int32 turns = 1;
    */
   turns: number;
 
   /**
-   * Calls that it makes, delegates included.
+   * Calls that it makes, delegates included, and those that these make.
    *
    * @generated from field: int32 calls = 2;
    */
   calls: number;
 
   /**
-   * Calls of one tool with equal arguments.
+   * Calls of one tool with equal arguments; each run's own.
    *
    * @generated from field: int32 equal_calls = 3;
    */

@@ -14,7 +14,7 @@ import type { Duration } from "@bufbuild/protobuf/wkt";
 export declare const file_placet_v1_usage: GenFile;
 
 /**
- * What was spent: by a turn, or by a run so far.
+ * What was spent: by a turn, or by a run so far, with what its delegates have spent that have ended.
  *
  * @generated from message placet.v1.Usage
  */

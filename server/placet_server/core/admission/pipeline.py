@@ -109,7 +109,10 @@ async def check(
     tool = kernel.engine.handlers.find_for(capability, call.caller.tenant)
     if tool is None and not anywhere:
         raise HandlerNotFound(capability=capability.name, version=capability.version)
-    canonical = check_input(capability, invocation.input_json)
+    words_bytes_max = 0
+    if capability.kind is CapabilityKind.AGENT:
+        words_bytes_max = kernel.engine.handlers.programs.words_bytes_max(capability)
+    canonical = check_input(capability, invocation.input_json, words_bytes_max=words_bytes_max)
     clocks = check_contract(capability, invocation, call.time_left_seconds, needs_key=needs_key)
     check_credential(capability, call.caller)
     if capability.name in kernel.governor.governed:

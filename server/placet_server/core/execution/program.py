@@ -72,6 +72,9 @@ class Programs(Protocol):
     def tool(self, capability: Capability) -> Tool | None:
         """What runs it here: async, with a context. None while there is a problem. Must be quick."""
 
+    def words_bytes_max(self, capability: Capability) -> int:
+        """Of more words, in bytes, nobody could make anything that it is asked; 0: nobody knows. Must be quick."""
+
 
 class NoPrograms:
     """This process runs none."""
@@ -83,6 +86,9 @@ class NoPrograms:
 
     def tool(self, capability: Capability) -> Tool | None:
         return None
+
+    def words_bytes_max(self, capability: Capability) -> int:
+        return 0
 
 
 @runtime_checkable

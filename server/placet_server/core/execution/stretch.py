@@ -19,7 +19,8 @@ from placet_server.core.execution.program import Asks, RunEntries, StepCall
 from placet_server.core.publication import entries as memory
 from placet_server.core.publication.boundary import BoundaryName
 from placet_server.model.action import Action
-from placet_server.model.entry import Entry, EntryType, Opened, of_text
+from placet_server.model.entry import Entry, EntryType, Opened
+from placet_server.model.entry_text import of_text
 from placet_server.model.usage import Counters
 from placet_server.store.run import Remembered
 
