@@ -4,6 +4,7 @@ is kept can be read back, or there is no answer.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,10 +65,13 @@ async def test_what_is_kept_of_an_answer_can_be_read_back(wire: str, right: str,
     async with odd(wire, right, wrong) as server:
         models = models_of(server)
         answer, failure = None, None
-        try:
-            answer = await asked(models.provider("test", "acme"), [messages.request_text(["look"])])
-        except TurnFailure as raised:
-            failure = raised
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            try:
+                answer = await asked(models.provider("test", "acme"), [messages.request_text(["look"])])
+            except TurnFailure as raised:
+                failure = raised
+        assert [] == [str(each.message) for each in warned if "Pydantic" in str(each.message)]
         await models.close()
         assert server.swapped  # type: ignore[attr-defined]
     if answer is None:

@@ -29,7 +29,7 @@ from pydantic_ai.settings import ModelSettings as LibrarySettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
-from placet_server.harness.provider import wire
+from placet_server.harness.provider import usage_told, wire
 from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, Delta, OnDelta, Pins, TurnFailure
 from placet_server.harness.provider.catalogue import Kind
 from placet_server.harness.provider.exchange import exchange
@@ -108,6 +108,7 @@ async def _response(
     )
     stream = await manager.__aenter__()
     _take_last_usage(stream)
+    usage_told.hush(stream)
     parts = calls = 0
     try:
         async for event in stream:
