@@ -10,7 +10,7 @@ from typing import Any
 from placet.app import App, Tool
 from placet.standing import AsyncStanding
 from placet.v1 import capability_pb2
-from placet_server.core.execution.program import StepCall
+from placet_server.core.execution.program import NamedModel, StepCall
 from placet_server.core.execution.stretch import Stretch, stretch_of
 from placet_server.core.kernel import Kernel
 from placet_server.harness.transcript import Stage, Transcript, replay
@@ -80,6 +80,9 @@ class Scripted:
 
     def problem(self, capability: Capability) -> str:
         return self.trouble
+
+    async def models(self) -> Sequence[NamedModel]:
+        return ()
 
     def tool(self, capability: Capability) -> Tool | None:
         return Tool(

@@ -28,6 +28,8 @@ from tests.rpc.tenant_things import EVERY, RPCS, Matrix, app, furnish
 
 # What acme has, and what nobody has; of the same length, so that answers differ in nothing else.
 PAYLOAD = "zebra-payload"
+# Which models there are is the operator's to know.
+MODEL = "gpt-of-the-operator"
 TARGETS = """
 [[targets]]
 tenant = "acme"
@@ -61,7 +63,8 @@ async def matrix(database: Database, folder: Path) -> AsyncIterator[Matrix]:
     (folder / "callbacks.toml").write_text(TARGETS)
     # What is told waits, and is not sent from here.
     callbacks = {"callback_file": folder / "callbacks.toml", "callback_slots": 0}
-    config = config_of(database.dsn, folder, admit_apps=False, **jwt, **callbacks)
+    models = {"models_allowed": (f"openai:{MODEL}",), "agent_turns_max": 7}
+    config = config_of(database.dsn, folder, admit_apps=False, **jwt, **callbacks, **models)
     server = PlacetServer(config, apps=[app])
     await server.start()
     try:
@@ -112,6 +115,12 @@ async def test_other_tenants_things_are_as_if_they_did_not_exist_byte_for_byte(
         theirs, before = made.theirs, await made.owned()
         stranger = made.token("evil", "mallory", EVERY)
         operator = made.token("evil", "olga", [*EVERY, OPERATOR_SCOPE])
+        info = ROWS["RuntimeService/GetServerInfo"].ask(NOBODYS)
+        told = {
+            token: await made.told("RuntimeService/GetServerInfo", info, token)
+            for token in (stranger, operator)
+        }
+        assert [False, True] == [MODEL.encode() in said for said in told.values()]
         for name, row in ROWS.items():
             for token in (stranger, operator):
                 if row.operator and token == operator:

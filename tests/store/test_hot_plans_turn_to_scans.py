@@ -70,7 +70,7 @@ HOT: dict[str, tuple[str, ...]] = {
 }
 # Found by an index made for them, over the few rows that it holds.
 LOOPS: dict[str, tuple[str, ...]] = {
-    "action": ("list_lost", "list_ownerless", "list_owned", "list_cancelled"),
+    "action": ("list_lost", "list_ownerless", "list_owned", "list_cancelled", "list_composed"),
     "queue": ("list_lines", "list_expired", "next_due", "summarize"),
     "dead_letter": ("list_page", "list_selected"),
     "ambiguous": ("find", "list_page"),
@@ -131,6 +131,7 @@ KEYS = {
 }
 LOOP_INDEXES = KEYS | {
     "actions_ambiguous",
+    "actions_composed",
     "actions_running",
     "instances_pkey",
     "queue_counts_pkey",
@@ -257,6 +258,9 @@ async def test_a_tenant_with_many_actions_is_read_by_key_before_and_after_analyz
             found += [] if pinned else await all_faults(connection, POOLED, LOOP_INDEXES)
             await connection.close()
             assert (analyzed, pinned, []) == (analyzed, pinned, found)
+    nodes = await plan(filling, queries.load("action")["list_composed"])
+    told = {node.get("Index Name") for node in nodes if node.get("Relation Name") == "actions"}
+    assert {"actions_composed", "actions_pkey"} == told
     nodes = await plan(filling, queries.load("action")["list"])
     await filling.close()
     scans = [node for node in nodes if node.get("Relation Name") == "actions"]

@@ -113,9 +113,18 @@ class Client(
         ready and nobody does. Raises what `call` would; what has ended is told, and never run again."""
         return self._run(resume(action_id, on_wait, Deadline(timeout), self._policy))
 
-    def resume_stream(self, action_id: str, *, after: str = "", timeout: float = CALL_SECONDS) -> EventStream:
+    def resume_stream(
+        self,
+        action_id: str,
+        *,
+        after: str = "",
+        on_wait: OnWait | None = None,
+        timeout: float = CALL_SECONDS,
+    ) -> EventStream:
         """As `resume`, with its events after a cursor."""
-        follower = ResumeFollower(Deadline(timeout), self._policy, action_id=action_id, cursor=after)
+        follower = ResumeFollower(
+            Deadline(timeout), self._policy, action_id=action_id, cursor=after, on_wait=on_wait
+        )
         return EventStream(follower, self._events(follower))
 
     def submit(
@@ -209,12 +218,14 @@ class Client(
         parent_id: str = "",
         root_id: str = "",
         queue: str = "",
+        agent_runs: bool = False,
         page_size: int = 0,
         timeout: float = READ_SECONDS,
     ) -> Iterator[action_pb2.Action]:
         """All that match, newest first, without payloads; pages are fetched as needed, each within `timeout`.
 
-        `parent_id`: what it has called; `root_id`: all below it. Those are in no order of time.
+        `parent_id`: what it has called; `root_id`: all below it. Those are in no order of time. `agent_runs`: runs of
+        agents alone.
         """
         request = requests.list_request(
             capabilities=capabilities,
@@ -227,6 +238,7 @@ class Client(
             parent_id=parent_id,
             root_id=root_id,
             queue=queue,
+            agent_runs=agent_runs,
             page_size=page_size,
         )
         return self._pages("ListActions", request, "actions", timeout)

@@ -224,6 +224,7 @@ def list_request(
     parent_id: str,
     root_id: str,
     queue: str,
+    agent_runs: bool,
     page_size: int,
 ) -> runtime_service_pb2.ListActionsRequest:
     """`states` are words such as "running", in either case. Raises ValueError for one that does not exist."""
@@ -240,6 +241,7 @@ def list_request(
             parent_id=parent_id,
             root_id=root_id,
             queue=queue,
+            agent_runs=agent_runs,
         ),
     )
 
@@ -280,6 +282,7 @@ class Which(TypedDict, total=False):
     parent_id: str
     root_id: str
     queue: str
+    agent_runs: bool
 
 
 def cancel_all_request(
@@ -306,6 +309,7 @@ def _actions(
     parent_id: str = "",
     root_id: str = "",
     queue: str = "",
+    agent_runs: bool = False,
 ) -> runtime_service_pb2.ActionFilter:
     known = action_pb2.ActionState
     return runtime_service_pb2.ActionFilter(
@@ -319,6 +323,7 @@ def _actions(
         parent_id=parent_id,
         root_id=root_id,
         queue=queue,
+        agent_runs=agent_runs,
     )
 
 

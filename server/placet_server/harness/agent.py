@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from placet.app import Tool
 from placet.standing import AsyncStanding
 from placet_server.core.execution.connectors import OutputText
-from placet_server.core.execution.program import EXTRA_MISSING
+from placet_server.core.execution.program import EXTRA_MISSING, NamedModel
 from placet_server.core.execution.stretch import stretch_of
 from placet_server.harness.budget import BYTES_PER_TOKEN_MAX
 from placet_server.harness.observer import NoSpans, RunSpans, TurnCounts, Uncounted
@@ -60,6 +60,9 @@ class Agents:
             return 0 if spec is None else self._models.find(spec.model).context_tokens * BYTES_PER_TOKEN_MAX
         except AgentsUnavailable:
             return 0
+
+    async def models(self) -> Sequence[NamedModel]:
+        return [NamedModel(name, problem) for name, problem in await self._models.look()]
 
     def _model_problem(self, spec: AgentSpec) -> str:
         budget = spec.budget.tightened(self._budget_max)

@@ -25,6 +25,7 @@ class ActionQuery:
     parent_id: str = ""
     root_id: str = ""
     queue: str = ""
+    agent_runs: bool = False
     page_size: int = PAGE_SIZE_DEFAULT
     after_action_id: str = ""
 

@@ -26,7 +26,7 @@ from placet_server.core.publication.feed import feed_lag, watch_events
 from placet_server.core.publication.outcome import outcome_of
 from placet_server.core.publication.waits import with_family_waits
 from placet_server.model.action import Action, OnWait, Submission
-from placet_server.model.caller import Caller
+from placet_server.model.caller import OPERATOR_SCOPE, Caller
 from placet_server.model.errors import FieldViolation, MalformedRequest, PlacetError
 from placet_server.model.outcome import OutcomeKind
 from placet_server.model.query import PAGE_SIZE_MAX
@@ -38,10 +38,11 @@ from placet_server.rpc.convert.caller import caller_message
 from placet_server.rpc.convert.enumeration import ACTION_STATE, DURABILITY, ON_WAIT
 from placet_server.rpc.convert.event import event_message, feed_filter_of
 from placet_server.rpc.convert.invocation import invocation_of, submission_of
+from placet_server.rpc.convert.server import agent_support
 from placet_server.rpc.convert.time import duration, seconds, timestamp
 from placet_server.rpc.message import check_no_message, message_of
 from placet_server.rpc.page import fitting, page_position, page_token
-from placet_server.rpc.permission import permitted_rpcs
+from placet_server.rpc.permission import may, permitted_rpcs
 from placet_server.rpc.status import outcome_trailers, status_message
 from placet_server.rpc.validation import Validation
 
@@ -254,6 +255,8 @@ class RuntimeServicer(AskCalls):
     async def get_server_info(self, rpc: Rpc[pb.GetServerInfoRequest]) -> pb.GetServerInfoResponse:
         durability = self._kernel.durability
         lag = await feed_lag(self._kernel.journal)
+        programs = self._kernel.engine.handlers.programs
+        models = await programs.models() if may(rpc.caller, OPERATOR_SCOPE) else ()
         return pb.GetServerInfoResponse(
             version=self._facts.version,
             durability=DURABILITY[durability.class_],
@@ -267,6 +270,7 @@ class RuntimeServicer(AskCalls):
             feed_epoch=lag.epoch,
             name=self._facts.name,
             signing_keys_json=self._facts.signing_keys,
+            agents=agent_support(programs.are_here, models, self._kernel.catalog.budget_max),
         )
 
     async def _by_key(self, caller: Caller, key: pb.KeyRef) -> Action:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TypedDict
 
 from placet_server.model.action import Action
+from placet_server.model.inline import CAPABILITY as INLINE_AGENT
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.query import ActionQuery
 from placet_server.store import queries
@@ -111,7 +112,7 @@ async def list_page(
     of_family: dict[str, object] = {}
     if query.parent_id or query.root_id:
         of_family = {"parent_id": query.parent_id or None, "root_id": query.root_id or None}
-    page = SQL["list_family" if of_family else "list"]
+    page = SQL["list_family" if of_family else "list_composed" if query.agent_runs else "list"]
     records = await connection.fetch(
         page.sql,
         *page.arguments(
@@ -128,6 +129,8 @@ async def list_page(
             labels=json.dumps(query.labels),
             create_time_min_us=query.create_time_min_us,
             create_time_max_us=query.create_time_max_us,
+            agent_runs=query.agent_runs,
+            built_in_agents=[INLINE_AGENT],
             **of_family,
         ),
     )

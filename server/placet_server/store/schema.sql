@@ -904,6 +904,8 @@ ALTER TABLE ONLY public.wakes
 
 CREATE INDEX actions_ambiguous ON public.actions USING btree (tenant, action_id) WHERE (state = 'AMBIGUOUS'::text);
 
+CREATE INDEX actions_composed ON public.actions USING btree (((tenant || ''::text)), action_id) WHERE ((effect_class || ''::text) = 'COMPOSED'::text);
+
 CREATE UNIQUE INDEX actions_key ON public.actions USING btree (key_digest) WHERE (key_digest IS NOT NULL);
 
 CREATE INDEX actions_running ON public.actions USING btree (instance_id) WHERE (state = 'RUNNING'::text);

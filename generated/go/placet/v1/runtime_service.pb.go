@@ -1435,7 +1435,9 @@ type ActionFilter struct {
 	// All descendants of this action, which no other one called; in no order of time.
 	RootId string `protobuf:"bytes,12,opt,name=root_id,json=rootId,proto3" json:"root_id,omitempty"`
 	// Submitted to this queue.
-	Queue         string `protobuf:"bytes,13,opt,name=queue,proto3" json:"queue,omitempty"`
+	Queue string `protobuf:"bytes,13,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Runs of agents alone.
+	AgentRuns     bool `protobuf:"varint,14,opt,name=agent_runs,json=agentRuns,proto3" json:"agent_runs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1538,6 +1540,13 @@ func (x *ActionFilter) GetQueue() string {
 		return x.Queue
 	}
 	return ""
+}
+
+func (x *ActionFilter) GetAgentRuns() bool {
+	if x != nil {
+		return x.AgentRuns
+	}
+	return false
 }
 
 // Response of ListActions.
@@ -2613,7 +2622,9 @@ type GetServerInfoResponse struct {
 	// Public keys of the tokens that connectors get: a JSON Web Key Set.
 	SigningKeysJson string `protobuf:"bytes,12,opt,name=signing_keys_json,json=signingKeysJson,proto3" json:"signing_keys_json,omitempty"`
 	// Issuer of those tokens.
-	Name          string `protobuf:"bytes,13,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,13,opt,name=name,proto3" json:"name,omitempty"`
+	// Whether this process can run agents, and of which models.
+	Agents        *AgentSupport `protobuf:"bytes,14,opt,name=agents,proto3" json:"agents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2732,6 +2743,132 @@ func (x *GetServerInfoResponse) GetName() string {
 	return ""
 }
 
+func (x *GetServerInfoResponse) GetAgents() *AgentSupport {
+	if x != nil {
+		return x.Agents
+	}
+	return nil
+}
+
+// What a server has for agents.
+type AgentSupport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The extra `agents` is installed here. Without it no run begins, AGENT_UNAVAILABLE, and none goes on here.
+	Installed bool `protobuf:"varint,1,opt,name=installed,proto3" json:"installed,omitempty"`
+	// The models that agents may name here. For operators alone: empty for everybody else.
+	Models []*ModelSupport `protobuf:"bytes,2,rep,name=models,proto3" json:"models,omitempty"`
+	// No run spends more; 0: no bound.
+	BudgetMax     *Budget `protobuf:"bytes,3,opt,name=budget_max,json=budgetMax,proto3" json:"budget_max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentSupport) Reset() {
+	*x = AgentSupport{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentSupport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentSupport) ProtoMessage() {}
+
+func (x *AgentSupport) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentSupport.ProtoReflect.Descriptor instead.
+func (*AgentSupport) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *AgentSupport) GetInstalled() bool {
+	if x != nil {
+		return x.Installed
+	}
+	return false
+}
+
+func (x *AgentSupport) GetModels() []*ModelSupport {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+func (x *AgentSupport) GetBudgetMax() *Budget {
+	if x != nil {
+		return x.BudgetMax
+	}
+	return nil
+}
+
+// A model that the server's operator has named.
+type ModelSupport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As agents name it.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Why no run could ask it now, for example "credential_missing"; empty: nothing is missing here. Of agents with a credential of their own it says nothing.
+	Problem       string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelSupport) Reset() {
+	*x = ModelSupport{}
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelSupport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelSupport) ProtoMessage() {}
+
+func (x *ModelSupport) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_runtime_service_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelSupport.ProtoReflect.Descriptor instead.
+func (*ModelSupport) Descriptor() ([]byte, []int) {
+	return file_placet_v1_runtime_service_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *ModelSupport) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ModelSupport) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 var File_placet_v1_runtime_service_proto protoreflect.FileDescriptor
 
 const file_placet_v1_runtime_service_proto_rawDesc = "" +
@@ -2835,7 +2972,7 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x12/\n" +
-	"\x06filter\x18\x03 \x01(\v2\x17.placet.v1.ActionFilterR\x06filter\"\xf6\x03\n" +
+	"\x06filter\x18\x03 \x01(\v2\x17.placet.v1.ActionFilterR\x06filter\"\x95\x04\n" +
 	"\fActionFilter\x12\"\n" +
 	"\fcapabilities\x18\x01 \x03(\tR\fcapabilities\x12.\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x16.placet.v1.ActionStateR\x06states\x12\x1c\n" +
@@ -2847,7 +2984,9 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	" \x01(\tR\x0eactionIdPrefix\x12\x1b\n" +
 	"\tparent_id\x18\v \x01(\tR\bparentId\x12\x17\n" +
 	"\aroot_id\x18\f \x01(\tR\x06rootId\x12\x14\n" +
-	"\x05queue\x18\r \x01(\tR\x05queue\x1a9\n" +
+	"\x05queue\x18\r \x01(\tR\x05queue\x12\x1d\n" +
+	"\n" +
+	"agent_runs\x18\x0e \x01(\bR\tagentRuns\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"j\n" +
@@ -2911,7 +3050,7 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\x06caller\x18\x01 \x01(\v2\x11.placet.v1.CallerR\x06caller\x12%\n" +
 	"\x0epermitted_rpcs\x18\x02 \x03(\tR\rpermittedRpcs\x12'\n" +
 	"\x0fidentity_source\x18\x03 \x01(\tR\x0eidentitySource\"\x16\n" +
-	"\x14GetServerInfoRequest\"\xfa\x03\n" +
+	"\x14GetServerInfoRequest\"\xab\x04\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12:\n" +
 	"\n" +
@@ -2929,7 +3068,16 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\n" +
 	"feed_epoch\x18\v \x01(\x05R\tfeedEpoch\x12*\n" +
 	"\x11signing_keys_json\x18\f \x01(\tR\x0fsigningKeysJson\x12\x12\n" +
-	"\x04name\x18\r \x01(\tR\x04name2\xf5\n" +
+	"\x04name\x18\r \x01(\tR\x04name\x12/\n" +
+	"\x06agents\x18\x0e \x01(\v2\x17.placet.v1.AgentSupportR\x06agents\"\x8f\x01\n" +
+	"\fAgentSupport\x12\x1c\n" +
+	"\tinstalled\x18\x01 \x01(\bR\tinstalled\x12/\n" +
+	"\x06models\x18\x02 \x03(\v2\x17.placet.v1.ModelSupportR\x06models\x120\n" +
+	"\n" +
+	"budget_max\x18\x03 \x01(\v2\x11.placet.v1.BudgetR\tbudgetMax\"<\n" +
+	"\fModelSupport\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem2\xf5\n" +
 	"\n" +
 	"\x0eRuntimeService\x12@\n" +
 	"\aExecute\x12\x19.placet.v1.ExecuteRequest\x1a\x1a.placet.v1.ExecuteResponse\x12T\n" +
@@ -2965,7 +3113,7 @@ func file_placet_v1_runtime_service_proto_rawDescGZIP() []byte {
 	return file_placet_v1_runtime_service_proto_rawDescData
 }
 
-var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_placet_v1_runtime_service_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*ExecuteRequest)(nil),             // 0: placet.v1.ExecuteRequest
 	(*ExecuteResponse)(nil),            // 1: placet.v1.ExecuteResponse
@@ -3009,122 +3157,127 @@ var file_placet_v1_runtime_service_proto_goTypes = []any{
 	(*GetCallerResponse)(nil),          // 39: placet.v1.GetCallerResponse
 	(*GetServerInfoRequest)(nil),       // 40: placet.v1.GetServerInfoRequest
 	(*GetServerInfoResponse)(nil),      // 41: placet.v1.GetServerInfoResponse
-	nil,                                // 42: placet.v1.AskRequest.ArgumentsEntry
-	nil,                                // 43: placet.v1.ActionFilter.LabelsEntry
-	nil,                                // 44: placet.v1.EventFilter.LabelsEntry
-	(*Invocation)(nil),                 // 45: placet.v1.Invocation
-	(*Action)(nil),                     // 46: placet.v1.Action
-	(*ActionEvent)(nil),                // 47: placet.v1.ActionEvent
-	(*MessagePart)(nil),                // 48: placet.v1.MessagePart
-	(*InvocationOptions)(nil),          // 49: placet.v1.InvocationOptions
-	(*Budget)(nil),                     // 50: placet.v1.Budget
-	(*InlineAgent)(nil),                // 51: placet.v1.InlineAgent
-	(*timestamppb.Timestamp)(nil),      // 52: google.protobuf.Timestamp
-	(*Usage)(nil),                      // 53: placet.v1.Usage
-	(*TurnCall)(nil),                   // 54: placet.v1.TurnCall
-	(*durationpb.Duration)(nil),        // 55: google.protobuf.Duration
-	(*status.Status)(nil),              // 56: google.rpc.Status
-	(ActionState)(0),                   // 57: placet.v1.ActionState
-	(ActionView)(0),                    // 58: placet.v1.ActionView
-	(OnWait)(0),                        // 59: placet.v1.OnWait
-	(*Caller)(nil),                     // 60: placet.v1.Caller
-	(DurabilityClass)(0),               // 61: placet.v1.DurabilityClass
+	(*AgentSupport)(nil),               // 42: placet.v1.AgentSupport
+	(*ModelSupport)(nil),               // 43: placet.v1.ModelSupport
+	nil,                                // 44: placet.v1.AskRequest.ArgumentsEntry
+	nil,                                // 45: placet.v1.ActionFilter.LabelsEntry
+	nil,                                // 46: placet.v1.EventFilter.LabelsEntry
+	(*Invocation)(nil),                 // 47: placet.v1.Invocation
+	(*Action)(nil),                     // 48: placet.v1.Action
+	(*ActionEvent)(nil),                // 49: placet.v1.ActionEvent
+	(*MessagePart)(nil),                // 50: placet.v1.MessagePart
+	(*InvocationOptions)(nil),          // 51: placet.v1.InvocationOptions
+	(*Budget)(nil),                     // 52: placet.v1.Budget
+	(*InlineAgent)(nil),                // 53: placet.v1.InlineAgent
+	(*timestamppb.Timestamp)(nil),      // 54: google.protobuf.Timestamp
+	(*Usage)(nil),                      // 55: placet.v1.Usage
+	(*TurnCall)(nil),                   // 56: placet.v1.TurnCall
+	(*durationpb.Duration)(nil),        // 57: google.protobuf.Duration
+	(*status.Status)(nil),              // 58: google.rpc.Status
+	(ActionState)(0),                   // 59: placet.v1.ActionState
+	(ActionView)(0),                    // 60: placet.v1.ActionView
+	(OnWait)(0),                        // 61: placet.v1.OnWait
+	(*Caller)(nil),                     // 62: placet.v1.Caller
+	(DurabilityClass)(0),               // 63: placet.v1.DurabilityClass
 }
 var file_placet_v1_runtime_service_proto_depIdxs = []int32{
-	45, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
-	46, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
-	45, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
-	47, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
-	48, // 4: placet.v1.AskRequest.parts:type_name -> placet.v1.MessagePart
-	42, // 5: placet.v1.AskRequest.arguments:type_name -> placet.v1.AskRequest.ArgumentsEntry
-	49, // 6: placet.v1.AskRequest.options:type_name -> placet.v1.InvocationOptions
-	50, // 7: placet.v1.AskRequest.budget:type_name -> placet.v1.Budget
-	51, // 8: placet.v1.AskRequest.inline_agent:type_name -> placet.v1.InlineAgent
-	46, // 9: placet.v1.AskResponse.action:type_name -> placet.v1.Action
-	48, // 10: placet.v1.AskResponse.parts:type_name -> placet.v1.MessagePart
+	47, // 0: placet.v1.ExecuteRequest.invocation:type_name -> placet.v1.Invocation
+	48, // 1: placet.v1.ExecuteResponse.action:type_name -> placet.v1.Action
+	47, // 2: placet.v1.ExecuteStreamRequest.invocation:type_name -> placet.v1.Invocation
+	49, // 3: placet.v1.ExecuteStreamResponse.event:type_name -> placet.v1.ActionEvent
+	50, // 4: placet.v1.AskRequest.parts:type_name -> placet.v1.MessagePart
+	44, // 5: placet.v1.AskRequest.arguments:type_name -> placet.v1.AskRequest.ArgumentsEntry
+	51, // 6: placet.v1.AskRequest.options:type_name -> placet.v1.InvocationOptions
+	52, // 7: placet.v1.AskRequest.budget:type_name -> placet.v1.Budget
+	53, // 8: placet.v1.AskRequest.inline_agent:type_name -> placet.v1.InlineAgent
+	48, // 9: placet.v1.AskResponse.action:type_name -> placet.v1.Action
+	50, // 10: placet.v1.AskResponse.parts:type_name -> placet.v1.MessagePart
 	4,  // 11: placet.v1.AskStreamRequest.ask:type_name -> placet.v1.AskRequest
-	47, // 12: placet.v1.AskStreamResponse.event:type_name -> placet.v1.ActionEvent
+	49, // 12: placet.v1.AskStreamResponse.event:type_name -> placet.v1.ActionEvent
 	10, // 13: placet.v1.ListTurnsResponse.turns:type_name -> placet.v1.Turn
-	52, // 14: placet.v1.Turn.request_time:type_name -> google.protobuf.Timestamp
-	52, // 15: placet.v1.Turn.answer_time:type_name -> google.protobuf.Timestamp
-	53, // 16: placet.v1.Turn.usage:type_name -> placet.v1.Usage
-	54, // 17: placet.v1.Turn.calls:type_name -> placet.v1.TurnCall
-	45, // 18: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
-	52, // 19: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
-	55, // 20: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
-	46, // 21: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
+	54, // 14: placet.v1.Turn.request_time:type_name -> google.protobuf.Timestamp
+	54, // 15: placet.v1.Turn.answer_time:type_name -> google.protobuf.Timestamp
+	55, // 16: placet.v1.Turn.usage:type_name -> placet.v1.Usage
+	56, // 17: placet.v1.Turn.calls:type_name -> placet.v1.TurnCall
+	47, // 18: placet.v1.SubmitRequest.invocation:type_name -> placet.v1.Invocation
+	54, // 19: placet.v1.SubmitRequest.ready_time:type_name -> google.protobuf.Timestamp
+	57, // 20: placet.v1.SubmitRequest.delay:type_name -> google.protobuf.Duration
+	48, // 21: placet.v1.SubmitResponse.action:type_name -> placet.v1.Action
 	11, // 22: placet.v1.SubmitBatchRequest.items:type_name -> placet.v1.SubmitRequest
 	15, // 23: placet.v1.SubmitBatchResponse.results:type_name -> placet.v1.SubmitBatchResult
 	16, // 24: placet.v1.SubmitBatchResult.submitted:type_name -> placet.v1.SubmittedAction
-	56, // 25: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
-	57, // 26: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
+	58, // 25: placet.v1.SubmitBatchResult.error:type_name -> google.rpc.Status
+	59, // 26: placet.v1.SubmittedAction.state:type_name -> placet.v1.ActionState
 	18, // 27: placet.v1.GetActionRequest.key:type_name -> placet.v1.KeyRef
-	58, // 28: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
-	46, // 29: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
+	60, // 28: placet.v1.GetActionRequest.view:type_name -> placet.v1.ActionView
+	48, // 29: placet.v1.GetActionResponse.action:type_name -> placet.v1.Action
 	21, // 30: placet.v1.ListActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	57, // 31: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
-	43, // 32: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
-	52, // 33: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
-	52, // 34: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
-	46, // 35: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
-	55, // 36: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
-	46, // 37: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
-	47, // 38: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
-	59, // 39: placet.v1.ResumeActionRequest.on_wait:type_name -> placet.v1.OnWait
-	46, // 40: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
-	59, // 41: placet.v1.ResumeActionStreamRequest.on_wait:type_name -> placet.v1.OnWait
-	47, // 42: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
+	59, // 31: placet.v1.ActionFilter.states:type_name -> placet.v1.ActionState
+	45, // 32: placet.v1.ActionFilter.labels:type_name -> placet.v1.ActionFilter.LabelsEntry
+	54, // 33: placet.v1.ActionFilter.create_time_min:type_name -> google.protobuf.Timestamp
+	54, // 34: placet.v1.ActionFilter.create_time_max:type_name -> google.protobuf.Timestamp
+	48, // 35: placet.v1.ListActionsResponse.actions:type_name -> placet.v1.Action
+	57, // 36: placet.v1.WaitActionRequest.timeout:type_name -> google.protobuf.Duration
+	48, // 37: placet.v1.WaitActionResponse.action:type_name -> placet.v1.Action
+	49, // 38: placet.v1.WatchActionResponse.event:type_name -> placet.v1.ActionEvent
+	61, // 39: placet.v1.ResumeActionRequest.on_wait:type_name -> placet.v1.OnWait
+	48, // 40: placet.v1.ResumeActionResponse.action:type_name -> placet.v1.Action
+	61, // 41: placet.v1.ResumeActionStreamRequest.on_wait:type_name -> placet.v1.OnWait
+	49, // 42: placet.v1.ResumeActionStreamResponse.event:type_name -> placet.v1.ActionEvent
 	32, // 43: placet.v1.WatchEventsRequest.filter:type_name -> placet.v1.EventFilter
-	44, // 44: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
-	47, // 45: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
-	46, // 46: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
+	46, // 44: placet.v1.EventFilter.labels:type_name -> placet.v1.EventFilter.LabelsEntry
+	49, // 45: placet.v1.WatchEventsResponse.event:type_name -> placet.v1.ActionEvent
+	48, // 46: placet.v1.CancelActionResponse.action:type_name -> placet.v1.Action
 	21, // 47: placet.v1.CancelActionsRequest.filter:type_name -> placet.v1.ActionFilter
-	60, // 48: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
-	61, // 49: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
-	52, // 50: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
-	55, // 51: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
-	55, // 52: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
-	0,  // 53: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
-	2,  // 54: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
-	4,  // 55: placet.v1.RuntimeService.Ask:input_type -> placet.v1.AskRequest
-	6,  // 56: placet.v1.RuntimeService.AskStream:input_type -> placet.v1.AskStreamRequest
-	11, // 57: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
-	13, // 58: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
-	17, // 59: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
-	20, // 60: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
-	8,  // 61: placet.v1.RuntimeService.ListTurns:input_type -> placet.v1.ListTurnsRequest
-	23, // 62: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
-	25, // 63: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
-	27, // 64: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
-	29, // 65: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
-	31, // 66: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
-	34, // 67: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
-	36, // 68: placet.v1.RuntimeService.CancelActions:input_type -> placet.v1.CancelActionsRequest
-	38, // 69: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
-	40, // 70: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
-	1,  // 71: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
-	3,  // 72: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
-	5,  // 73: placet.v1.RuntimeService.Ask:output_type -> placet.v1.AskResponse
-	7,  // 74: placet.v1.RuntimeService.AskStream:output_type -> placet.v1.AskStreamResponse
-	12, // 75: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
-	14, // 76: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
-	19, // 77: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
-	22, // 78: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
-	9,  // 79: placet.v1.RuntimeService.ListTurns:output_type -> placet.v1.ListTurnsResponse
-	24, // 80: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
-	26, // 81: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
-	28, // 82: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
-	30, // 83: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
-	33, // 84: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
-	35, // 85: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
-	37, // 86: placet.v1.RuntimeService.CancelActions:output_type -> placet.v1.CancelActionsResponse
-	39, // 87: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
-	41, // 88: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
-	71, // [71:89] is the sub-list for method output_type
-	53, // [53:71] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	62, // 48: placet.v1.GetCallerResponse.caller:type_name -> placet.v1.Caller
+	63, // 49: placet.v1.GetServerInfoResponse.durability:type_name -> placet.v1.DurabilityClass
+	54, // 50: placet.v1.GetServerInfoResponse.store_time:type_name -> google.protobuf.Timestamp
+	57, // 51: placet.v1.GetServerInfoResponse.lease:type_name -> google.protobuf.Duration
+	57, // 52: placet.v1.GetServerInfoResponse.feed_lag:type_name -> google.protobuf.Duration
+	42, // 53: placet.v1.GetServerInfoResponse.agents:type_name -> placet.v1.AgentSupport
+	43, // 54: placet.v1.AgentSupport.models:type_name -> placet.v1.ModelSupport
+	52, // 55: placet.v1.AgentSupport.budget_max:type_name -> placet.v1.Budget
+	0,  // 56: placet.v1.RuntimeService.Execute:input_type -> placet.v1.ExecuteRequest
+	2,  // 57: placet.v1.RuntimeService.ExecuteStream:input_type -> placet.v1.ExecuteStreamRequest
+	4,  // 58: placet.v1.RuntimeService.Ask:input_type -> placet.v1.AskRequest
+	6,  // 59: placet.v1.RuntimeService.AskStream:input_type -> placet.v1.AskStreamRequest
+	11, // 60: placet.v1.RuntimeService.Submit:input_type -> placet.v1.SubmitRequest
+	13, // 61: placet.v1.RuntimeService.SubmitBatch:input_type -> placet.v1.SubmitBatchRequest
+	17, // 62: placet.v1.RuntimeService.GetAction:input_type -> placet.v1.GetActionRequest
+	20, // 63: placet.v1.RuntimeService.ListActions:input_type -> placet.v1.ListActionsRequest
+	8,  // 64: placet.v1.RuntimeService.ListTurns:input_type -> placet.v1.ListTurnsRequest
+	23, // 65: placet.v1.RuntimeService.WaitAction:input_type -> placet.v1.WaitActionRequest
+	25, // 66: placet.v1.RuntimeService.WatchAction:input_type -> placet.v1.WatchActionRequest
+	27, // 67: placet.v1.RuntimeService.ResumeAction:input_type -> placet.v1.ResumeActionRequest
+	29, // 68: placet.v1.RuntimeService.ResumeActionStream:input_type -> placet.v1.ResumeActionStreamRequest
+	31, // 69: placet.v1.RuntimeService.WatchEvents:input_type -> placet.v1.WatchEventsRequest
+	34, // 70: placet.v1.RuntimeService.CancelAction:input_type -> placet.v1.CancelActionRequest
+	36, // 71: placet.v1.RuntimeService.CancelActions:input_type -> placet.v1.CancelActionsRequest
+	38, // 72: placet.v1.RuntimeService.GetCaller:input_type -> placet.v1.GetCallerRequest
+	40, // 73: placet.v1.RuntimeService.GetServerInfo:input_type -> placet.v1.GetServerInfoRequest
+	1,  // 74: placet.v1.RuntimeService.Execute:output_type -> placet.v1.ExecuteResponse
+	3,  // 75: placet.v1.RuntimeService.ExecuteStream:output_type -> placet.v1.ExecuteStreamResponse
+	5,  // 76: placet.v1.RuntimeService.Ask:output_type -> placet.v1.AskResponse
+	7,  // 77: placet.v1.RuntimeService.AskStream:output_type -> placet.v1.AskStreamResponse
+	12, // 78: placet.v1.RuntimeService.Submit:output_type -> placet.v1.SubmitResponse
+	14, // 79: placet.v1.RuntimeService.SubmitBatch:output_type -> placet.v1.SubmitBatchResponse
+	19, // 80: placet.v1.RuntimeService.GetAction:output_type -> placet.v1.GetActionResponse
+	22, // 81: placet.v1.RuntimeService.ListActions:output_type -> placet.v1.ListActionsResponse
+	9,  // 82: placet.v1.RuntimeService.ListTurns:output_type -> placet.v1.ListTurnsResponse
+	24, // 83: placet.v1.RuntimeService.WaitAction:output_type -> placet.v1.WaitActionResponse
+	26, // 84: placet.v1.RuntimeService.WatchAction:output_type -> placet.v1.WatchActionResponse
+	28, // 85: placet.v1.RuntimeService.ResumeAction:output_type -> placet.v1.ResumeActionResponse
+	30, // 86: placet.v1.RuntimeService.ResumeActionStream:output_type -> placet.v1.ResumeActionStreamResponse
+	33, // 87: placet.v1.RuntimeService.WatchEvents:output_type -> placet.v1.WatchEventsResponse
+	35, // 88: placet.v1.RuntimeService.CancelAction:output_type -> placet.v1.CancelActionResponse
+	37, // 89: placet.v1.RuntimeService.CancelActions:output_type -> placet.v1.CancelActionsResponse
+	39, // 90: placet.v1.RuntimeService.GetCaller:output_type -> placet.v1.GetCallerResponse
+	41, // 91: placet.v1.RuntimeService.GetServerInfo:output_type -> placet.v1.GetServerInfoResponse
+	74, // [74:92] is the sub-list for method output_type
+	56, // [56:74] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_runtime_service_proto_init() }
@@ -3155,7 +3308,7 @@ func file_placet_v1_runtime_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_runtime_service_proto_rawDesc), len(file_placet_v1_runtime_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   45,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -759,6 +759,7 @@ class ActionFilter(_message.Message):
     PARENT_ID_FIELD_NUMBER: _builtins.int
     ROOT_ID_FIELD_NUMBER: _builtins.int
     QUEUE_FIELD_NUMBER: _builtins.int
+    AGENT_RUNS_FIELD_NUMBER: _builtins.int
     requester: _builtins.str
     """Subject of the requester."""
     action_id_prefix: _builtins.str
@@ -769,6 +770,8 @@ class ActionFilter(_message.Message):
     """All descendants of this action, which no other one called; in no order of time."""
     queue: _builtins.str
     """Submitted to this queue."""
+    agent_runs: _builtins.bool
+    """Runs of agents alone."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Capability names."""
@@ -802,10 +805,11 @@ class ActionFilter(_message.Message):
         parent_id: _builtins.str = ...,
         root_id: _builtins.str = ...,
         queue: _builtins.str = ...,
+        agent_runs: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time_max", b"create_time_max", "create_time_min", b"create_time_min"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id_prefix", b"action_id_prefix", "capabilities", b"capabilities", "create_time_max", b"create_time_max", "create_time_min", b"create_time_min", "labels", b"labels", "parent_id", b"parent_id", "queue", b"queue", "requester", b"requester", "root_id", b"root_id", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id_prefix", b"action_id_prefix", "agent_runs", b"agent_runs", "capabilities", b"capabilities", "create_time_max", b"create_time_max", "create_time_min", b"create_time_min", "labels", b"labels", "parent_id", b"parent_id", "queue", b"queue", "requester", b"requester", "root_id", b"root_id", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1375,6 +1379,7 @@ class GetServerInfoResponse(_message.Message):
     FEED_EPOCH_FIELD_NUMBER: _builtins.int
     SIGNING_KEYS_JSON_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    AGENTS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Of the server."""
     durability: _action_pb2.DurabilityClass.ValueType
@@ -1405,6 +1410,10 @@ class GetServerInfoResponse(_message.Message):
     def feed_lag(self) -> _duration_pb2.Duration:
         """How long the feed of WatchEvents has been held up by a transaction of the store that is still open."""
 
+    @_builtins.property
+    def agents(self) -> Global___AgentSupport:
+        """Whether this process can run agents, and of which models."""
+
     def __init__(
         self,
         *,
@@ -1420,11 +1429,72 @@ class GetServerInfoResponse(_message.Message):
         feed_epoch: _builtins.int = ...,
         signing_keys_json: _builtins.str = ...,
         name: _builtins.str = ...,
+        agents: Global___AgentSupport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["feed_lag", b"feed_lag", "lease", b"lease", "store_time", b"store_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "feed_lag", b"feed_lag", "lease", b"lease", "store_time", b"store_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "durability", b"durability", "feed_epoch", b"feed_epoch", "feed_lag", b"feed_lag", "lease", b"lease", "message_bytes_max", b"message_bytes_max", "name", b"name", "replication", b"replication", "signing_keys_json", b"signing_keys_json", "store_time", b"store_time", "store_version", b"store_version", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "boot_id", b"boot_id", "durability", b"durability", "feed_epoch", b"feed_epoch", "feed_lag", b"feed_lag", "lease", b"lease", "message_bytes_max", b"message_bytes_max", "name", b"name", "replication", b"replication", "signing_keys_json", b"signing_keys_json", "store_time", b"store_time", "store_version", b"store_version", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetServerInfoResponse: _TypeAlias = GetServerInfoResponse  # noqa: Y015
+
+@_typing.final
+class AgentSupport(_message.Message):
+    """What a server has for agents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INSTALLED_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    BUDGET_MAX_FIELD_NUMBER: _builtins.int
+    installed: _builtins.bool
+    """The extra `agents` is installed here. Without it no run begins, AGENT_UNAVAILABLE, and none goes on here."""
+    @_builtins.property
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelSupport]:
+        """The models that agents may name here. For operators alone: empty for everybody else."""
+
+    @_builtins.property
+    def budget_max(self) -> _agent_pb2.Budget:
+        """No run spends more; 0: no bound."""
+
+    def __init__(
+        self,
+        *,
+        installed: _builtins.bool = ...,
+        models: _abc.Iterable[Global___ModelSupport] | None = ...,
+        budget_max: _agent_pb2.Budget | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget_max", b"budget_max"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_max", b"budget_max", "installed", b"installed", "models", b"models"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentSupport: _TypeAlias = AgentSupport  # noqa: Y015
+
+@_typing.final
+class ModelSupport(_message.Message):
+    """A model that the server's operator has named."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """As agents name it."""
+    problem: _builtins.str
+    """Why no run could ask it now, for example "credential_missing"; empty: nothing is missing here. Of agents with a credential of their own it says nothing."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "problem", b"problem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelSupport: _TypeAlias = ModelSupport  # noqa: Y015

@@ -794,6 +794,13 @@ export declare type ActionFilter = Message<"placet.v1.ActionFilter"> & {
    * @generated from field: string queue = 13;
    */
   queue: string;
+
+  /**
+   * Runs of agents alone.
+   *
+   * @generated from field: bool agent_runs = 14;
+   */
+  agentRuns: boolean;
 };
 
 /**
@@ -1408,6 +1415,13 @@ export declare type GetServerInfoResponse = Message<"placet.v1.GetServerInfoResp
    * @generated from field: string name = 13;
    */
   name: string;
+
+  /**
+   * Whether this process can run agents, and of which models.
+   *
+   * @generated from field: placet.v1.AgentSupport agents = 14;
+   */
+  agents?: AgentSupport | undefined;
 };
 
 /**
@@ -1415,6 +1429,67 @@ export declare type GetServerInfoResponse = Message<"placet.v1.GetServerInfoResp
  * Use `create(GetServerInfoResponseSchema)` to create a new message.
  */
 export declare const GetServerInfoResponseSchema: GenMessage<GetServerInfoResponse>;
+
+/**
+ * What a server has for agents.
+ *
+ * @generated from message placet.v1.AgentSupport
+ */
+export declare type AgentSupport = Message<"placet.v1.AgentSupport"> & {
+  /**
+   * The extra `agents` is installed here. Without it no run begins, AGENT_UNAVAILABLE, and none goes on here.
+   *
+   * @generated from field: bool installed = 1;
+   */
+  installed: boolean;
+
+  /**
+   * The models that agents may name here. For operators alone: empty for everybody else.
+   *
+   * @generated from field: repeated placet.v1.ModelSupport models = 2;
+   */
+  models: ModelSupport[];
+
+  /**
+   * No run spends more; 0: no bound.
+   *
+   * @generated from field: placet.v1.Budget budget_max = 3;
+   */
+  budgetMax?: Budget | undefined;
+};
+
+/**
+ * Describes the message placet.v1.AgentSupport.
+ * Use `create(AgentSupportSchema)` to create a new message.
+ */
+export declare const AgentSupportSchema: GenMessage<AgentSupport>;
+
+/**
+ * A model that the server's operator has named.
+ *
+ * @generated from message placet.v1.ModelSupport
+ */
+export declare type ModelSupport = Message<"placet.v1.ModelSupport"> & {
+  /**
+   * As agents name it.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Why no run could ask it now, for example "credential_missing"; empty: nothing is missing here. Of agents with a credential of their own it says nothing.
+   *
+   * @generated from field: string problem = 2;
+   */
+  problem: string;
+};
+
+/**
+ * Describes the message placet.v1.ModelSupport.
+ * Use `create(ModelSupportSchema)` to create a new message.
+ */
+export declare const ModelSupportSchema: GenMessage<ModelSupport>;
 
 /**
  * The invoking RPCs (Execute, ExecuteStream, Ask, ResumeAction, ResumeActionStream) carry the outcome as status: OK if and only if SUCCEEDED.

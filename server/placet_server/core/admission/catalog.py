@@ -93,6 +93,11 @@ class Catalog:
         self._elsewhere = Elsewhere(pool)
 
     @property
+    def budget_max(self) -> Budget:
+        """No run of an agent spends more."""
+        return self._budget_max
+
+    @property
     def built_in(self) -> list[Capability]:
         """What every server offers by itself."""
         return [found.capability for found in self._built_in.values()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from placet.app import Tool
 from placet_server.model.capability import Capability
@@ -59,6 +59,13 @@ class RunEntries(Protocol):
         """So long by now, with nothing else that is new: of a run that ends by that."""
 
 
+class NamedModel(NamedTuple):
+    """`problem`: why no run could ask it now, as AgentUnavailable names it; empty: nothing is missing here."""
+
+    name: str
+    problem: str
+
+
 class Programs(Protocol):
     """What can be run here, by what its contract says."""
 
@@ -75,6 +82,9 @@ class Programs(Protocol):
     def words_bytes_max(self, capability: Capability) -> int:
         """Of more words, in bytes, nobody could make anything that it is asked; 0: nobody knows. Must be quick."""
 
+    async def models(self) -> Sequence[NamedModel]:
+        """All that runs may ask here, by name."""
+
 
 class NoPrograms:
     """This process runs none."""
@@ -89,6 +99,9 @@ class NoPrograms:
 
     def words_bytes_max(self, capability: Capability) -> int:
         return 0
+
+    async def models(self) -> Sequence[NamedModel]:
+        return ()
 
 
 @runtime_checkable

@@ -75,6 +75,22 @@ class Models:
         entry = self.find(name)
         return ModelProvider(self, entry, _Access.of(entry, self._credentials(), tenant, handle))
 
+    async def look(self) -> list[tuple[str, str]]:
+        """Each by its name, with what is missing so that it could be asked with its own credential, in order."""
+        catalogue, credentials = self._catalogue(), self._credentials()
+
+        def problem(entry: ModelEntry) -> str:
+            try:
+                _Access.of(entry, credentials, "", "")
+            except AgentsUnavailable as error:
+                return error.problem
+            return ""
+
+        def read() -> list[tuple[str, str]]:
+            return [(name, problem(catalogue.find(name))) for name in catalogue.names]
+
+        return await asyncio.to_thread(read)
+
     @asynccontextmanager
     async def client(self, entry: ModelEntry, access: _Access) -> AsyncIterator[Client]:
         """Stays open as long as it is used. Raises AgentsUnavailable, TurnFailure."""

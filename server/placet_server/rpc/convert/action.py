@@ -165,6 +165,7 @@ def query_of(
         parent_id=wanted.parent_id,
         root_id=wanted.root_id,
         queue=wanted.queue,
+        agent_runs=wanted.agent_runs,
         page_size=request.page_size or page_size_default,
         after_action_id=after_action_id,
     )

@@ -1,10 +1,19 @@
-"""Servers at work on the store → message."""
+"""Servers at work on the store, and what one has for agents → message."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
+
 from placet.v1 import operations_service_pb2 as pb
+from placet.v1 import runtime_service_pb2
+from placet_server.core.execution.program import NamedModel
+from placet_server.model.usage import Budget
+from placet_server.rpc.convert.agent import budget_message
 from placet_server.rpc.convert.time import duration, timestamp
 from placet_server.store.instance import Server
+
+MODELS_TOLD_MAX = 1000
 
 
 def server_message(server: Server, own_boot_id: str) -> pb.Server:
@@ -23,3 +32,12 @@ def server_message(server: Server, own_boot_id: str) -> pb.Server:
         silent=server.is_silent,
         answering=boot.boot_id == own_boot_id,
     )
+
+
+def agent_support(
+    is_installed: bool, models: Iterable[NamedModel], budget_max: Budget
+) -> runtime_service_pb2.AgentSupport:
+    message = runtime_service_pb2.AgentSupport(installed=is_installed, budget_max=budget_message(budget_max))
+    for model in islice(models, MODELS_TOLD_MAX):
+        message.models.add(name=model.name, problem=model.problem)
+    return message

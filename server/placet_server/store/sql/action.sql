@@ -504,6 +504,14 @@ where (cardinality(:capabilities::text[]) = 0 or capability = any (:capabilities
   and labels::jsonb @> :labels::jsonb
   and (:create_time_min_us::bigint is null or create_time_us >= :create_time_min_us)
   and (:create_time_max_us::bigint is null or create_time_us < :create_time_max_us)
+  and (
+      not :agent_runs::boolean
+      or capability = any (:built_in_agents::text[])
+      or exists (
+          select from capabilities as k
+          where k.tenant in ('-', :tenant) and k.name = scanned.capability and k.version = scanned.version and k.kind = 'AGENT'
+      )
+  )
 
 -- name: list
 -- A page of a tenant's actions, newest first: at most scan_max rows are looked at, the last of them is told even if it does not match.
@@ -552,6 +560,32 @@ scanned as materialized (
     from member as l join action_summaries as s on s.tenant = l.tenant and s.action_id = l.action_id
     where num_nonnulls(l.tenant, l.action_id) = 2
       and (:root_id::uuid is null or s.root_id = :root_id)
+),
+matching as (
+    select *
+    from scanned
+    {matching}
+    order by action_id desc
+    limit :page_size
+)
+select m.*, s.scanned_count, s.last_scanned
+from (select count(*) as scanned_count, min(action_id::text) as last_scanned from member) as s
+left join matching as m on true
+order by m.action_id desc
+
+-- name: list_composed
+-- The same of what is COMPOSED, as runs of agents are.
+with member as materialized (
+    select tenant, action_id
+    from actions
+    where effect_class || '' = 'COMPOSED' and tenant || '' = :tenant and action_id < :before and action_id between :floor and :ceiling
+    order by action_id desc
+    limit :scan_max
+),
+scanned as materialized (
+    select s.*
+    from member as l join action_summaries as s on s.tenant = l.tenant and s.action_id = l.action_id
+    where s.tenant = :tenant
 ),
 matching as (
     select *
