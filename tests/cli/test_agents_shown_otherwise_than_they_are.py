@@ -46,3 +46,12 @@ def test_an_agent_is_admitted_shown_and_not_yet_run(cli: CommandLine) -> None:
     called = cli("call", "helpers.desk", '{"parts":[{"text":"hello"}]}')
     assert "AGENT_UNAVAILABLE" in called.err
     assert 0 != called.code
+    # Why, an operator sees here.
+    assert "placet status" in called.err
+    found = cli("status", "--json").document["server"]["agents"]
+    assert (True, [{"name": "local:placet-local", "problem": ""}]) == (found["installed"], found["models"])
+    facts = [line.split(None, 1) for line in cli("status").out.splitlines()]
+    assert ["models", "local:placet-local"] in facts
+    assert any(
+        fact[0] == "agents" and "can run here, at most 50 turns" in fact[1] for fact in facts if len(fact) > 1
+    )

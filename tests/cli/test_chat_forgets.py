@@ -13,7 +13,7 @@ def test_a_conversation_is_gone_on_with_told_and_ended(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("Where is order A-1001?\n\nAnd the status of A-1001?\n"))
-    first = cli("chat", "shop.helper", "--json")
+    first = cli("chat", "shop.helper", "--no-stream", "--json")
     assert 0 == first.code, first.err
     (session_id,) = {line["session_id"] for line in first.lines}
     assert ["SUCCEEDED", "SUCCEEDED"] == [line["action"]["state"] for line in first.lines]

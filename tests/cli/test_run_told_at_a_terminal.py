@@ -19,8 +19,8 @@ ID = "0199b0c0-0000-7000-8000-000000000001"
 WAIT = outcome_pb2.Wait(approval_id="a-1", title="Pay A-1", kind=outcome_pb2.WAIT_KIND_APPROVAL)
 
 
-def said(text: str, turn: int = 1) -> RunEvent:
-    return told(delta=event_pb2.RunDelta(turn=turn, text=text))
+def said(text: str, turn: int = 1, request: int = 1) -> RunEvent:
+    return told(delta=event_pb2.RunDelta(turn=turn, request=request, text=text))
 
 
 def told(**member: Any) -> RunEvent:
@@ -71,7 +71,10 @@ class FakeRun:
             return event
         raise event
 
-    def close(self) -> None:
+    def __enter__(self) -> FakeRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         pass
 
     def reply(self) -> str:
@@ -108,6 +111,22 @@ def test_what_is_void_is_told_to_be_so_and_what_is_asked_again_is_the_answer(
     assert ("It com\nIt comes.\n", True) == (out, "void" in err)
 
 
+@pytest.mark.usefixtures("terminal")
+def test_who_joins_is_told_what_it_waits_for_and_takes_no_void_words_for_the_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """From where a run stands, what was asked again before that is not told."""
+    client = FakeClient(said("It com"), said("It comes.", request=2))
+    view = RunView(client, tells_waits=True)  # type: ignore[arg-type]
+    action = action_pb2.Action(action_id=ID, cursor="c7", outcome=outcome_pb2.Outcome(waits=[WAIT]))
+    assert "reply" == Listening(client, view, seconds=60.0, on_wait="hold").joined(action)  # type: ignore[arg-type]
+    view.answer("It comes.")
+    out, err = capsys.readouterr()
+    assert "It com\nIt comes.\n" == out
+    assert (1, True) == (err.count("placet approve a-1"), "void" in err)
+    assert ["c7"] == [options["after"] for options in client.joined]
+
+
 def test_without_a_terminal_only_the_answer_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     view = RunView(FakeClient(), tells_waits=True)  # type: ignore[arg-type]
     for event in (said("I look."), CALLED, PARKED, said("Done.", 2)):
@@ -128,7 +147,7 @@ def test_who_interrupts_goes_on_listening_where_he_was(
     client = FakeClient(said("Over."))
     run = FakeRun(said("It"), KeyboardInterrupt())
     listening = Listening(client, RunView(client), seconds=60.0, on_wait="hold")  # type: ignore[arg-type]
-    assert "reply" == listening.reply_of(run, run)  # type: ignore[arg-type]
+    assert "reply" == listening.reply_of(run)  # type: ignore[arg-type]
     ((options),) = client.joined
     assert ("c9", "hold", cancelled) == (options["after"], options["on_wait"], client.cancelled)
 
@@ -144,5 +163,5 @@ def test_who_leaves_stops_nothing(
     run = FakeRun(KeyboardInterrupt())
     listening = Listening(client, RunView(client), seconds=60.0, on_wait="return")  # type: ignore[arg-type]
     with pytest.raises(Left):
-        listening.reply_of(run, run)  # type: ignore[arg-type]
+        listening.reply_of(run)  # type: ignore[arg-type]
     assert ([], []) == (client.joined, client.cancelled)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placet_server.cli.ask import spent_line, turn_line
+from placet_server.cli.ask import cost_text, spent_line, turn_line
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.escape import escape
 from placet_server.cli.option import PAGE_SIZE_MAX, Capabilities, Json, Labels, Target, labels_of, moment_of
@@ -36,15 +36,22 @@ def ls(
         str, typer.Option(metavar="ACTION", help="Only what this one called, in no order of time.")
     ] = "",
     since: Annotated[str, typer.Option(help="Only created since: 2h, or 2030-01-31T12:00:00Z.")] = "",
+    agents: Annotated[
+        bool, typer.Option("--agents", help="Only runs of agents, with what they have spent.")
+    ] = False,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many, newest first.")] = 50,
     target: Target = None,
     is_json: Json = False,
 ) -> None:
     """Actions, newest first.
 
+    With --agents runs of agents alone: their turns, the tokens that they took, in and out together, and what these cost
+    by the operator's price list. `placet capabilities --agents` lists the agents themselves.
+
     \b
     Examples:
       placet ls
+      placet ls --agents --state waiting
       placet ls --state ambiguous --since 24h
       placet ls --parent 01996f0a-3c4d
       placet ls --capability payments.refund --label team=billing --limit 5 --json
@@ -59,6 +66,7 @@ def ls(
             capabilities=capability or (),
             requester=requester,
             queue=queue,
+            agent_runs=agents,
             labels=labels_of(label),
             create_time_min=moment_of(since, "--since") if since else None,
             page_size=min(limit, PAGE_SIZE_MAX),
@@ -66,6 +74,11 @@ def ls(
         found = [document_of(action) for action in islice(actions, limit)]
     if is_json:
         print_document({"actions": found})
+        return
+    if agents:
+        columns: tuple[str, ...] = ("RUN", "CREATED", "AGENT", "STATE", "TURNS", "TOKENS", "COST")
+        print_table(columns, map(_run_row, found), empty="no such runs")
+        warn("the agents themselves: placet capabilities --agents")
         return
     columns = ("ACTION", "CREATED", "CAPABILITY", "STATE", "EFFECT", "TRY", "KEY")
     print_table(columns, map(_row, found), empty="no such actions")
@@ -227,6 +240,22 @@ def _row(found: dict[str, Any]) -> tuple[str, ...]:
         outcome.get("effect", ""),
         str(found["attempt"]),
         found["idempotency_key"],
+    )
+
+
+def _run_row(found: dict[str, Any]) -> tuple[str, ...]:
+    """One that has not begun has spent nothing."""
+    usage = found["usage"]
+    spent = ("", "", "")
+    if usage is not None:
+        tokens = usage["input_tokens"] + usage["output_tokens"]
+        spent = (str(usage["turns"]), str(tokens), cost_text(usage))
+    return (
+        found["action_id"],
+        moment(found["create_time"]),
+        found["capability"],
+        found["state"],
+        *spent,
     )
 
 

@@ -10,21 +10,27 @@ import typer
 
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
-from placet_server.cli.option import Json, Labels, Target, labels_of, seconds_of
+from placet_server.cli.option import Inline, Json, Labels, Target, labels_of, seconds_of
 from placet_server.cli.output import counted, pretty_json, print_document, print_line, say, warn
 
 BOUNDS = ("turns", "calls", "equal_calls", "tokens", "cost_micros", "seconds")
 
 if TYPE_CHECKING:
     from placet import Client
-    from placet.agent import Budget
+    from placet.agent import Budget, InlineAgent
     from placet.ask_requests import Reply
     from placet.requests import CallArguments, OnWait
 
 
 def ask(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Its name, for example shop.helper.")],
-    message: Annotated[str, typer.Argument(metavar="MESSAGE|-", help="What it is asked: text, or stdin.")],
+    agent: Annotated[
+        str, typer.Argument(metavar="AGENT", help="Its name, for example shop.helper; none with --inline.")
+    ],
+    message: Annotated[
+        str,
+        typer.Argument(metavar="MESSAGE|-", help="What it is asked: text, or stdin.", show_default=False),
+    ] = "",
+    inline: Inline = "",
     argument: Annotated[
         list[str] | None,
         typer.Option(metavar="K=V", help="For a place in its instructions; may be given again."),
@@ -69,14 +75,15 @@ def ask(
       placet ask shop.helper "Refund A-1001" --hold --timeout 1h
       placet ask shop.helper "Where is order A-1001?" --budget turns=3 --budget tokens=20000
       placet ask shop.helper - --no-stream --json < question.txt
+      placet ask --inline helper.toml "Where is order A-1001?" --hold
     """
     from placet_server.cli.session import connect
 
-    text = sys.stdin.read() if message == "-" else message
+    asked_agent, text = _who_and_what(agent, message, inline)
     seconds = seconds_of(timeout, "--timeout")
     on_wait: OnWait = "hold" if hold else "return"
     options: CallArguments = {"version": version, "labels": labels_of(label), "key": key, "on_wait": on_wait}
-    asked = _Asked(agent, text, _arguments(argument), budget_of(budget), seconds, on_wait, options)
+    asked = _Asked(asked_agent, text, _arguments(argument), budget_of(budget), seconds, on_wait, options)
     with connect(target) as client:
         try:
             return _listened(client, asked, is_json) if stream else _answered(client, asked, is_json)
@@ -88,13 +95,26 @@ def ask(
 
 
 class _Asked(NamedTuple):
-    agent: str
+    agent: str | InlineAgent
     text: str
     arguments: dict[str, str]
     budget: Budget | None
     seconds: float
     on_wait: OnWait
     options: CallArguments
+
+
+def _who_and_what(agent: str, message: str, inline: str) -> tuple[str | InlineAgent, str]:
+    """The only argument beside --inline is the message. Raises Complaint for too many, or too few."""
+    if bool(inline) == bool(message):
+        raise Complaint(
+            "--inline says the agent: say the message alone" if inline else "say what it is asked"
+        )
+    if not inline:
+        return agent, sys.stdin.read() if message == "-" else message
+    from placet_server.cli.inline_file import read_inline
+
+    return read_inline(inline), sys.stdin.read() if agent == "-" else agent
 
 
 def _answered(client: Client, asked: _Asked, is_json: bool) -> int:
@@ -109,36 +129,32 @@ def _answered(client: Client, asked: _Asked, is_json: bool) -> int:
             timeout=asked.seconds,
             **asked.options,
         )
-    return _told(reply, say, print_document if is_json else None, attached=reply.attached)
+    return tell_reply(reply, say, print_document if is_json else None, attached=reply.attached)
 
 
 def _listened(client: Client, asked: _Asked, is_json: bool) -> int:
-    from placet_server.cli.call import patience
-    from placet_server.cli.run_view import Left, Listening, RunView, first_of
+    from placet_server.cli.run_view import Left, Listening, RunView
 
     view = RunView(client, is_json=is_json, tells_waits=asked.on_wait == "hold")
     listening = Listening(client, view, seconds=asked.seconds, on_wait=asked.on_wait)
-    with client.ask_stream(
+    run = client.ask_stream(
         asked.agent,
         asked.text,
         arguments=asked.arguments,
         budget=asked.budget,
         timeout=asked.seconds,
         **asked.options,
-    ) as run:
-        try:
-            with patience(asked.seconds):
-                events = first_of(run)
-            reply = listening.reply_of(run, events)
-        except Left as left:
-            if not left.action_id:
-                raise KeyboardInterrupt from None
-            view.warn(f"the run goes on: placet resume {left.action_id} --stream")
-            return ExitCode.PENDING
-    return _told(reply, view.answer, print_line if is_json else None)
+    )
+    try:
+        reply = listening.reply_of(run)
+    except Left as left:
+        if not left.action_id:
+            raise KeyboardInterrupt from None
+        return ExitCode.PENDING
+    return tell_reply(reply, view.answer, print_line if is_json else None)
 
 
-def _told(
+def tell_reply(
     reply: Reply,
     answer: Callable[[str], None],
     document: Callable[[Any], None] | None,
@@ -174,9 +190,15 @@ def spent_line(usage: dict[str, Any] | None) -> str:
 def tokens_line(usage: dict[str, Any]) -> str:
     """And what they cost."""
     told = f"{usage['input_tokens']} tokens in, {usage['output_tokens']} out"
+    cost = cost_text(usage)
+    return f"{told}, {cost}" if cost else told
+
+
+def cost_text(usage: dict[str, Any]) -> str:
+    """Empty where nothing is known of it."""
     if not usage["cost_micros"]:
-        return told
-    return f"{told}, {'' if usage['cost_known'] else 'at least '}{usage['cost_micros'] / 1_000_000:.4f}"
+        return ""
+    return f"{'' if usage['cost_known'] else 'at least '}{usage['cost_micros'] / 1_000_000:.4f}"
 
 
 def turn_line(turn: dict[str, Any]) -> str:

@@ -33,6 +33,7 @@ def cancel(
     ] = None,
     queue: Annotated[str, typer.Option(help="With --all: submitted to this queue.")] = "",
     requester: Annotated[str, typer.Option(help="With --all: asked for by this subject.")] = "",
+    agents: Annotated[bool, typer.Option("--agents", help="With --all: runs of agents alone.")] = False,
     label: Labels = None,
     since: Annotated[str, typer.Option(help="With --all: created since: 2h, or 2030-01-31T12:00:00Z.")] = "",
     reason: Annotated[str, typer.Option(help="Kept with the event.")] = "",
@@ -59,6 +60,7 @@ def cancel(
         "states": states_of(state or []),
         "queue": queue,
         "requester": requester,
+        "agent_runs": agents,
         "labels": labels_of(label),
         "create_time_min": moment_of(since, "--since") if since else None,
     }
@@ -67,7 +69,7 @@ def cancel(
         raise Complaint("say which: an id, or --all with options that say which")
     if every and not is_filter:
         raise Complaint(
-            "--all needs at least one of --capability, --state, --queue, --requester, --label, --since"
+            "--all needs at least one of --capability, --state, --queue, --requester, --agents, --label, --since"
         )
     with connect(target) as client:
         if every:

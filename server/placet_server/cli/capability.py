@@ -77,7 +77,7 @@ def _list_agents(found: list[dict[str, Any]]) -> None:
             spec["model"],
             ", ".join(tool["name"] for tool in spec["tools"]),
             ", ".join(delegate["agent"] for delegate in spec["delegates"]),
-            _budget(spec["budget"]),
+            budget_words(spec["budget"]),
             _standing(each),
         )
         for each in found
@@ -136,7 +136,7 @@ def _agent(spec: dict[str, Any] | None) -> list[tuple[str, str]]:
         ("credential", spec["credential"]),
         *(("tool", _choice(tool["name"], tool)) for tool in spec["tools"]),
         *(("delegate", _choice(each["agent"], each)) for each in spec["delegates"]),
-        ("budget", _budget(spec["budget"])),
+        ("budget", budget_words(spec["budget"])),
         ("answer at most", f"{settings['max_tokens']} tokens" if settings.get("max_tokens") else ""),
         ("answer within", _seconds(settings.get("request_timeout"))),
         ("temperature", _number(settings.get("temperature"))),
@@ -155,12 +155,12 @@ def _choice(name: str, choice: dict[str, Any]) -> str:
         held.append("without scopes")
     elif choice["scopes"]:
         held.append(f"scopes {', '.join(choice['scopes'])}")
-    if (budget := choice.get("budget")) and _budget(budget):
-        held.append(_budget(budget))
+    if (budget := choice.get("budget")) and budget_words(budget):
+        held.append(budget_words(budget))
     return f"{name} ({'; '.join(held)})" if held else name
 
 
-def _budget(budget: dict[str, Any] | None) -> str:
+def budget_words(budget: dict[str, Any] | None) -> str:
     """Its bounds in words; empty if it has none of its own."""
     if budget is None:
         return ""

@@ -3,109 +3,233 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode, code_of_error
-from placet_server.cli.option import Json, Target, seconds_of
-from placet_server.cli.output import pretty_json, print_line, say, warn
+from placet_server.cli.option import Inline, Json, Target, seconds_of
+from placet_server.cli.output import pretty_json, print_line, warn
 
 if TYPE_CHECKING:
-    from placet import Client
+    from placet import Client, InlineAgent
     from placet.ask_requests import Reply
     from placet.errors import PlacetError
+    from placet.requests import OnWait
+    from placet_server.cli.run_view import Listening, RunView
 
-QUIT = "/quit"
+HELP, QUIT = "/help", "/quit"
+HELP_TEXT = f"""\
+{HELP}    these lines
+{QUIT}    ends the chat, as the end of the input does; its session stays, for --session
+(empty)  listens on to the run that is not over, if there is one
+Ctrl-C   during an answer: leaves its run, which goes on then, or cancels it"""
+
+LISTEN_ON = "an empty line listens on"
+
+_Agent = Annotated[
+    str,
+    typer.Argument(
+        metavar="AGENT", help="Its name, for example shop.helper; none with --inline.", show_default=False
+    ),
+]
+_Hold = Annotated[
+    bool | None,
+    typer.Option(
+        "--hold/--no-hold",
+        help="If people have to say yes first: stay while they decide. Default: at a terminal.",
+        show_default=False,
+    ),
+]
 
 
 def chat(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Its name, for example shop.helper.")],
+    agent: _Agent = "",
+    inline: Inline = "",
     session: Annotated[
         str, typer.Option(metavar="ID", help="Go on with this session. Default: begin one.")
     ] = "",
     timeout: Annotated[str, typer.Option(help="How long to wait for each answer: 30, 90s, 5m.")] = "5m",
-    hold: Annotated[
-        bool, typer.Option("--hold", help="If people have to say yes first: stay while they decide.")
-    ] = False,
+    hold: _Hold = None,
+    stream: Annotated[
+        bool,
+        typer.Option("--stream/--no-stream", help="Tell what happens as it does; or only the answers."),
+    ] = True,
     target: Target = None,
     is_json: Json = False,
 ) -> int:
     """Talk with an agent: each line is a message, and its answer follows. The end of the input, or /quit, ends it.
 
-    The agent knows what was said before in the session. With --json each answer is one line. If people have to decide
-    something first, this tells what, and ends; the run goes on once they have. Read from a pipe, it ends at the first
-    message that has no answer, with the exit code that `placet ask` has for it.
+    The agent knows what was said before in the session. Answers are told as `placet ask` tells them: at a terminal as
+    they are said, with what the agent calls, and what it waits for with the command that decides it; once somebody has,
+    the answer goes on. Ctrl-C asks whether to leave the run, which goes on then, or to cancel it. /help tells the rest.
+
+    With --json each event is a document on a line, and after the events of a message comes one with `session_id`,
+    `action` and `text`; with --no-stream there is only that. Read from a pipe, it ends at the first message that has no
+    answer, with the exit code that `placet ask` has for it: also if people have to decide something first, unless
+    --hold says to stay. A session with a run that is not over, is listened to first.
 
     \b
     Examples:
       placet chat shop.helper
       placet chat shop.helper --session 01a22d21-2866-7196-b9e2-ee6bac898471
-      printf 'Where is A-1001?\\nRefund it.\\n' | placet chat shop.helper --json
+      printf 'Where is A-1001?\\nRefund it.\\n' | placet chat shop.helper --no-stream --json
+      placet chat --inline helper.toml
     """
+    from placet.agent import INLINE_AGENT
     from placet_server.cli.session import connect
     from placet_server.cli.sessions import find_session
 
+    if bool(agent) == bool(inline):
+        raise Complaint("say which agent: its name, or --inline FILE")
     seconds = seconds_of(timeout, "--timeout")
+    asked_agent = _read(inline) if inline else agent
+    is_person = sys.stdin.isatty()
     with connect(target) as client:
-        session_id = find_session(client, session) if session else client.create_session(agent).session_id
-        warn(f"session {session_id}")
+        if session:
+            found = client.session(find_session(client, session))
+        else:
+            found = client.create_session(agent or INLINE_AGENT)
+        talk = _Talk(
+            client,
+            asked_agent,
+            found.session_id,
+            seconds=seconds,
+            holds=is_person if hold is None else hold,
+            is_streamed=stream,
+            is_json=is_json,
+            is_person=is_person,
+        )
         try:
-            return _talk(client, agent, session_id, seconds, hold=hold, is_json=is_json)
+            return _go_on(talk, is_begun=bool(session))
         except KeyboardInterrupt:
-            warn(f"interrupted; goes on with: placet chat {agent} --session {session_id}")
+            who = f"--inline {inline}" if inline else agent
+            warn(f"interrupted; goes on with: placet chat {who} --session {found.session_id}")
             return ExitCode.INTERRUPTED
 
 
-def _talk(client: Client, agent: str, session_id: str, seconds: float, *, hold: bool, is_json: bool) -> int:
-    from placet.errors import PlacetError
+def _read(inline: str) -> InlineAgent:
+    from placet_server.cli.inline_file import read_inline
 
-    for line in _lines():
-        try:
-            reply = client.ask(
-                agent, line, session=session_id, timeout=seconds, on_wait="hold" if hold else "return"
-            )
-        except PlacetError as error:
-            if not sys.stdin.isatty():
-                raise
-            _complain(error)
-            continue
-        if not _told(reply, session_id, is_json):
+    return read_inline(inline)
+
+
+def _go_on(talk: _Talk, *, is_begun: bool) -> ExitCode:
+    """Ends with the input, and over a pipe with the first message that has no answer. Raises what `ask` does."""
+    warn(f"session {talk.session_id}{f'; {HELP} says what to type' if talk.is_person else ''}")
+    if is_begun and not talk.listen_on():
+        return ExitCode.WAITING
+    for line in _lines(is_person=talk.is_person):
+        if line.strip() == HELP:
+            warn(HELP_TEXT)
+        elif not (talk.ask(line) if line.strip() else not talk.is_person or talk.listen_on()):
             return ExitCode.WAITING
     return ExitCode.SUCCEEDED
 
 
-def _lines() -> Iterator[str]:
+def _lines(*, is_person: bool) -> Iterator[str]:
     """What is said, with a prompt for people."""
-    is_person = sys.stdin.isatty()
     while True:
         if is_person:
             print("> ", end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()
         if not line or line.strip() == QUIT:
             return
-        if line.strip():
-            yield line.rstrip("\r\n")
+        yield line.rstrip("\r\n")
 
 
-def _told(reply: Reply, session_id: str, is_json: bool) -> bool:
-    """Whether it is an answer."""
-    from placet_server.cli.call import tell_waiting
-    from placet_server.cli.document import document_of
+class _Talk:
+    """One session, and whoever sits before it. What is not answered people are told, and can say something else."""
 
-    found = document_of(reply.action)
-    is_answer = bool(found["state"] != "WAITING")
-    if is_json:
-        print_line({"session_id": session_id, "action": found, "text": reply.text})
-    elif is_answer:
-        say(reply.text or pretty_json(reply.output))
-    else:
-        tell_waiting(found)
-    return is_answer
+    def __init__(
+        self,
+        client: Client,
+        agent: str | InlineAgent,
+        session_id: str,
+        *,
+        seconds: float,
+        holds: bool,
+        is_streamed: bool,
+        is_json: bool,
+        is_person: bool,
+    ) -> None:
+        self.session_id = session_id
+        self.is_person = is_person
+        self._client = client
+        self._agent = agent
+        self._seconds = seconds
+        self._on_wait: OnWait = "hold" if holds else "return"
+        self._is_streamed = is_streamed
+        self._is_json = is_json
+
+    def ask(self, line: str) -> bool:
+        """Whether the conversation goes on."""
+
+        def hear(listening: Listening) -> Reply:
+            run = self._client.ask_stream(
+                self._agent, line, session=self.session_id, timeout=self._seconds, on_wait=self._on_wait
+            )
+            return listening.reply_of(run)
+
+        return self._told(hear)
+
+    def listen_on(self) -> bool:
+        """To the run that is not over, if there is one; as `ask`."""
+
+        def hear(listening: Listening) -> Reply | None:
+            active = self._client.session(self.session_id).active_action_id
+            if not active:
+                return None
+            warn(f"run {active} is not over")
+            return listening.joined(self._client.get(active))
+
+        return self._told(hear)
+
+    def _told(self, hear: Callable[[Listening], Reply | None]) -> bool:
+        from placet.errors import PlacetError
+        from placet_server.cli.run_view import Left, Listening, RunView
+
+        view = RunView(
+            self._client,
+            is_json=self._is_json,
+            tells_waits=self._on_wait == "hold",
+            is_silent=not self._is_streamed,
+        )
+        try:
+            reply = hear(Listening(self._client, view, seconds=self._seconds, on_wait=self._on_wait))
+        except Left as left:
+            if self.is_person and left.action_id:
+                warn(LISTEN_ON)
+                return True
+            raise KeyboardInterrupt from None
+        except PlacetError as error:
+            if not self.is_person:
+                raise
+            view.warn(_complaint(error))
+            if code_of_error(error) is ExitCode.PENDING:
+                warn(LISTEN_ON)
+            return True
+        return reply is None or self._tell(reply, view) or self.is_person
+
+    def _tell(self, reply: Reply, view: RunView) -> bool:
+        """Whether it is an answer."""
+        from placet_server.cli.call import tell_waiting
+        from placet_server.cli.document import document_of
+
+        found = document_of(reply.action)
+        is_answer = bool(found["state"] != "WAITING")
+        if self._is_json:
+            print_line({"session_id": self.session_id, "action": found, "text": reply.text})
+        elif is_answer:
+            view.answer(reply.text or pretty_json(reply.output))
+        else:
+            tell_waiting(found)
+        return is_answer
 
 
-def _complain(error: PlacetError) -> None:
+def _complaint(error: PlacetError) -> str:
     from placet_server.cli.failure import text_of_error
 
-    warn(f"placet: {text_of_error(error)} [{int(code_of_error(error))}]")
+    return f"placet: {text_of_error(error, is_call=False)} [{int(code_of_error(error))}]"

@@ -99,6 +99,7 @@ _EFFECTS = {
 _AGAIN = "find out why first; then a new --key, or an operator's `placet redrive`, tries it again"
 _TOO_EARLY = "what was lost may still act: say so once `placet ambiguous` shows it as over"
 _REASONS = {
+    "AGENT_UNAVAILABLE": "`placet status` tells an operator which models there are here, and what is missing",
     "RETRY_BUDGET": _AGAIN,
     "QUEUE_DELAY": _AGAIN,
     "SESSION_BUSY": "`placet watch` tells when that run is over",

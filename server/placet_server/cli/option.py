@@ -39,6 +39,14 @@ AllTenants = Annotated[
 Capabilities = Annotated[
     list[str] | None, typer.Option("--capability", help="Only of this capability; may be given again.")
 ]
+Inline = Annotated[
+    str,
+    typer.Option(
+        "--inline",
+        metavar="FILE",
+        help="An agent in no manifest: a TOML or JSON file with model, instructions, tools, delegates and max_tokens.",
+    ),
+]
 Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="K=V", help="A label; may be given again.")
 ]

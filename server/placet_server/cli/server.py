@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from placet_server.cli.capability import budget_words
 from placet_server.cli.option import Json, Target
 from placet_server.cli.output import print_document, print_table
 from placet_server.cli.queue import span_text
 
 SERVES_SHOWN_MAX = 3
+MODELS_SHOWN_MAX = 8
 
 
 def servers(target: Target = None, is_json: Json = False) -> None:
@@ -35,6 +37,22 @@ def servers(target: Target = None, is_json: Json = False) -> None:
         return
     columns = ("SERVER", "HOST", "PID", "VERSION", "UP", "SLOTS", "STATE", "SERVES")
     print_table(columns, map(_row, found), empty="no server")
+
+
+def agent_facts(server: dict[str, Any]) -> list[tuple[str, str]]:
+    """Of a server's document: whether agents can run there, and of which models, which only operators are told."""
+    found = server["agents"]
+    if found is None:
+        return []
+    if not found["installed"]:
+        return [("agents", "cannot run here: the extra placet[agents] is not installed")]
+    bounds = budget_words(found["budget_max"])
+    facts = [("agents", f"can run here, at most {bounds} each" if bounds else "can run here")]
+    models = found["models"]
+    named = [f"{each['name']} ({each['problem']})" if each["problem"] else each["name"] for each in models]
+    more = len(named) - MODELS_SHOWN_MAX
+    shown = ", ".join(named[:MODELS_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+    return [*facts, ("models", shown or "none that you may see; the operator names them")]
 
 
 def _row(server: dict[str, Any]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from placet_server.cli.escape import escape
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import AllTenants, Json, Target
 from placet_server.cli.output import moment, print_document, print_facts, say, warn
+from placet_server.cli.server import agent_facts
 
 if TYPE_CHECKING:
     from placet import Client
@@ -23,9 +24,9 @@ LAG_SHOWN_SECONDS = 1.0
 def status(all_tenants: AllTenants = False, target: Target = None, is_json: Json = False) -> int:
     """How things stand, and what to do next: one screen.
 
-    Health, server processes, capabilities without a handler, queues, effects in doubt, dead letters, the newest report,
-    what waits for people. Exit code 0 if the server is well, whatever waits for you; 11 if it is not, or cannot be
-    reached. Health is asked as `placet health` does.
+    Health, server processes, whether agents can run and of which models, capabilities without a handler, queues,
+    effects in doubt, dead letters, the newest report, what waits for people. Exit code 0 if the server is well,
+    whatever waits for you; 11 if it is not, or cannot be reached. Health is asked as `placet health` does.
 
     \b
     Examples:
@@ -150,6 +151,7 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     server, doubted, dead = found["server"], found["ambiguous"], found["dead_letters"]
     facts.append(("server", f"{server['version']}, keeps {server['durability']}, boot {server['boot_id']}"))
     facts.append(("processes", _processes(found["servers"])))
+    facts += agent_facts(server)
     if found["unserved"]:
         facts.append(("no handler", _named(found["unserved"])))
     lag = (server["feed_lag"] or "0s").removesuffix("s")

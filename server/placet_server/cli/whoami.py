@@ -8,6 +8,7 @@ from typing import Any
 from placet_server.cli.action import through_of
 from placet_server.cli.option import Json, Target
 from placet_server.cli.output import print_document, print_facts
+from placet_server.cli.server import agent_facts
 
 LINE_CHARACTERS_MAX = 100
 
@@ -46,6 +47,7 @@ def whoami(target: Target = None, is_json: Json = False) -> None:
             ("server", f"Placet {server['version']}, boot {server['boot_id']}"),
             ("store", f"PostgreSQL {server['store_version']}, replication {server['replication']}"),
             ("keeps", server["durability"]),
+            *agent_facts(server),
             ("store time", server["store_time"] or ""),
         ]
     )

@@ -1,0 +1,73 @@
+"""An agent in no manifest, from a file: what `placet ask --inline` sends along with what it asks."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from placet import InlineAgent
+from placet_server.cli.complaint import Complaint
+from placet_server.cli.exit_code import ExitCode
+from placet_server.cli.option import bytes_of_file
+
+BYTES_MAX = 2**20
+
+
+def _unlike(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("names one of them twice")
+    if any(name.startswith("placet.") for name in names):
+        raise ValueError("what begins with placet. is the server's own, and no agent calls it")
+    return names
+
+
+_Name = Annotated[str, Field(max_length=128, pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$")]
+
+
+class _File(BaseModel):
+    """As the input schema of `placet.agent` has it, so that what is wrong is told before anything is sent."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    model: str = Field(
+        min_length=1, max_length=128, pattern=r"^[a-z0-9][a-z0-9._-]*(:[A-Za-z0-9][A-Za-z0-9._:/@-]*)?$"
+    )
+    instructions: str = Field("", max_length=16384)
+    tools: Annotated[tuple[_Name, ...], Field(max_length=64, strict=False), AfterValidator(_unlike)] = ()
+    delegates: Annotated[tuple[_Name, ...], Field(max_length=16, strict=False), AfterValidator(_unlike)] = ()
+    max_tokens: int = Field(0, ge=1, le=1_000_000)
+
+
+def read_inline(file: str) -> InlineAgent:
+    """TOML if it is named so, else JSON. Raises Complaint for all that is wrong with it."""
+    content = bytes_of_file(file, "the agent")
+    if len(content) > BYTES_MAX:
+        raise Complaint(f"{file} is no agent: it has more than {BYTES_MAX} bytes", ExitCode.REFUSED)
+    try:
+        found = _File.model_validate(_document(file, content))
+    except ValidationError as error:
+        told = "".join(
+            f"\n  {'.'.join(str(step) for step in each['loc']) or '(all)'}: {each['msg']}"
+            for each in error.errors(include_url=False)
+        )
+        raise Complaint(f"{file} says no agent that could be asked:{told}", ExitCode.REFUSED) from None
+    return InlineAgent(
+        model=found.model,
+        instructions=found.instructions,
+        tools=found.tools,
+        delegates=found.delegates,
+        max_tokens=found.max_tokens,
+    )
+
+
+def _document(file: str, content: bytes) -> Any:
+    is_toml = Path(file).suffix.lower() == ".toml"
+    try:
+        text = content.decode()
+        return tomllib.loads(text) if is_toml else json.loads(text)
+    except ValueError as error:
+        kind = "TOML" if is_toml else "JSON"
+        raise Complaint(f"{file} is no {kind}: {error}", ExitCode.REFUSED) from None
