@@ -93,16 +93,18 @@ async def test_a_question_that_broke_before_it_was_known_is_asked_again_under_it
 
 async def test_a_run_is_joined_by_its_id_and_can_be_stopped(connect: Connect) -> None:
     script = Script(
-        ResumeActionStream=[[said(4, text="Over."), settled(9)]],
+        ResumeActionStream=[[said(4, text="Over."), settled(9)], [settled(9)]],
         CancelAction=[answer_with(pb.CancelActionResponse())],
     )
     async with serving(script) as target:
         both = connect(target)
         options: dict[str, Any] = {"after": "n3", "on_wait": "hold"}
         events, stream, error = await both.events("run_stream", ACTION_ID, **options)
+        await both.events("resume_stream", ACTION_ID, **options)
         await (stream.cancel("enough") if both.is_async else asyncio.to_thread(stream.cancel, "enough"))
     assert (["TextDelta", "Ended"], None) == ([type(each).__name__ for each in events], error)
     assert isinstance(events[0], placet.TextDelta)
-    (joined,), (cancelled,) = script.named("ResumeActionStream"), script.named("CancelAction")
+    (joined, plain), (cancelled,) = script.named("ResumeActionStream"), script.named("CancelAction")
     assert ("n3", action_pb2.ON_WAIT_HOLD) == (joined.after_cursor, joined.on_wait)
+    assert joined == plain
     assert (ACTION_ID, "enough") == (cancelled.action_id, cancelled.reason)
