@@ -8,6 +8,8 @@ import pytest
 from placet.agent import Budget
 from placet.testing.model_servers import KEY, AnthropicServer, OpenAIServer, Say, call
 from placet_server.core.publication.outcome import outcome_of
+from placet_server.core.publication.read import get_action
+from placet_server.core.publication.turn import list_turns
 from placet_server.core.publication.waits import with_family_waits
 from placet_server.harness import turn
 from placet_server.harness.budget import PICTURE_TOKENS
@@ -19,7 +21,7 @@ from placet_server.model.run_errors import AgentUnavailable
 from placet_server.model.usage import Budget as Bounds
 from placet_server.model.usage import Price
 from tests.core.agents import KEY_VARIABLE, Shop, asked, open_shop, spent
-from tests.core.kernels import output, read, run, work_off
+from tests.core.kernels import ALICE, output, read, run, work_off
 from tests.core.parking import parked
 from tests.core.people import vote
 from tests.core.test_run_replayed import hour_passes
@@ -62,6 +64,10 @@ async def test_a_bound_ends_the_run_before_it_is_passed(
         assert ["A-1"] == shop.counted
         counters = await spent(kernel, ended.action_id)
         assert (requests, 120 * requests) == (counters.requests, counters.cost_micros)
+        turns = await list_turns(kernel.journal, ended, after=0, page_size=9)
+        # Nobody is sent to an action that never was.
+        for call in [call for turn in turns.turns for call in turn.calls if call.action_id]:
+            await get_action(kernel.journal, ALICE, call.action_id, full=False)
 
 
 async def test_the_servers_bound_holds_where_the_agent_has_none(database: Database) -> None:

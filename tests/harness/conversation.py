@@ -135,7 +135,7 @@ class Journaled:
         state = self.state
         if state.pending is not None:
             ends = {call.call: self.tool(call) for call in state.pending.steps}
-            parts = results_of(state.pending, ends)
+            parts = results_of(state.pending, ends, sees_sensitive=True)
             told = tuple(
                 Told(call=part.call, kind=ends[part.call].outcome.kind if part.call in ends else "")
                 for part in parts

@@ -88,10 +88,10 @@ async def test_what_cannot_be_sent_is_invalid_and_free(wire: str, picture: Pictu
 def test_results_that_grow_by_their_escapes_are_told_by_their_size() -> None:
     call = PlannedCall(call=1, provider_id="a", tool=LOOKUP, alias=LOOKUP.alias, step="turn/1/call/1")
     end = ended(output=json.dumps([""] * 300_000, separators=(",", ":")))
-    (one,) = results_of(Plan(turn=1, calls=(call,)), {1: end})
+    (one,) = results_of(Plan(turn=1, calls=(call,)), {1: end}, sees_sensitive=True)
     assert "too many" not in one.text
     two = Plan(turn=1, calls=(call, PlannedCall(call=2, provider_id="b", tool=LOOKUP, alias="x", step="s")))
-    told = results_of(two, {1: end, 2: end})
+    told = results_of(two, {1: end, 2: end}, sees_sensitive=True)
     assert sum(len(json.dumps(part.text)) for part in told) <= RESULTS_BYTES_MAX
     assert all("900001 bytes" in part.text for part in told)
 

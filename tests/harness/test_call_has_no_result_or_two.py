@@ -13,7 +13,16 @@ import pytest
 from placet.testing.model_servers import Call, Say, call
 from placet_server.core.execution.child import ChildEnd
 from placet_server.harness.alias import alias_of
-from placet_server.harness.plan import CALLS_MAX, FINISHED, NOT_RUN, Plan, PlannedCall, plan, plan_of
+from placet_server.harness.plan import (
+    BOUND_IS_SPENT,
+    CALLS_MAX,
+    FINISHED,
+    NOT_RUN,
+    Plan,
+    PlannedCall,
+    plan,
+    plan_of,
+)
 from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, ModelCall
 from placet_server.harness.result import RESULTS_BYTES_MAX, render, results_of
 from placet_server.harness.transcript import Stage
@@ -82,7 +91,7 @@ def test_equal_delegations_of_one_answer_are_one_and_equal_calls_of_a_tool_are_m
     planned = plan_of(answered, opened)
     assert [1, 3, 4, 5] == [each.call for each in planned.steps]
     ends = {1: ended(output='{"said":1}'), 3: ended(), 4: ended(), 5: ended(OutcomeKind.CANCELLED)}
-    results = results_of(planned, ends)
+    results = results_of(planned, ends, sees_sensitive=True)
     assert ["a", "b", "c", "d", "e"] == [each.id for each in results]
     assert results[0].text == results[1].text == '{"said":1}'
 
@@ -90,14 +99,14 @@ def test_equal_delegations_of_one_answer_are_one_and_equal_calls_of_a_tool_are_m
 def test_nothing_is_told_of_a_turn_that_is_not_over() -> None:
     planned = plan_of(decided(ModelCall("a", "orders-lookup", GOOD)), OPENED)
     with pytest.raises(KeyError):
-        results_of(planned, {})
+        results_of(planned, {}, sees_sensitive=True)
 
 
 def test_calls_beyond_the_bound_of_one_answer_are_told_so() -> None:
     answered = decided(*(ModelCall(str(n), "orders-lookup", GOOD) for n in range(CALLS_MAX + 2)))
     assert [True] * CALLS_MAX + [False] * 2 == [bool(each.step) for each in answered.calls]
     assert CALLS_MAX + 2 == len(
-        results_of(Plan(turn=1, calls=plan_of(answered, OPENED).calls), _all(answered))
+        results_of(Plan(turn=1, calls=plan_of(answered, OPENED).calls), _all(answered), sees_sensitive=True)
     )
 
 
@@ -141,7 +150,9 @@ def test_no_kind_of_ending_is_told_as_another() -> None:
     planned = PlannedCall(call=1, provider_id="a", tool=LOOKUP, alias=LOOKUP.alias, step="turn/1/call/1")
     told = {
         kind: render(
-            planned, ended(kind, reason="SOME_REASON", failure_code="no_stock", message="None left.")
+            planned,
+            ended(kind, reason="SOME_REASON", failure_code="no_stock", message="None left."),
+            sees_sensitive=True,
         )
         for kind in OutcomeKind
     }
@@ -156,27 +167,28 @@ def test_no_kind_of_ending_is_told_as_another() -> None:
 @pytest.mark.parametrize("kind", [OutcomeKind.FAILED, OutcomeKind.CANCELLED, OutcomeKind.EXHAUSTED])
 def test_an_effect_that_happened_or_may_have_is_told_with_whatever_ended(kind: OutcomeKind) -> None:
     planned = PlannedCall(call=1, provider_id="a", tool=REFUND, alias=REFUND.alias, step="turn/1/call/1")
-    texts = [render(planned, ended(kind, effect=effect)).text for effect in EffectState]
+    texts = [render(planned, ended(kind, effect=effect), sees_sensitive=True).text for effect in EffectState]
     assert len(EffectState) == len(set(texts))
-    assert "not known" in render(planned, ended(kind, effect=EffectState.UNKNOWN)).text
+    assert "not known" in render(planned, ended(kind, effect=EffectState.UNKNOWN), sees_sensitive=True).text
 
 
 def test_what_a_model_is_told_has_no_ids_of_ours() -> None:
     planned = PlannedCall(call=1, provider_id="a", tool=LOOKUP, alias=LOOKUP.alias, step="turn/1/call/1")
     for kind in OutcomeKind:
         end = ChildEnd(Outcome(kind=kind, action_id="0199-this", reason="R", message="m"), '{"ok":true}')
-        assert "0199-this" not in render(planned, end).text
+        assert "0199-this" not in render(planned, end, sees_sensitive=True).text
 
 
 def test_results_that_are_too_large_together_are_told_by_their_size() -> None:
     answered = decided(*(ModelCall(str(n), "orders-lookup", GOOD) for n in range(3)))
     large = json.dumps("x" * (RESULTS_BYTES_MAX // 2))
     ends = {1: ended(output=large), 2: ended(output=large), 3: ended()}
-    parts = results_of(plan_of(answered, OPENED), ends)
+    parts = results_of(plan_of(answered, OPENED), ends, sees_sensitive=True)
     assert sum(len(part.text) for part in parts) < RESULTS_BYTES_MAX
-    assert 9999 > sum(len(part.text) for part in results_of(plan_of(answered, OPENED), ends, bytes_max=9999))
+    few = results_of(plan_of(answered, OPENED), ends, sees_sensitive=True, bytes_max=9999)
+    assert 9999 > sum(len(part.text) for part in few)
     assert ["success", "success", '{"ok":true}'] == [parts[0].outcome, parts[1].outcome, parts[2].text]
-    assert large == results_of(plan_of(answered, OPENED), {**ends, 2: ended()})[0].text
+    assert large == results_of(plan_of(answered, OPENED), {**ends, 2: ended()}, sees_sensitive=True)[0].text
 
 
 def test_aliases_are_what_providers_allow_and_never_the_same() -> None:
@@ -197,6 +209,7 @@ def test_calls_that_would_pass_a_bound_end_the_run_before_any_of_them() -> None:
             answered.spent.bound,
             answered.spent.reason,
         )
+        assert [("", BOUND_IS_SPENT)] * 3 == [(call.step, call.refusal) for call in answered.calls]
         assert decided(*calls[:2], opened=replace(OPENED, budget=budget)).spent is None
 
 

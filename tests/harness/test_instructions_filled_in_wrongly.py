@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from placet_server.harness.instruction import RENDERED_BYTES_MAX, InstructionRefused, names_in, render
+from placet_server.harness.instruction import RENDERED_BYTES_MAX, InstructionRefused, render
+from placet_server.model.agent import arguments_in
 
 
 def test_an_argument_stands_in_its_places_as_it_is() -> None:
@@ -15,7 +16,7 @@ def test_an_argument_stands_in_its_places_as_it_is() -> None:
 def test_braces_that_name_nothing_stay() -> None:
     template = '{"a": {{}}, {{ 1 }}, {{a-b}}, {name}}'
     assert template == render(template, {})
-    assert frozenset() == names_in(template)
+    assert frozenset() == arguments_in(template)
 
 
 def test_a_missing_argument_refuses_the_run() -> None:

@@ -79,10 +79,10 @@ async def test_an_effort_that_no_model_has_is_refused_before_anything_is_sent() 
 
 @pytest.mark.parametrize(("effort", "tokens"), [("low", 2048), ("medium", 2048), ("max", 2048)])
 async def test_thinking_leaves_room_for_the_answer(effort: str, tokens: int) -> None:
-    body = await body_of("anthropic", ModelSettings(reasoning_effort=effort), model="claude-sonnet-4-5")
+    body = await body_of("anthropic", ModelSettings(reasoning_effort=effort), model="claude-haiku-4-5")
     assert (4096, tokens) == (body["max_tokens"], body["thinking"]["budget_tokens"])
 
 
 async def test_an_answer_that_is_too_short_for_thinking_has_none() -> None:
     settings = ModelSettings(reasoning_effort="high", max_tokens=1500)
-    assert "thinking" not in await body_of("anthropic", settings, model="claude-sonnet-4-5")
+    assert "thinking" not in await body_of("anthropic", settings, model="claude-haiku-4-5")

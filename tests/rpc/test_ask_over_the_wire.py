@@ -91,6 +91,9 @@ async def test_an_answer_its_cost_and_its_turns(database: Database, tmp_path: Pa
             same.attached,
             len(model.requests),
         )
+        late = pb.CancelActionRequest(action_id=same.action.action_id)
+        for told in (same, await client.runtime.CancelAction(late, metadata=client.metadata)):
+            assert (usage, answer.action.budget) == (told.action.usage, told.action.budget)
 
 
 async def test_a_run_is_heard_while_it_runs_and_joined_where_its_stream_broke(

@@ -93,8 +93,8 @@ class ToolFinished(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting(RunEvent):
-    """Nobody runs it until somebody has decided, or a step has ended: `client.get(action_id).outcome.waits` has what
-    people are asked.
+    """Nobody runs it until somebody has decided, a step has ended, or its turn in the session has come:
+    `client.get(action_id).outcome.waits` has what people are asked.
     """
 
 

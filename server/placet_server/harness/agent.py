@@ -43,9 +43,7 @@ class Agents:
         )
 
     def problem(self, capability: Capability) -> str:
-        if not self.are_here:
-            return EXTRA_MISSING
-        if self._around is None:
+        if not self.are_here or self._around is None:
             return EXTRA_MISSING
         spec = capability.agent
         # Of one that is said with what it is asked, nobody knows the model before.

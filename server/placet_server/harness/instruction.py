@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-RENDERED_BYTES_MAX = 256 * 1024
+from placet_server.model.agent import ARGUMENT_PLACE, arguments_in
 
-_PLACE = re.compile(r"\{\{\s*(" + NAME.pattern + r")\s*\}\}")
+RENDERED_BYTES_MAX = 256 * 1024
 
 
 class InstructionRefused(ValueError):
     """The run cannot open: an argument is missing, or it becomes too long."""
-
-
-def names_in(template: str) -> frozenset[str]:
-    """The arguments that it needs."""
-    return frozenset(_PLACE.findall(template))
 
 
 def render(template: str, arguments: Mapping[str, str]) -> str:
@@ -25,10 +18,10 @@ def render(template: str, arguments: Mapping[str, str]) -> str:
 
     Raises InstructionRefused.
     """
-    missing = sorted(names_in(template) - set(arguments))
+    missing = sorted(arguments_in(template) - set(arguments))
     if missing:
         raise InstructionRefused(f"the instructions need the argument {missing[0]!r}")
-    text = _PLACE.sub(lambda place: arguments[place[1]], template)
+    text = ARGUMENT_PLACE.sub(lambda place: arguments[place[1]], template)
     if len(text.encode()) > RENDERED_BYTES_MAX:
         raise InstructionRefused(f"the instructions become longer than {RENDERED_BYTES_MAX} bytes")
     return text

@@ -26,6 +26,7 @@ OUTPUT_BYTES_MAX = 2**20
 _NAMES_SHOWN_MAX = 64
 
 NOT_RUN = "Not run: the answer was final."
+BOUND_IS_SPENT = "Not run: a bound of the run's budget was spent."
 FINISHED = "Taken as the final answer."
 SAY_SOMETHING = "The answer was empty. Answer in words, or call a tool."
 CALL_FINAL_OUTPUT = f"The answer has to be given by calling {FINAL_OUTPUT}."
@@ -79,7 +80,12 @@ def plan(
     made = sum(call.tool != FINAL_OUTPUT for call in calls)
     calls = _shared(_aliased(calls, opened), opened, replace(counters, calls=counters.calls + made))
     delegates = sum(call.slice is not None for call in calls)
-    spent = bound_of_calls(counters, opened.budget, made, _most_equal(calls, opened, equal), delegates)
+    spent = None
+    if output is None:
+        most = _most_equal(calls, opened, equal)
+        spent = bound_of_calls(counters, opened.budget, made, most, delegates)
+    if spent is not None:
+        calls = tuple(_unmade(call) for call in calls)
     return Answered(
         turn=turn,
         usage=answer.usage,
@@ -89,9 +95,14 @@ def plan(
         output=output,
         invalid=invalid,
         repair=repair,
-        spent=None if output is not None else spent,
+        spent=spent,
         messages=(answer.text,),
     )
+
+
+def _unmade(call: CallRecord) -> CallRecord:
+    """Of an answer with which the run is spent: no step of it ever begins."""
+    return replace(call, step="", input="", alias_of=None, slice=None, refusal=call.refusal or BOUND_IS_SPENT)
 
 
 def equality(call: CallRecord) -> str:

@@ -27,7 +27,7 @@ def results_of(
     plan: Plan,
     ends: Mapping[int, ChildEnd],
     *,
-    sees_sensitive: bool = True,
+    sees_sensitive: bool,
     bytes_max: int = RESULTS_BYTES_MAX,
 ) -> tuple[ResultPart, ...]:
     """Exactly one for each call of the plan, in its order. `ends`: of each call that was made, by its number.
@@ -48,7 +48,7 @@ def results_of(
     return _bounded(tuple(told[call.call] for call in plan.calls), bytes_max)
 
 
-def render(call: PlannedCall, end: ChildEnd, *, sees_sensitive: bool = True) -> ResultPart:
+def render(call: PlannedCall, end: ChildEnd, *, sees_sensitive: bool) -> ResultPart:
     tool, output = call.tool, end.output_json
     if output and tool is not None:
         if tool.sensitive and not sees_sensitive:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from placet_server.core.publication.lease import child_id
+from placet_server.core.publication.called import Called, called
 from placet_server.harness.plan import FINISHED
 from placet_server.model.ask import Part, parts_of, said_texts
 from placet_server.model.entry import Answered, EntryType
@@ -16,21 +16,12 @@ from placet_server.store.session_run import Said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpokenCall:
-    """`action_id` "": it was not made."""
-
-    call: int
-    tool: str
-    action_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Spoken:
     """`said_by_agent` False: it was asked."""
 
     said_by_agent: bool
     parts: tuple[Part, ...]
-    calls: tuple[SpokenCall, ...] = ()
+    calls: tuple[Called, ...] = ()
 
 
 def spoken(said: Said) -> Spoken:
@@ -44,20 +35,13 @@ def spoken(said: Said) -> Spoken:
         return Spoken(said_by_agent=True, parts=())
     texts = said_texts([text for message in answered.messages for text in _texts(message)])
     parts = [Part(text=text) for text in texts]
-    if answered.output is not None and any(call.refusal == FINISHED for call in answered.calls):
+    finals = {call.call for call in answered.calls if call.refusal == FINISHED}
+    if answered.output is not None and finals:
         parts.append(Part(json=answered.output))
     return Spoken(
         said_by_agent=True,
         parts=tuple(parts),
-        calls=tuple(
-            SpokenCall(
-                call=call.call,
-                tool=call.tool,
-                action_id=child_id(said.action_id, call.step) if call.step else "",
-            )
-            for call in answered.calls
-            if call.refusal != FINISHED
-        ),
+        calls=tuple(each for each in called(said.action_id, answered) if each.call not in finals),
     )
 
 

@@ -65,7 +65,7 @@ async def resolve(
                     found[capability.name] = _pinned(capability, tool.scopes)
     if len(found) > TOOLS_MAX:
         raise ToolsRefused(
-            f"it may call {len(found)} capabilities, and a model is told of {TOOLS_MAX} at most"
+            f"its tools are {len(found)} capabilities, and may be {TOOLS_MAX}: name fewer, or narrower patterns"
         )
     for delegate in spec.delegates:
         found[delegate.agent] = await _delegated(offers, delegate, tenant, asking)

@@ -34,12 +34,14 @@ NAME_LENGTH_MAX = 128
 VERSION_LENGTH_MAX = 32
 ALL_BELOW = ".*"
 
+# Where an argument is to stand.
+ARGUMENT_PLACE = re.compile(r"\{\{\s*(" + ARGUMENT_NAME.pattern + r")\s*\}\}")
+
 _MODEL = re.compile(r"[a-z0-9][a-z0-9._-]*(:[A-Za-z0-9][A-Za-z0-9._:/@-]*)?")
 _CREDENTIAL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,127})?")
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _VERSION = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)?")
 _EFFORT = re.compile(r"[a-z]{0,32}")
-_ARGUMENT = re.compile(r"\{\{\s*(" + ARGUMENT_NAME.pattern + r")\s*\}\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +141,7 @@ def choice_for(tools: Mapping[str, ToolChoice], name: str) -> ToolChoice | None:
 
 def arguments_in(instructions: str) -> frozenset[str]:
     """The names that `{{name}}` stands for in them."""
-    return frozenset(_ARGUMENT.findall(instructions))
+    return frozenset(ARGUMENT_PLACE.findall(instructions))
 
 
 def bounds(budget: Budget) -> Iterator[tuple[str, int]]:

@@ -85,6 +85,7 @@ class RuntimeServicer(AskCalls):
         rpc.action_id = done.action.action_id
         response = pb.ExecuteResponse(attached=done.attached)
         fill_answer(rpc, response.action, done.action)
+        await self._fill_runs(rpc, [(response.action, done.action)])
         return response
 
     async def execute_stream(
@@ -225,7 +226,9 @@ class RuntimeServicer(AskCalls):
         request = rpc.request
         rpc.action_id = request.action_id
         action = await cancel_action(self._kernel.engine, rpc.caller, request.action_id, request.reason)
-        return pb.CancelActionResponse(action=action_message(action))
+        response = pb.CancelActionResponse(action=action_message(action))
+        await self._fill_runs(rpc, [(response.action, action)])
+        return response
 
     async def cancel_actions(self, rpc: Rpc[pb.CancelActionsRequest]) -> pb.CancelActionsResponse:
         request, tenant = rpc.request, rpc.caller.tenant

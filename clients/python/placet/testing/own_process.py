@@ -49,8 +49,9 @@ class Process(Address):
         """Start, or start again. `kill_at` is a boundary, or "boundary:capability": reaching it, the process kills
         itself.
 
-        The boundaries: before_intent_persistence, intent_persisted, claimed, before_provider_call,
-        provider_response_received, result_persisted.
+        Those of a call: before_intent_persistence, intent_persisted, claimed, before_provider_call,
+        provider_response_received, result_persisted; of an agent's run: run_opened, turn_requested, turn_sent,
+        turn_received, turn_answered, turn_failed, calls_admitted, call_told, run_compacted, parked, session_freed.
         """
         token_file = self._folder / "token"
         before = _stamp(token_file)

@@ -734,7 +734,7 @@ type Action struct {
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// When somebody asked to cancel it; the state is CANCELLED only once the handler has stopped.
 	CancelRequestedTime *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=cancel_requested_time,json=cancelRequestedTime,proto3" json:"cancel_requested_time,omitempty"`
-	// The session that it is a run of; empty: none. GetAction, ListActions and Ask tell it.
+	// The session that it is a run of; empty: none. Told by what tells `usage`.
 	SessionId string `protobuf:"bytes,23,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// As given at admission.
 	Labels map[string]string `protobuf:"bytes,26,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -763,6 +763,7 @@ type Action struct {
 	// The newest approval that it needed: GetApproval has it. Empty: it needed none.
 	ApprovalId string `protobuf:"bytes,38,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
 	// What the run of an agent has spent so far, however it ended; unset before it opens, and of everything else.
+	// Told by whatever answers with one action, and by ListActions; not by SubmitBatch, CancelActions and other answers with many.
 	Usage *Usage `protobuf:"bytes,39,opt,name=usage,proto3" json:"usage,omitempty"`
 	// What the run may spend.
 	Budget        *Budget `protobuf:"bytes,40,opt,name=budget,proto3" json:"budget,omitempty"`

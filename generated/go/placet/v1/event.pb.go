@@ -459,7 +459,7 @@ type ActionEvent_ApprovalEnded struct {
 }
 
 type ActionEvent_Parked struct {
-	// It waits for its steps, and nobody runs it meanwhile. Only what is COMPOSED.
+	// It waits for its steps, for a time, or for its turn in a session, and nobody runs it meanwhile. Only what is COMPOSED.
 	Parked *ActionParked `protobuf:"bytes,37,opt,name=parked,proto3,oneof"`
 }
 
@@ -1978,7 +1978,7 @@ type TurnCall struct {
 	Call int32 `protobuf:"varint,1,opt,name=call,proto3" json:"call,omitempty"`
 	// What the model called, by the name that it knows.
 	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
-	// The action that it becomes, once it is admitted, as the step's first try; empty for one that is not made.
+	// The action that it becomes, once it is admitted, as the step's first try: that of an equal call of the answer, if the two are one; empty for one that is not made.
 	ActionId      string `protobuf:"bytes,3,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -478,7 +478,7 @@ class Action(_message.Message):
     attempts_max: _builtins.int
     """Tries that it may have: what the contract allows, or a redrive, and one more for each that was lost without its fault."""
     session_id: _builtins.str
-    """The session that it is a run of; empty: none. GetAction, ListActions and Ask tell it."""
+    """The session that it is a run of; empty: none. Told by what tells `usage`."""
     durability: Global___DurabilityClass.ValueType
     """What the server keeps."""
     cursor: _builtins.str
@@ -541,7 +541,9 @@ class Action(_message.Message):
 
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
-        """What the run of an agent has spent so far, however it ended; unset before it opens, and of everything else."""
+        """What the run of an agent has spent so far, however it ended; unset before it opens, and of everything else.
+        Told by whatever answers with one action, and by ListActions; not by SubmitBatch, CancelActions and other answers with many.
+        """
 
     @_builtins.property
     def budget(self) -> _agent_pb2.Budget:

@@ -139,7 +139,7 @@ class ActionEvent(_message.Message):
 
     @_builtins.property
     def parked(self) -> Global___ActionParked:
-        """It waits for its steps, and nobody runs it meanwhile. Only what is COMPOSED."""
+        """It waits for its steps, for a time, or for its turn in a session, and nobody runs it meanwhile. Only what is COMPOSED."""
 
     @_builtins.property
     def resumed(self) -> Global___ActionResumed:
@@ -903,7 +903,7 @@ class TurnCall(_message.Message):
     tool: _builtins.str
     """What the model called, by the name that it knows."""
     action_id: _builtins.str
-    """The action that it becomes, once it is admitted, as the step's first try; empty for one that is not made."""
+    """The action that it becomes, once it is admitted, as the step's first try: that of an equal call of the answer, if the two are one; empty for one that is not made."""
     def __init__(
         self,
         *,

@@ -274,7 +274,7 @@ export declare type Action = Message<"placet.v1.Action"> & {
   cancelRequestedTime?: Timestamp | undefined;
 
   /**
-   * The session that it is a run of; empty: none. GetAction, ListActions and Ask tell it.
+   * The session that it is a run of; empty: none. Told by what tells `usage`.
    *
    * @generated from field: string session_id = 23;
    */
@@ -373,6 +373,7 @@ export declare type Action = Message<"placet.v1.Action"> & {
 
   /**
    * What the run of an agent has spent so far, however it ended; unset before it opens, and of everything else.
+   * Told by whatever answers with one action, and by ListActions; not by SubmitBatch, CancelActions and other answers with many.
    *
    * @generated from field: placet.v1.Usage usage = 39;
    */

@@ -193,7 +193,7 @@ export declare type ActionEvent = Message<"placet.v1.ActionEvent"> & {
     case: "approvalEnded";
   } | {
     /**
-     * It waits for its steps, and nobody runs it meanwhile. Only what is COMPOSED.
+     * It waits for its steps, for a time, or for its turn in a session, and nobody runs it meanwhile. Only what is COMPOSED.
      *
      * @generated from field: placet.v1.ActionParked parked = 37;
      */
@@ -1048,7 +1048,7 @@ export declare type TurnCall = Message<"placet.v1.TurnCall"> & {
   tool: string;
 
   /**
-   * The action that it becomes, once it is admitted, as the step's first try; empty for one that is not made.
+   * The action that it becomes, once it is admitted, as the step's first try: that of an equal call of the answer, if the two are one; empty for one that is not made.
    *
    * @generated from field: string action_id = 3;
    */

@@ -12,11 +12,11 @@ from typing import assert_never, cast
 
 import orjson
 
+from placet_server.core.publication.called import called
 from placet_server.core.publication.journal import Journal
-from placet_server.core.publication.lease import child_id
 from placet_server.model.action import Action
 from placet_server.model.document import written
-from placet_server.model.entry import Answered, Body, CallRecord, Compacted, Entry, Failed, Opened, Requested
+from placet_server.model.entry import Answered, Body, Compacted, Entry, Failed, Opened, Requested
 from placet_server.model.entry_text import of_text
 from placet_server.model.errors import StoreUnavailable
 from placet_server.model.event import EventType
@@ -25,9 +25,7 @@ from placet_server.store import run as runs
 from placet_server.store.batch_item import EntryItem
 from placet_server.store.run import Remembered
 
-# Models may answer with anything; all of it is in the entry.
-CALLS_TOLD_MAX = 256
-TOOL_LENGTH_MAX = 128
+# A provider may say anything; all of it is in the entry.
 FINISH_LENGTH_MAX = 64
 
 
@@ -133,7 +131,7 @@ def _event_of(action: Action, body: Body, model: str) -> tuple[EventType, dict[s
                 "usage": None if body.usage is None else asdict(body.usage),
                 "cost_micros": body.cost_micros,
                 "finish": body.finish[:FINISH_LENGTH_MAX],
-                "calls": [_call(action, call) for call in body.calls[:CALLS_TOLD_MAX]],
+                "calls": [each._asdict() for each in called(action.action_id, body)],
             }
         case Failed():
             return EventType.TURN_FAILED, {
@@ -146,15 +144,6 @@ def _event_of(action: Action, body: Body, model: str) -> tuple[EventType, dict[s
             return EventType.COMPACTED, {"turns": body.turns}
         case _:
             assert_never(body)
-
-
-def _call(action: Action, call: CallRecord) -> dict[str, object]:
-    """Which action it becomes follows from its step; "" for one that is refused, or is told what an equal one was."""
-    return {
-        "call": call.call,
-        "tool": call.tool[:TOOL_LENGTH_MAX],
-        "action_id": child_id(action.action_id, call.step) if call.step else "",
-    }
 
 
 def _text(document: Mapping[str, object]) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
+from placet_server.core.publication.called import Called, called
 from placet_server.core.publication.journal import Journal
-from placet_server.core.publication.lease import child_id
 from placet_server.model.action import Action
 from placet_server.model.contract import EffectClass
 from placet_server.model.entry import Answered, Body, EntryType, Failed, Requested
@@ -19,14 +19,6 @@ from placet_server.store.run import StoredEntry, StoredRun
 
 ENTRIES_READ_MAX = 500
 BYTES_READ_MAX = 8 * 2**20
-
-
-class Called(NamedTuple):
-    """One call of a turn: which action it becomes, maybe with an equal one; "" for one that is not made."""
-
-    call: int
-    tool: str
-    action_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +100,7 @@ def _turn(action_id: str, number: int, entries: list[StoredEntry]) -> Turn:
         usage=usage,
         cost_micros=answer[1].cost_micros if answer else None,
         finish=answer[1].finish if answer else "",
-        calls=_calls(action_id, answer[1]) if answer else (),
+        calls=called(action_id, answer[1]) if answer else (),
         failure=newest.category.value if isinstance(newest, Failed) else "",
         messages=tuple(message for entry, body in bodies for message in _messages(entry, body)),
     )
@@ -117,11 +109,3 @@ def _turn(action_id: str, number: int, entries: list[StoredEntry]) -> Turn:
 def _messages(entry: StoredEntry, body: Body) -> tuple[str, ...]:
     # What stands for others was told in their turns.
     return () if entry.type in (EntryType.OPENED, EntryType.COMPACTED) else messages_of(body)
-
-
-def _calls(action_id: str, answered: Answered) -> tuple[Called, ...]:
-    steps = {call.call: call.step for call in answered.calls}
-    told = [(call, call.step or steps.get(call.alias_of or 0, "")) for call in answered.calls]
-    return tuple(
-        Called(call.call, call.tool, child_id(action_id, step) if step else "") for call, step in told
-    )

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from placet_server.harness.provider.kinds import Client
 
 EXTRA = "placet[agents]"
+_LAZY = {"placet_server.harness.provider.request", "placet_server.harness.provider.kinds"}
+_loaded: set[str] = set()
 CLIENTS_MAX = 256
 CONTEXT_BYTES_MAX = 16 * 2**20
 
@@ -38,8 +40,10 @@ def is_here() -> bool:
 async def load() -> None:
     """Raises AgentsUnavailable without the extra."""
     try:
-        await asyncio.to_thread(importlib.import_module, "placet_server.harness.provider.request")
-        await asyncio.to_thread(importlib.import_module, "placet_server.harness.provider.kinds")
+        # A thread costs more than it takes to see that there is nothing to do.
+        for name in sorted(_LAZY - _loaded):
+            await asyncio.to_thread(importlib.import_module, name)
+            _loaded.add(name)
     except ImportError as error:
         if error.name and error.name.partition(".")[0] == "placet_server":
             raise
@@ -109,13 +113,14 @@ class Models:
 
     async def _held(self, entry: ModelEntry, access: _Access) -> _Held:
         known = (entry, access.secrets)
-        async with self._making:
-            held = self._clients.pop(known, None)
-            if held is None:
-                await self._make_room()
-                held = _Held(await _made(entry, access, self._connections_max))
-            # At the end: the first is the one that was not asked for longest.
-            self._clients[known] = held
+        if known not in self._clients:
+            # Others go on meanwhile with those that there are.
+            async with self._making:
+                if known not in self._clients:
+                    await self._make_room()
+                    self._clients[known] = _Held(await _made(entry, access, self._connections_max))
+        # To the end: the first is the one that was not asked for longest.
+        held = self._clients[known] = self._clients.pop(known)
         return held
 
     async def _make_room(self) -> None:

@@ -73,7 +73,9 @@ async def ask(
     try:
         messages = wire.load(texts)
     except Exception as error:
-        raise TurnFailure(TurnProblem.INVALID, detail=scrub(str(error))) from None
+        # Without its words, which may be a prompt's.
+        detail = f"reading what is to be said raised {type(error).__name__}"
+        raise TurnFailure(TurnProblem.INVALID, detail=detail) from None
     with exchange(settings.max_tokens) as http:
         try:
             response = await _response(model, kind, messages, pins, settings, on_delta, timeout_seconds)

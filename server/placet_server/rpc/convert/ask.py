@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from placet.v1 import action_pb2, agent_pb2, ask_pb2, usage_pb2
 from placet.v1 import runtime_service_pb2 as pb
+from placet_server.core.publication.entries import FINISH_LENGTH_MAX
 from placet_server.core.publication.turn import Turn
 from placet_server.model.action import Invocation
 from placet_server.model.ask import Part, budget_value
@@ -23,9 +24,6 @@ from placet_server.store.run import StoredRun
 
 JSON_BYTES_MAX = 3 * 2**20
 MESSAGES_BYTES_MAX = 3 * 2**20
-CALLS_TOLD_MAX = 256
-TOOL_LENGTH_MAX = 128
-FINISH_LENGTH_MAX = 64
 
 
 def invocation_of_ask(request: pb.AskRequest, *, within: str = "") -> Invocation:
@@ -103,8 +101,8 @@ def turn_message(turn: Turn, *, with_messages: bool) -> pb.Turn:
     )
     _set_time(message.request_time, turn.request_time_us)
     _set_time(message.answer_time, turn.answer_time_us)
-    for call in turn.calls[:CALLS_TOLD_MAX]:
-        message.calls.add(call=call.call, tool=call.tool[:TOOL_LENGTH_MAX], action_id=call.action_id)
+    for call in turn.calls:
+        message.calls.add(call=call.call, tool=call.tool, action_id=call.action_id)
     if (usage := turn.usage) is not None:
         message.usage.requests = 1
         message.usage.input_tokens = usage.input_tokens

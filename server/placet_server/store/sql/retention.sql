@@ -13,7 +13,7 @@ and (a.parent_id is null or not exists (select from actions as p where p.tenant 
 and not exists (
     select
     from session_runs as v join sessions as s on s.tenant = v.tenant and s.session_id = v.session_id
-    where v.action_id = a.action_id and s.state = 'OPEN'
+    where v.tenant = a.tenant and v.action_id = a.action_id and s.state = 'OPEN'
 )
 and a.settle_time <= case
     when exists (select from dead_letters as d where d.tenant = a.tenant and d.action_id = a.action_id) then :dead_before::timestamptz
