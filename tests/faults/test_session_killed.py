@@ -19,13 +19,14 @@ from placet.errors import PermissionDeniedError
 from placet.testing.model_servers import KEY, OpenAIServer, Say
 from placet.v1 import session_service_pb2
 from placet_server.store.session import connect
+from tests.examples import LONG
 from tests.faults.caller import state_of
 from tests.faults.processes import Server, Servers
-from tests.faults.talk_app import AT_THE_DOOR, IN_THE_RUN
+from tests.faults.talk_app import AT_THE_DOOR, IN_THE_RUN, SELDOM
 from tests.faults.test_approval_killed import bury
 from tests.postgres import Database
 
-CUTS = (*AT_THE_DOOR, *IN_THE_RUN)
+CUTS = [cut for cut in (*AT_THE_DOOR, *IN_THE_RUN) if LONG or cut not in SELDOM]
 # The provider has the request, and nobody has the answer.
 ASKED_AGAIN = CUTS.index("turn_received") + 1
 
@@ -76,20 +77,22 @@ async def test_whoever_dies_of_it_a_conversation_goes_on_and_nothing_in_it_is_lo
                     servers.start, kill_at=f"{cut}:talk.{cut}", wait=at_the_door, **options, **fields
                 )
                 asking = asyncio.ensure_future(put(mortal, one, cut)) if at_the_door else None
-                assert -signal.SIGKILL == await asyncio.to_thread(mortal.ended)
+                ended = await asyncio.to_thread(mortal.ended)
                 if asking is not None:
                     asking.cancel()
                     await asyncio.gather(asking, return_exceptions=True)
+                assert -signal.SIGKILL == ended
                 await bury(connection)
                 tokens.append((await client.resume_session(one, tokens[-1])).resume_token)
 
-            for cut in AT_THE_DOOR:
+            door = [cut for cut in CUTS if cut in AT_THE_DOOR]
+            for cut in door:
                 await dies(cut, queue_slots=0)
                 # Sent again: the same, if it was stored.
                 ids.append(await put(witness, one, cut))
-            ids += [await put(witness, one, cut) for cut in IN_THE_RUN]
+            ids += [await put(witness, one, cut) for cut in CUTS[len(door) :]]
             assert len(CUTS) == len(set(ids)) == (await client.session(one)).runs
-            for cut in IN_THE_RUN:
+            for cut in CUTS[len(door) :]:
                 await dies(cut)
             await asyncio.to_thread(servers.start, **fields)
             assert {"SUCCEEDED"} == {state_of(await client.wait(action_id)) for action_id in ids}
