@@ -68,6 +68,14 @@ async def test_at_a_terminal_a_conversation_says_what_it_waits_for_and_goes_on_o
         terminal.type("Refund it.\n")
         asked = await read_until(terminal, "decided by")
         assert asked.index("I refund it.") < asked.index("desk.refund")
+        # Ctrl-C asks; whoever leaves the run hears it again from where it stands.
+        terminal.type("\x03")
+        await read_until(terminal, "enter listens on")
+        terminal.type("d\n")
+        await read_until(terminal, "an empty line listens on")
+        terminal.type("\n")
+        again = await read_until(terminal, "decided by")
+        assert "is not over" in again
         await decide(running)
         told = await read_until(terminal, "> ")
         assert "desk.refund  SUCCEEDED" in told
@@ -96,6 +104,7 @@ async def test_over_a_pipe_it_ends_there_and_the_run_is_found_by_its_session_by_
     joined = await typed("resume", run)
     assert (13, run) == (joined.code, joined.out.strip())
     assert "decided by    placet show" in joined.err
+    assert f"next          placet resume {run}" in joined.err
     busy = await typed("chat", "desk.helper", "--session", session, stdin="Hello?\n")
     assert (13, True) == (busy.code, f"run {run} is not over" in busy.err)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from placet_server.core.execution.cancel_many import cancel_many
 from placet_server.core.publication.read import list_actions
 from placet_server.harness.provider.catalogue import Kind
 from placet_server.model.lifecycle import ActionState
@@ -52,3 +53,9 @@ async def test_all_runs_are_listed_page_by_page_and_nothing_else(database: Datab
         waiting = ActionQuery(agent_runs=True, states=(ActionState.WAITING,))
         page = await list_actions(kernel.journal, ALICE, waiting)
         assert [runs[-1]] == [action.action_id for action in page.actions]
+        stopped = await cancel_many(
+            kernel.engine, ALICE, ActionQuery(agent_runs=True), "", validate_only=False
+        )
+        assert (4, 4) == (stopped.matched, stopped.marked)
+        page = await list_actions(kernel.journal, ALICE, ActionQuery(states=(ActionState.QUEUED,)))
+        assert ["shop.find", "shop.settle"] == sorted({action.capability for action in page.actions})

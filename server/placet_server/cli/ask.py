@@ -171,7 +171,7 @@ def tell_reply(
         told = {"action": found, "text": reply.text}
         document(told if attached is None else {**told, "attached": attached})
     elif is_waiting:
-        tell_waiting(found)
+        tell_waiting(found, follow="resume")
     else:
         answer(reply.text or pretty_json(reply.output))
         spent = spent_line(found["usage"])

@@ -117,13 +117,13 @@ def _called(
     return ExitCode.SUCCEEDED
 
 
-def tell_waiting(found: dict[str, Any]) -> None:
-    """Of an action's document: the id alone on stdout, for whoever takes it from there."""
+def tell_waiting(found: dict[str, Any], *, follow: str = "watch") -> None:
+    """Of an action's document: the id alone on stdout, for whoever takes it from there. `follow`: by which command."""
     say(found["action_id"])
     warn("WAITING  people have to say yes first")
     for line in wait_lines(found["outcome"]["waits"]):
         warn(f"  {line}")
-    warn(f"  next          placet watch {found['action_id']}")
+    warn(f"  next          placet {follow} {found['action_id']}")
 
 
 def _on_wait(word: str) -> OnWait:

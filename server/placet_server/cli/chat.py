@@ -225,7 +225,7 @@ class _Talk:
         elif is_answer:
             view.answer(reply.text or pretty_json(reply.output))
         else:
-            tell_waiting(found)
+            tell_waiting(found, follow="resume")
         return is_answer
 
 
