@@ -1,4 +1,4 @@
-"""Agents under load, one for each conversation, and one whose call waits for people."""
+"""Agents under load, one for each conversation, one whose call waits for people, and two that are listened to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 from benchmarks import agent_shapes
 from placet.app import App
 
-WAITING, SPEAKING = "bench.waiting", "bench.speaking"
+WAITING, SPEAKING, PACED = "bench.waiting", "bench.speaking", "bench.paced"
 
 app = App("bench")
 
@@ -27,4 +27,5 @@ async def approved(order: str) -> str:
 for shape in agent_shapes.SHAPES:
     app.agent(f"bench.{shape}", model=shape, tools=[agent_shapes.TOOL])
 app.agent(SPEAKING, model=agent_shapes.SPOKEN)
+app.agent(PACED, model=agent_shapes.PACED)
 app.agent(WAITING, model=agent_shapes.WAITS, tools=["bench.approved"])

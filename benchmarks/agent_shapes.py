@@ -20,7 +20,10 @@ ALIAS = "bench-look"
 TOLD = "Looks at an order."
 ASKED = "Look after my orders."
 ANSWERED = "Done."
-ANSWER, TURNS_, CALLS_, WAITS, SPOKEN = "answer", "turns", "calls", "waits", "spoken"
+ANSWER, TURNS_, CALLS_, WAITS, SPOKEN, PACED = "answer", "turns", "calls", "waits", "spoken", "paced"
+# What the model of PACED says, one piece after the other, each with its number.
+PIECES = 20
+PACE_SECONDS = 1.0
 CLOCK_LENGTH = 11
 SHAPES = (ANSWER, TURNS_, CALLS_)
 TOOL_SCHEMA = {
@@ -46,6 +49,11 @@ def age_ms(said: str) -> float:
     return float(clock_text()) - float(said[:CLOCK_LENGTH])
 
 
+def piece(number: int) -> str:
+    """Of what the model of PACED says, which ends with ";"."""
+    return f"{clock_text()} {number:04};"
+
+
 def scripts() -> Mapping[str, Sequence[Step]]:
     """By the name of the model, which is that of the shape."""
     return {
@@ -53,6 +61,7 @@ def scripts() -> Mapping[str, Sequence[Step]]:
         TURNS_: [*_turns(1), Say(ANSWERED)],
         CALLS_: [*_turns(CALLS), Say(ANSWERED)],
         SPOKEN: [Say(ANSWERED)],
+        PACED: [Say(ANSWERED)],
         WAITS: [Say("", call("bench-approved", order="A-1")), Say(ANSWERED)],
     }
 

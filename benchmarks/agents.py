@@ -1,6 +1,6 @@
 """What it costs that a run of an agent survives, beside LangGraph on its Postgres checkpointer and Pydantic AI on DBOS.
 
-    python benchmarks/agents.py [--quick] [--json] [--first-delta] [--parked 10000]
+    python benchmarks/agents.py [--quick] [--json] [--first-delta] [--streams 500] [--parked 10000]
 
 All ask one local model over HTTP, on one Postgres, in turns. docs/performance.md says what is measured. Exits with 2 if
 the machine lacks a package.
@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,14 +32,28 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from benchmarks import agent_app, store
-from benchmarks.agent_shapes import ANSWER, ASKED, CALLS, CALLS_, SHAPES, SPOKEN, TURNS, TURNS_, WAITS, age_ms
+from benchmarks.agent_shapes import (
+    ANSWER,
+    ASKED,
+    CALLS,
+    CALLS_,
+    CLOCK_LENGTH,
+    PACED,
+    PIECES,
+    SHAPES,
+    SPOKEN,
+    TURNS,
+    TURNS_,
+    WAITS,
+    age_ms,
+)
 from benchmarks.bench import say
 from benchmarks.contenders import HERE, Placet
 from benchmarks.load import LoadFailed, Unfit
 from benchmarks.processes import Child, StartFailed, cpu_seconds, free_port, resident_bytes
 from placet.aio import AsyncClient
 from placet.batch import Submission
-from placet.run_event import TextDelta
+from placet.run_event import Ended, TextDelta
 from placet_server.embedded.error import EmbeddedError
 from placet_server.embedded.server import EmbeddedPostgres
 
@@ -51,6 +65,8 @@ LEVELS = (1, 16)
 # Memory is compared from here on: caches are full, and every code path has been taken.
 WARM = 1000
 PARKED_SECONDS_MAX = 3600.0
+STREAMS_OF_A_CONNECTION = 50
+STREAM_SECONDS_MAX = 300.0
 
 Costs = dict[str, float]
 # Short runs are repeated more often: CPU is told in hundredths of a second.
@@ -64,7 +80,7 @@ class OurServer(Placet):
         super().__init__(processes=1, folder=folder, name=PLACET, dsn=dsn)
         models = [
             f'[models.{shape}]\nkind = "openai_compatible"\nmodel = "{shape}"\nbase_url = "{model_url}"\n'
-            for shape in (*SHAPES, WAITS, SPOKEN)
+            for shape in (*SHAPES, WAITS, SPOKEN, PACED)
         ]
         self._models_file = self.folder / "models.toml"
         self._models_file.write_text("\n".join(models))
@@ -143,6 +159,9 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         if arguments.first_delta:
             count = 50 if arguments.quick else 300
             report["first_delta"] = asyncio.run(_first_deltas(server, url, count))
+        if arguments.streams:
+            asyncio.run(_streams(server, 10))
+            report["streams"] = asyncio.run(_streams(server, arguments.streams))
         if arguments.parked:
             report["parked"] = _parked(server, dsns[PLACET], arguments.parked)
         return report
@@ -299,6 +318,54 @@ async def _ages_of_stream(stream: Any) -> AsyncIterator[float]:
             yield age_ms(text)
 
 
+async def _streams(server: OurServer, count: int) -> dict[str, Any]:
+    """So many runs are listened to at once, whose model says one piece after the other. Raises LoadFailed if anything
+    of what it said is missing, comes twice or out of order, or has no end.
+    """
+    memory = resident_bytes(server.pids)
+    begin = time.monotonic()
+    ages: list[float] = []
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(
+                AsyncClient.connect(f"127.0.0.1:{server.port.number}", token=server.token)
+            )
+            for _ in range(-(-count // STREAMS_OF_A_CONNECTION))
+        ]
+        lost = sum(
+            await asyncio.gather(*(_stream(clients[number % len(clients)], ages) for number in range(count)))
+        )
+        grown = resident_bytes(server.pids) - memory
+    seconds = time.monotonic() - begin
+    if lost:
+        raise LoadFailed(f"{lost} pieces of {count * PIECES} were lost")
+    return {
+        "streams": count,
+        "pieces_lost": lost,
+        "seconds": round(seconds, 1),
+        "pieces_per_second": round(count * PIECES / seconds),
+        "late": _spread(ages),
+        "memory_grown_mb": round(grown / 2**20, 1),
+    }
+
+
+async def _stream(client: AsyncClient, ages: list[float]) -> int:
+    """How many pieces of it did not come in their place. `ages`: how old each was."""
+    said = ""
+    heard: list[int] = []
+    has_ended = False
+    async with client.ask_stream(agent_app.PACED, ASKED, timeout=STREAM_SECONDS_MAX) as stream:
+        async for event in stream:
+            if isinstance(event, TextDelta):
+                *whole, said = (said + event.text).split(";")
+                for each in whole:
+                    ages.append(age_ms(each))
+                    heard.append(int(each[CLOCK_LENGTH:]))
+            has_ended = has_ended or isinstance(event, Ended)
+    wanted = list(range(PIECES))
+    return 0 if heard == wanted and not said and has_ended else max(1, len(set(wanted) - set(heard)))
+
+
 def _spread(several: Sequence[float]) -> dict[str, float]:
     ordered = sorted(several)
     return {
@@ -364,6 +431,9 @@ def main() -> int:
     )
     parser.add_argument(
         "--parked", type=int, default=0, metavar="N", help="and the memory of N runs that wait"
+    )
+    parser.add_argument(
+        "--streams", type=int, default=0, metavar="N", help="and N runs at once that clients listen to"
     )
     parser.add_argument("--programs", default="auto", help="Postgres: auto, wheel, installed or a bin folder")
     parser.add_argument("--folder", help="where the data folder is made (default: the temporary folder)")

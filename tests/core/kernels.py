@@ -222,6 +222,12 @@ async def dispatch(kernel: Kernel) -> None:
         pass
 
 
+def let_children_stand_in_line(kernel: Kernel) -> None:
+    """As where no slot is free: none begins but by `dispatch`."""
+    assert kernel.dispatcher is not None
+    kernel.dispatcher.slot_for_child = lambda *_: None  # type: ignore[method-assign]
+
+
 async def work_off(kernel: Kernel, seconds: float = 30.0) -> None:
     """Until nothing that could be claimed is left, and nothing runs."""
     assert kernel.dispatcher is not None

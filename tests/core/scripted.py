@@ -143,7 +143,8 @@ class _Loop:
     async def add(self, body: Body, seen: Sequence[str] = ()) -> None:
         entry = entry_of(body)
         after = self.state.next(entry).is_active(self.state.counters.active_ms + 7)
-        await self.stretch.entries.append(entry, after.counters, seen=seen)
+        ahead = after.pending is not None
+        await self.stretch.entries.append(entry, after.counters, seen=seen, ahead=ahead)
         self.state = after
         await self.live()
 

@@ -29,6 +29,7 @@ from tests.core.kernels import (
     QUEUE,
     declare_dead,
     dispatch,
+    let_children_stand_in_line,
     open_kernel,
     put,
     read,
@@ -123,6 +124,7 @@ async def test_a_lost_parent_that_was_to_be_cancelled_leaves_no_child_behind(dat
         open_kernel(database.dsn, tree(hold)) as other,
     ):
         root = (await put(kernel, "tree.root", {})).action
+        let_children_stand_in_line(kernel)
         # Once alone: what the root calls stays in line.
         assert kernel.dispatcher is not None
         await kernel.dispatcher.run_once()
@@ -205,6 +207,7 @@ async def test_a_parent_cancelled_through_another_server_does_not_fail_by_its_ca
         open_kernel(database.dsn, tree(hold), queue=QUEUE) as kernel,
         open_kernel(database.dsn, tree(hold)) as other,
     ):
+        let_children_stand_in_line(kernel)
         root = (await put(kernel, "tree.root", {})).action
         await dispatch(kernel)
         await called(kernel, root.action_id, 2)
@@ -287,6 +290,7 @@ async def test_a_child_is_cancelled_alone(database: Database) -> None:
 
     shop = family(ship)
     async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+        let_children_stand_in_line(kernel)
         calling = asyncio.create_task(run(kernel, "work.idempotent", {}, "k"))
         await shop.began.wait()
         parent = next(iter(kernel.engine.runs))

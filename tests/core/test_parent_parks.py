@@ -20,6 +20,7 @@ from placet_server.model.outcome import EffectState, OutcomeKind
 from tests.core.kernels import (
     ALICE,
     QUEUE,
+    let_children_stand_in_line,
     open_kernel,
     output,
     put,
@@ -170,6 +171,7 @@ async def test_a_step_that_takes_long_parks_its_parent_too(database: Database) -
         database.dsn, shop.app, settings=ExecutionSettings(park_seconds=0.0), queue=QUEUE
     ) as kernel:
         # Nobody serves the line in which its step stands.
+        let_children_stand_in_line(kernel)
         with pytest.raises(WaitExpired) as caught:
             await run(kernel, "plan.run", {}, "k", time_left_seconds=0.5)
         assert caught.value.outcome is not None
@@ -196,6 +198,7 @@ async def test_who_leaves_what_is_parked_ends_it_only_if_he_said_so_and_nobody_i
         options: dict[str, Any] = {"on_wait": OnWait.HOLD, "ends_with_its_caller": says_cancel}
         ids: list[str] = []
         # Nobody serves the line in which its step stands, if that may begin.
+        let_children_stand_in_line(kernel)
         caller = asyncio.ensure_future(run(kernel, "plan.run", {}, "k", on_admitted=ids.append, **options))
         await until(lambda: ids)
         await parked(kernel, ids[0])

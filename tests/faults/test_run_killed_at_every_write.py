@@ -35,8 +35,9 @@ from tests.examples import LONG
 from tests.faults.agent_desk import CLERKS_EFFECTS, EFFECTS, SCRIPTS, Desk
 from tests.postgres import Database
 
-# The provider has the request, and nobody has the answer.
-ASKED_AGAIN = "turn_received"
+# The provider has the request, and nobody has the answer; a call's admission is about to be written with it.
+ASKED_AGAIN = ("turn_received", "before_intent_persistence")
+MODELS = {"model-x": "test", "model-y": "other", "model-z": "third"}
 UNANSWERED = ("turn_requested", "turn_sent", "turn_received")
 ROUNDS_MAX = 8
 Work = Callable[[str], Awaitable[int]]
@@ -194,18 +195,34 @@ async def _killed(
         await work_off(kernel)
         await allow(kernel, await read(kernel, action.action_id))
     assert -signal.SIGKILL == await work(f"{cut.boundary}:{cut.capability}:{cut.nth}"), cut
+    is_recorded = cut.boundary not in ASKED_AGAIN or await _has_answer(kernel, action, cut.turn)
     ended = await _healed(kernel, action)
     assert (ActionState.SUCCEEDED, EffectState.DONE, said("Over.")) == (
         ended.state,
         ended.effect,
         output(ended),
     ), cut
-    again = Counter([cut.turn] if cut.boundary == ASKED_AGAIN else [])
+    again = Counter([] if is_recorded else [cut.turn])
     assert Counter(whole.requests).keys() == {_turn(each) for each in server.requests}, cut
     assert Counter(dict.fromkeys(whole.requests, 1)) + again == Counter(map(_turn, server.requests)), cut
     for request in server.requests:
         assert whole.requests[_turn(request)] == request.body.replace(key.encode(), b"key-whole"), cut
     assert whole.calls == (await spent(kernel, action.action_id)).calls, cut
+
+
+async def _has_answer(kernel: Kernel, action: Action, turn: Turn | None) -> bool:
+    """Whether it is recorded, of the run or of the one that it asks."""
+    assert turn is not None
+    async with kernel.journal.pool.connection() as connection:
+        found: bool = await connection.fetchval(
+            "select exists (select from run_entries join runs using (tenant, action_id) "
+            "join actions using (tenant, action_id) where coalesce(root_id, action_id) = $1 and model = $2 "
+            "and type = 'answered' and turn = $3)",
+            action.action_id,
+            MODELS[turn[0]],
+            turn[1],
+        )
+    return found
 
 
 async def _healed(kernel: Kernel, action: Action) -> Action:

@@ -36,11 +36,11 @@ HOT: dict[str, tuple[str, ...]] = {
     "event": ("read", "insert_lane_items", "list_receipts"),
     "queue": ("claim_batch", "peek", "claim_given", "promote", "set_expiry", "drop_orphans", "set_back"),
     "dead_letter": ("redrive",),
-    "lineage": ("admit_child", "find_step", "depth", "list_open_below"),
+    "batch": ("append", "admit_child", "append_and_admit_child"),
+    "lineage": ("find_step", "depth", "list_open_below"),
     "reconcile": ("note_finding",),
     "wake": ("wake",),
     "run": (
-        "append",
         "read_entries",
         "set_active",
         "find_written",

@@ -331,7 +331,10 @@ class _Loop:
 
     async def _append(self, entry: Entry, seen: Sequence[str] = ()) -> None:
         after = self._state.next(entry).is_active(self.active_ms)
-        await self._stretch.entries.append(entry, after.counters, seen=seen)
+        plan = after.pending
+        # The calls of an answer are written with it.
+        ahead = plan is not None and bool(plan.steps)
+        await self._stretch.entries.append(entry, after.counters, seen=seen, ahead=ahead)
         self._state = after
 
     @property

@@ -56,8 +56,7 @@ from placet_server.store.message import MessageClaimed, is_claimed
 from placet_server.store.session import Failure, RawConnection, classify
 
 SQL = queries.load("action")
-ADMIT_CHILD = queries.load("lineage")["admit_child"]
-APPEND = queries.load("run")["append"]
+OF_PARENTS = queries.load("batch")
 
 LINGER_SECONDS_MAX = 0.008
 # A pass of the event loop so short that nobody had anything to do in it.
@@ -78,13 +77,13 @@ class _Kind(IntEnum):
     FLUSH = 0
     ADVANCE_QUEUED = 1
     SUBMIT = 2
-    ADMIT_CHILD = 3
-    ADMIT_MESSAGE = 4
-    SUBMIT_MESSAGE = 5
-    SUBMIT_WAITING = 6
-    PARK = 7
-    ADVANCE_STEP = 8
-    ENTRY = 9
+    ADMIT_MESSAGE = 3
+    SUBMIT_MESSAGE = 4
+    SUBMIT_WAITING = 5
+    PARK = 6
+    ADVANCE_STEP = 7
+    # Children, and entries of runs.
+    OF_PARENT = 8
 
 
 class _Item(NamedTuple):
@@ -145,11 +144,12 @@ class BatchWriter:
         return self._put_new(waiting, 2000 + len(waiting["terms"]), _Kind.SUBMIT_WAITING)
 
     def admit_child(self, child: ChildRow) -> asyncio.Future[Written | None]:
-        """None as well if the parent's lease is not this one any more, it is to be cancelled, or it is too deep.
+        """None as well if the parent's lease is not this one any more, it is to be cancelled, it is too deep, or the
+        entry that makes the child is not there.
 
         Raises StoreUnavailable through the future.
         """
-        return self._put_new(child, 800, _Kind.ADMIT_CHILD)
+        return self._put_new(child, 800, _Kind.OF_PARENT)
 
     def advance(self, advance: Advance) -> asyncio.Future[Written | None]:
         """Resolves once the store has answered, however long that takes."""
@@ -164,7 +164,7 @@ class BatchWriter:
     def append(self, entry: EntryItem) -> asyncio.Future[Written | None]:
         """As `advance`. None: it is no entry that comes next, or the lease is another's."""
         size = 600 + len(entry["body"]) + len(entry["event_body"])
-        return self._put(_Item(entry["action_id"], entry, False, size, self._future(), _Kind.ENTRY))
+        return self._put(_Item(entry["action_id"], entry, False, size, self._future(), _Kind.OF_PARENT))
 
     async def run(self) -> None:
         """The writer's task: ends after `close`, once everything queued is written or the store is gone."""
@@ -345,9 +345,12 @@ def _statement(
         values |= {"admissions": orjson.dumps(admissions).decode(), "boot_id": boot_id}
     if advances:
         values["advances"] = orjson.dumps(advances).decode()
-    if kind is _Kind.ADMIT_CHILD:
-        query = ADMIT_CHILD
-        values["depth_max"] = DEPTH_MAX
+    if kind is _Kind.OF_PARENT:
+        query = OF_PARENTS[
+            "append_and_admit_child" if admissions and advances else "append" if advances else "admit_child"
+        ]
+        if admissions:
+            values["depth_max"] = DEPTH_MAX
     elif kind is _Kind.SUBMIT:
         query = SQL["submit"]
     elif kind is _Kind.ADMIT_MESSAGE:
@@ -364,8 +367,6 @@ def _statement(
         values["boot_id"] = boot_id
     elif kind is _Kind.PARK:
         query = SQL["park"]
-    elif kind is _Kind.ENTRY:
-        query = APPEND
     elif any(admission["predecessor_id"] is not None for admission in admissions):
         query = SQL["take_over_and_advance"]
         values.setdefault("advances", "[]")

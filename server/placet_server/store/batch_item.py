@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypedDict
+from collections.abc import Sequence
+from typing import NamedTuple, NotRequired, TypedDict
+
+from placet_server.store.event import LaneItem
 
 
 class NewAction(TypedDict):
@@ -86,13 +89,19 @@ class WaitingRow(SubmissionRow, ApprovalPart):
 
 
 class ChildRow(SubmissionRow):
-    """One row to insert that waits for a server, as a step of a parent that runs under this lease."""
+    """One row to insert that waits for a server, as a step of a parent that runs under this lease. `lease_id`, which
+    only some have: it is to run here at once, as far as its queue lets it. `entry_ordinal`: not before the parent
+    has this entry.
+    """
 
     parent_id: str
     parent_lease_id: str
     step: str
     number: int
     step_path: str
+    entry_ordinal: NotRequired[int]
+    lease_id: NotRequired[str]
+    timeout_seconds: NotRequired[float]
 
 
 class Advance(TypedDict, total=False):
@@ -138,7 +147,8 @@ class Advance(TypedDict, total=False):
 
 class EntryItem(TypedDict):
     """One entry to append to what a run remembers, under its lease, with its event. `model` and `budget`: of the first
-    one. What is counted is absolute. `seen`: steps whose ends the run knows by this.
+    one. What is counted is absolute. `seen`: steps whose ends the run knows by this. `said`: what of its lane is stored
+    with it.
     """
 
     tenant: str
@@ -162,13 +172,14 @@ class EntryItem(TypedDict):
     reserved_tokens: int
     reserved_micros: int
     seen: list[str]
+    said: Sequence[LaneItem]
     event_type: str
     event_body: str
 
 
 class Written(NamedTuple):
     """What the store made of an item. `ready_time_us` is a submission's. `wakes`: a composed parent may wait for it.
-    `woken`: it was to be parked, and is ready.
+    `woken`: it was to be parked, and is ready. `begun`: a child that runs here.
     """
 
     sequence: int
@@ -177,3 +188,4 @@ class Written(NamedTuple):
     ready_time_us: int = 0
     wakes: bool = False
     woken: bool = False
+    begun: bool = False

@@ -37,7 +37,7 @@ def set_up(*, json_lines: bool, level: str) -> None:
     logging.getLogger("grpc._cython.cygrpc").addFilter(
         lambda record: "Invalid encoding" not in str(record.msg)
     )
-    for chatty in ("httpx", "httpcore"):
+    for chatty in ("httpx", "httpcore", "httpx2", "httpcore2"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

@@ -3,8 +3,9 @@
 A child passes the gates that every action passes, in the name of its parent's requester, though never with more than
 that one may (`model/caller.py: attenuated`), and needs no key: parent, step and try are its id, so that the same step
 is the same child, whoever runs the parent when. It is admitted only under its parent's lease, in the statement that
-writes it. From there it is work like any other that was submitted: its retries are the server's, any server runs it,
-and what becomes of its parent changes nothing about it, but for a cancel. One that people have to say yes to waits for
+writes it; and begins with it, if it can run here at once (`child_begin.py`). From there it is work like any other that
+was submitted: its retries are the server's, any server runs it, and what becomes of its parent changes nothing about
+it, but for a cancel. One that people have to say yes to waits for
 them, and its parent for it within its own time; a yes after the parent has ended begins nothing (`begin.py`).
 
 Which child a step is. The newest try, if it may have done something or may still do it: it succeeded, is open, is
@@ -22,10 +23,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from placet.failure import Cancelled
+from placet_server.core.admission.child_begin import Lease, begin_child, new_lease
 from placet_server.core.admission.pipeline import Call, Checked, check
 from placet_server.core.admission.submit import new_row, placed
 from placet_server.core.execution.attempt import Attempt, LeaseLost
 from placet_server.core.execution.cancel import deliver_cancel
+from placet_server.core.execution.runs import Patience, Run
 from placet_server.core.publication.approval_callback import requested
 from placet_server.core.publication.lease import child_id
 from placet_server.core.publication.line import line_of
@@ -108,7 +111,8 @@ class Children:
         while True:
             if tried is None or is_superseded(attempt.action, tried):
                 child = await self._admit(step, 1 if tried is None else tried.number + 1)
-                return await self._end(step, child)
+                # What has succeeded here is as it will be.
+                return child if child.output_json is not None else await self._end(step, child)
             _check_same(step, tried.action)
             if tried.action.effect_class != "READ":
                 await attempt.effect_of_child()
@@ -130,7 +134,8 @@ class Children:
                 await self._pause()
 
     async def _admit(self, step: _Step, number: int) -> Action:
-        """The child as it waits, or as it is found."""
+        """The child as it waits, or as it is found; or its end, if it has run here."""
+        lease = new_lease(self._kernel)
         while True:
             step.attempt.check_wanted()
             try:
@@ -145,13 +150,19 @@ class Children:
                 _check_pinned(step, checked)
                 if checked.capability.contract.effect != "READ":
                     await step.attempt.effect_of_child()
-                return await self._store(step, checked, number)
+                return await self._store(step, checked, number, lease)
             except StoreUnavailable:
                 await self._pause()
+                if step.attempt.entry is not None:
+                    # It waits for the store as a result does, and comes first.
+                    await asyncio.wait((step.attempt.entry[1],))
 
-    async def _store(self, step: _Step, checked: Checked, number: int) -> Action:
+    async def _store(self, step: _Step, checked: Checked, number: int, lease: Lease) -> Action:
         journal, attempt = self._kernel.journal, step.attempt
         row = self._row(step, checked, number)
+        run = begin_child(self._kernel, attempt, checked, row, lease)
+        if run is not None:
+            return await self._first_of(run, step) or await self._met(step, row)
         journal.boundary.reached("before_intent_persistence", checked.capability.name)
         written = await attempt.durably(journal.writer.admit_child(row))
         if written is None:
@@ -164,6 +175,17 @@ class Children:
             journal.callbacks.ring()
         return child
 
+    async def _first_of(self, run: Run, step: _Step) -> Action | None:
+        """The child with its end, if it has come soon; else as it was admitted. None: it was not, or is in line. Raises
+        Cancelled, StoreUnavailable.
+        """
+        seconds, loop = self._kernel.journal.poll_seconds, asyncio.get_running_loop()
+        while True:
+            step.attempt.check_wanted()
+            child = await run.wait(Patience(loop.time() + seconds))
+            if child is not None or run.is_finished:
+                return child
+
     def _row(self, step: _Step, checked: Checked, number: int) -> ChildRow:
         parent = step.attempt.action
         place = Submission(
@@ -171,6 +193,7 @@ class Children:
             priority=parent.priority if parent.is_submitted else PRIORITY_DEFAULT,
         )
         path = step.name if number == 1 else f"{step.name}#{number}"
+        entry = step.attempt.entry
         row: dict[str, Any] = dict(new_row(self._kernel.journal, checked, place, None))
         if step.attempt.steps is None:
             # Nobody begins it once its parent's time is over, and no attempt of it is longer than that.
@@ -187,6 +210,8 @@ class Children:
             "number": number,
             "step_path": path,
         }
+        if entry is not None:
+            row["entry_ordinal"] = entry[0]
         if checked.terms is not None:
             row["deliveries"] = requested(self._kernel.journal.callbacks, row)
         return cast(ChildRow, row)

@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from placet.app import Tool
-from placet_server.core.admission.dispatch_slot import Slots
+from placet_server.core.admission.dispatch_slot import Slot, Slots
 from placet_server.core.admission.queue_counts import QueueCounts
 from placet_server.core.admission.slot import Granted, claim_in_slots
 from placet_server.core.admission.stale_place import put_right
 from placet_server.core.admission.take import Taken, take
 from placet_server.core.execution.fairness import share_out
+from placet_server.core.execution.runs import Run
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.line import line_of
 from placet_server.model.action import PRIORITY_DEFAULT, QUEUE_DEFAULT, Action
@@ -123,6 +124,30 @@ class Dispatcher:
     async def write_counts(self) -> None:
         """Raises StoreUnavailable."""
         await self.counts.write(self._engine.journal)
+
+    def slot_for_child(self, capability: Capability, tool: Tool, tenant: str) -> Slot | None:
+        """Of one that begins here at once. None: it has to stand in line, because somebody might wait for the slot, or
+        because others have to be asked whether it may begin.
+        """
+        if capability.is_limited or not self._engine.handlers.is_here(capability):
+            return None
+        free = self._free()
+        if free <= 0 or (self._lines and 2 * free <= self.settings.slots_max):
+            return None
+        if not tool.is_async and self._free_threads() <= 0:
+            return None
+        return self._slots.take(tenant, int(not tool.is_async))
+
+    def follow(self, task: asyncio.Task[object], run: Run | None, queue_name: str, slot: Slot) -> None:
+        """What began of a queue, whether it stood in line or not, has the slot until the task has ended."""
+        self.counts.claimed(queue_name, slot.tenant)
+
+        def ended(task: asyncio.Task[object]) -> None:
+            slot.end()
+            if run is not None and run.task is task and run.has_ended_its_action:
+                self.counts.settled(queue_name, slot.tenant)
+
+        task.add_done_callback(ended)
 
     def look_seconds(self) -> float:
         """Until lines are looked for again, whether the doorbell rings or not. Without a free slot nobody looks."""
@@ -357,16 +382,8 @@ class Dispatcher:
             _log.exception("a claimed action cannot be started", extra={"action_id": action.action_id})
             slot.end()
             return
-        queue_name, tenant = action.queue or QUEUE_DEFAULT, action.requester.tenant
-        self.counts.claimed(queue_name, tenant)
         run = self._engine.runs.get(action.action_id)
-
-        def ended(task: asyncio.Task[object]) -> None:
-            slot.end()
-            if run is not None and run.task is task and run.has_ended_its_action:
-                self.counts.settled(queue_name, tenant)
-
-        task.add_done_callback(ended)
+        self.follow(task, run, action.queue or QUEUE_DEFAULT, slot)
         if held is not None:
             engine = self._engine
             engine.slots.give_back_after(engine.supervisor, engine.journal, task, held)

@@ -22,6 +22,7 @@ from placet_server.model.event import EventType
 from placet_server.model.json_text import canonicalize_value
 from placet_server.model.lifecycle import GOES_ON
 from placet_server.store.batch_item import Advance
+from placet_server.store.event import LaneItem
 
 if TYPE_CHECKING:
     from placet_server.core.execution.engine import Engine
@@ -50,6 +51,8 @@ class Attempt:
     steps: Steps | None = None
     # How much an attempt that goes on has said before.
     _said_before = 0
+    # The newest entry of a run, by its ordinal, as long as nobody has heard that it is durable.
+    entry: tuple[int, asyncio.Future[Any]] | None = None
     # Told the action as the handler's own ending left it, by whoever speaks for it; None: somebody else's ended it.
     on_settled: Callable[[Action | None], None] | None = None
 
@@ -114,6 +117,10 @@ class Attempt:
         """Everything said so far is durable, or the lease is lost."""
         if self._lane is not None:
             await self._lane.drain()
+
+    async def drain_but_held(self) -> list[LaneItem]:
+        """See `Lane.drain_but_held`."""
+        return [] if self._lane is None else await self._lane.drain_but_held()
 
     async def chunk(self, data: Json | bytes) -> None:
         self.check_goes_on()
@@ -252,9 +259,13 @@ class Attempt:
 
     async def durably(self, writing: asyncio.Future[Any]) -> Any:
         """What is under way counts when the handler ends: it is waited for, whether the handler is or not."""
+        return await asyncio.shield(self.counted(writing))
+
+    def counted(self, writing: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        """The same for whoever waits for it elsewhere."""
         self._marks += 1
         writing.add_done_callback(self._written)
-        return await asyncio.shield(writing)
+        return writing
 
     def _written(self, _: object) -> None:
         self._marks -= 1

@@ -32,6 +32,12 @@ class HandlerTable:
             return self.programs.tool(capability)
         return self.find(capability.name, capability.version, tenant)
 
+    def is_here(self, capability: Capability) -> bool:
+        """A handler of this process, or a program: nobody else has to have room for it."""
+        if capability.kind is CapabilityKind.AGENT:
+            return True
+        return (capability.name, capability.version) in self._tools
+
     def find(self, capability: str, version: str, tenant: str) -> Tool | None:
         """Of this process, else behind a connector that the tenant has admitted."""
         own = self._tools.get((capability, version))

@@ -41,11 +41,17 @@ class RunEntries(Protocol):
     async def read(self) -> Remembered:
         """First of all, and once. Empty before the run has opened."""
 
-    async def append(self, entry: Entry, counters: Counters, *, seen: Sequence[str] = ()) -> None:
+    async def append(
+        self, entry: Entry, counters: Counters, *, seen: Sequence[str] = (), ahead: bool = False
+    ) -> None:
         """Durable once it returns, however long the store is away, as the entry after what was read and appended; with
-        what the run has spent by now. `seen`: children whose ends it tells; "" is none.
+        what the run has spent by now. `seen`: children whose ends it tells; "" is none. `ahead`: durable once `written`
+        returns; nothing that the run does then is before it, as its next entry waits, and its calls begin with it.
 
         Raises LeaseLost: the attempt counts no longer."""
+
+    async def written(self) -> None:
+        """What was appended ahead is durable. Raises LeaseLost."""
 
     async def spent_below(self, steps: Sequence[str]) -> dict[str, Counters]:
         """What runs that are steps of this one have spent, by step, over all tries of each; those that have not opened

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from placet.standing import AsyncStanding
 from placet_server.core.execution.attempt import Attempt, LeaseLost, attempt_of
@@ -22,6 +22,7 @@ from placet_server.model.action import Action
 from placet_server.model.entry import Entry, EntryType, Opened
 from placet_server.model.entry_text import of_text
 from placet_server.model.usage import Counters
+from placet_server.store.batch_item import EntryItem, Written
 from placet_server.store.run import Remembered
 
 _WRITTEN: dict[EntryType, BoundaryName] = {
@@ -73,7 +74,8 @@ class Stretch:
         stood: Callable[[int, Action], None] = lambda index, child: None,
     ) -> list[ChildEnd]:
         """All of them at once, and how each has ended; a refusal is an end. `told`: of each as it ends, by its index;
-        `stood`: of each that is an action, as that stands when it is found or made.
+        `stood`: of each that is an action, as that stands when it is found or made. An entry that was appended ahead
+        is durable with the first of them at the latest.
 
         Raises Parked, Cancelled, LeaseLost, and ValueError for a step, a timeout or a scope that cannot be.
         """
@@ -91,6 +93,7 @@ class Stretch:
         try:
             with self._until_all_stand(calls, stood) as stands:
                 async with asyncio.TaskGroup() as group:
+                    group.create_task(self.entries.written())
                     for index, call in enumerate(calls):
                         group.create_task(self._call(index, call, ends, stands, told))
         except BaseExceptionGroup as several:
@@ -145,6 +148,14 @@ class Stretch:
             attempt.steps.stands = None
 
 
+class _Ahead(NamedTuple):
+    """An entry that nobody has heard of yet that it is durable."""
+
+    entry: Entry
+    item: EntryItem
+    writing: asyncio.Future[Written | None]
+
+
 class _Entries:
     """See `RunEntries`. What was said before an entry is durable before it, and its event says how much that was."""
 
@@ -153,6 +164,7 @@ class _Entries:
         self._attempt = stretch.attempt
         self._ordinal: int | None = None
         self._model = ""
+        self._ahead: _Ahead | None = None
 
     async def read(self) -> Remembered:
         attempt = self._attempt
@@ -177,12 +189,15 @@ class _Entries:
     async def has_run(self, active_ms: int) -> None:
         await memory.has_run(self._attempt.journal, self._attempt.action, active_ms)
 
-    async def append(self, entry: Entry, counters: Counters, *, seen: Sequence[str] = ()) -> None:
+    async def append(
+        self, entry: Entry, counters: Counters, *, seen: Sequence[str] = (), ahead: bool = False
+    ) -> None:
         attempt = self._attempt
         if self._ordinal is None:
             raise RuntimeError("what a run remembers is read before anything is added to it")
+        await self.written()
         attempt.check_goes_on()
-        await attempt.drain_lane()
+        said = await attempt.drain_but_held()
         self._note(entry)
         item = memory.item_of(
             attempt.action,
@@ -192,15 +207,27 @@ class _Entries:
             model=self._model,
             lane_number=attempt.lane_number,
             seen=seen,
+            said=said,
         )
-        written = await attempt.durably(attempt.journal.writer.append(item))
-        if written is None and not await memory.is_written(
-            attempt.journal, attempt.action, item, entry.digest
+        writing = attempt.counted(attempt.journal.writer.append(item))
+        self._ordinal += 1
+        attempt.entry = (self._ordinal, writing)
+        self._ahead = _Ahead(entry, item, writing)
+        if not ahead:
+            await self.written()
+
+    async def written(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return
+        attempt = self._attempt
+        if await asyncio.shield(ahead.writing) is None and not await memory.is_written(
+            attempt.journal, attempt.action, ahead.item, ahead.entry.digest
         ):
             raise LeaseLost
-        self._ordinal += 1
+        attempt.entry = None
         attempt.journal.hub.publish(attempt.action.action_id)
-        self._stretch.reached(_WRITTEN[entry.type])
+        self._stretch.reached(_WRITTEN[ahead.entry.type])
 
     def _note(self, entry: Entry) -> None:
         if entry.type is EntryType.OPENED:

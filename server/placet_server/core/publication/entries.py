@@ -23,6 +23,7 @@ from placet_server.model.event import EventType
 from placet_server.model.usage import Counters
 from placet_server.store import run as runs
 from placet_server.store.batch_item import EntryItem
+from placet_server.store.event import LaneItem
 from placet_server.store.run import Remembered
 
 # A provider may say anything; all of it is in the entry.
@@ -76,15 +77,16 @@ def item_of(
     model: str,
     lane_number: int = 0,
     seen: Sequence[str] = (),
+    said: Sequence[LaneItem] = (),
 ) -> EntryItem:
-    """What the writer is given. `model`: of the run. `lane_number`: how much it has said before it.
+    """What the writer is given. `model`: of the run. `lane_number`: how much it has said before it, `said` included.
     `seen`: children; "" is one that was refused.
 
     Raises EntryRefused.
     """
     body = of_text(entry.type, entry.body)
-    type_, said = _event_of(action, body, model)
-    said |= {"attempt": action.attempt, "digest": entry.digest, "lane_number": lane_number}
+    type_, event = _event_of(action, body, model)
+    event |= {"attempt": action.attempt, "digest": entry.digest, "lane_number": lane_number}
     item = {
         "tenant": action.requester.tenant,
         "action_id": action.action_id,
@@ -96,8 +98,9 @@ def item_of(
         "model": model,
         "budget": _text(written(body.budget)) if isinstance(body, Opened) else "",
         "seen": [action_id for action_id in seen if action_id],
+        "said": said,
         "event_type": type_.value,
-        "event_body": _text(said),
+        "event_body": _text(event),
     }
     return cast(EntryItem, item | asdict(counters))
 

@@ -26,6 +26,8 @@ MESSAGE_LENGTH_MAX = 1024
 DELTA_LENGTH_MAX = CHUNK_BYTES_MAX // 4
 # A turn has at most half as many calls, each of which begins once and ends once.
 TOOLS_TOLD_MAX = 256
+# So long a note waits for what is stored anyway.
+HELD_SECONDS = 0.01
 
 
 class Lane:
@@ -41,6 +43,8 @@ class Lane:
         self._lease_id = lease_id
         self._unstored = Unstored()
         self._number = begin
+        self._held: list[LaneItem] = []
+        self._release_later: asyncio.TimerHandle | None = None
 
     @property
     def number(self) -> int:
@@ -65,20 +69,42 @@ class Lane:
             await self._say(EventType.DELTA, orjson.dumps(body).decode())
 
     def note(self, type_: EventType, body: Mapping[str, Any]) -> None:
-        """Without waiting for room: of what is bounded by itself."""
-        self._add(type_, orjson.dumps(body).decode())
+        """Without waiting for room: of what is bounded by itself. It is held back for a moment, as somebody may store
+        it with something else.
+        """
+        self._held.append(self._item(type_, orjson.dumps(body).decode()))
+        if self._release_later is None:
+            self._release_later = asyncio.get_running_loop().call_later(HELD_SECONDS, self._release)
 
     async def drain(self) -> None:
         """Everything said is durable, or the lease is lost. Raises what the store said of an item that it rejects."""
+        self._release()
         await self._writer.nothing(self._unstored)
+
+    async def drain_but_held(self) -> list[LaneItem]:
+        """The same, but for what is held back: that is for who has it now to store."""
+        await self._writer.nothing(self._unstored)
+        return self._take()
 
     async def _say(self, type_: EventType, body: str) -> None:
         await self._writer.room(self._unstored)
-        self._add(type_, body)
+        self._release()
+        self._writer.say(self._item(type_, body), self._unstored)
 
-    def _add(self, type_: EventType, body: str) -> None:
+    def _release(self) -> None:
+        for item in self._take():
+            self._writer.say(item, self._unstored)
+
+    def _take(self) -> list[LaneItem]:
+        if self._release_later is not None:
+            self._release_later.cancel()
+            self._release_later = None
+        held, self._held = self._held, []
+        return held
+
+    def _item(self, type_: EventType, body: str) -> LaneItem:
         self._number += 1
-        item = LaneItem(
+        return LaneItem(
             tenant=self._tenant,
             action_id=self._action_id,
             attempt=self._attempt,
@@ -87,7 +113,6 @@ class Lane:
             type=type_.value,
             body=body,
         )
-        self._writer.say(item, self._unstored)
 
 
 async def said_so_far(journal: Journal, action: Action) -> int:

@@ -39,6 +39,8 @@ class Deltas:
             await self.flush()
         else:
             self._begun.set()
+        # Many may have come at once. Whoever is to be told the first does not wait until the last was read.
+        await asyncio.sleep(0)
 
     async def flush(self) -> None:
         """Also waits for a piece that is being sent: pieces keep their order."""
