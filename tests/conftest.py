@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import pytest
@@ -32,6 +33,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "both_servers: run on the embedded and on an installed Postgres")
     postgres.share_what_is_made()
+    # Whatever is made while tests are collected stays.
+    gc.disable()
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -43,6 +46,7 @@ def pytest_collection_finish() -> None:
     """What is here now stays to the end: the collector need not look at it again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -102,6 +106,13 @@ def cluster(
 ) -> postgres.Cluster:
     """The shared server: not to be stopped, frozen or reconfigured."""
     return _clusters[postgres_kind]
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """One that the unprivileged user of an embedded Postgres can enter."""
+    with postgres.open_folder() as folder:
+        yield folder
 
 
 @pytest.fixture

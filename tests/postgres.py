@@ -41,13 +41,12 @@ PROGRAMS: dict[Kind, str] = {"embedded": "wheel", "installed": "installed"}
 TEMPLATE = "placet_template"
 # Not among the settings of a server, which reads all that begin with PLACET_.
 MADE = "MADE_FOR_TESTS_OF_PLACET"
-MEMORY = "/dev/shm"
+DISK, MEMORY = "/tmp", "/dev/shm"
 MEMORY_BYTES_MIN = 4 << 30
 Result = TypeVar("Result")
 SMALL = {
     "shared_buffers": "32MB",
     "max_connections": "60",
-    "autovacuum_naptime": "5s",
     "max_wal_size": "256MB",
 }
 
@@ -135,12 +134,31 @@ def cluster(kind: Kind) -> Iterator[Cluster]:
 
 
 @contextmanager
-def _in_memory() -> Iterator[None]:
-    """Temporary folders, where there is room: a database is hundreds of files, made and removed for each test."""
-    before = tempfile.tempdir
+def open_folder() -> Iterator[Path]:
+    """One that the unprivileged user of an embedded Postgres can enter, as pytest's own are closed to it."""
+    with tempfile.TemporaryDirectory(
+        prefix="placet-test-", dir=quick_parent(), ignore_cleanup_errors=True
+    ) as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+def quick_parent() -> str:
+    """Of temporary folders: in memory where there is room and programs may run, as a data folder is a thousand files, a
+    database hundreds, and each costs many times its work on a disk."""
     with suppress(OSError):
-        if shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN:
-            tempfile.tempdir = MEMORY
+        is_roomy = shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN
+        if is_roomy and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+            return MEMORY
+    return DISK
+
+
+@contextmanager
+def _in_memory() -> Iterator[None]:
+    """Temporary folders of a server."""
+    before = tempfile.tempdir
+    tempfile.tempdir = quick_parent()
     try:
         yield
     finally:
@@ -208,7 +226,7 @@ def _made_folder() -> Path:
     """Given by the first process of the run to the others; `conftest.py` says so."""
     if given := os.environ.get(MADE):
         return Path(given)
-    folder = Path(tempfile.mkdtemp(prefix="placet-made-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="placet-made-", dir=quick_parent()))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     folder.chmod(0o755)
     return folder
@@ -220,7 +238,7 @@ def share_what_is_made() -> None:
     start = scratch._Cluster._started
 
     def laid_out(cluster: scratch._Cluster) -> EmbeddedPostgres:
-        with _laid_out("embedded"):
+        with _in_memory(), _laid_out("embedded"):
             return start(cluster)
 
     scratch._Cluster._started = laid_out  # type: ignore[method-assign, assignment]

@@ -12,7 +12,8 @@ import pytest_asyncio
 from placet.testing import Server, server
 from tests.cli import people
 from tests.cli.people import Office
-from tests.cli.support import CommandLine, DevServer, missing_server, public_folder
+from tests.cli.support import CommandLine, DevServer, missing_server
+from tests.postgres import open_folder
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +22,7 @@ def dev_server() -> Iterator[DevServer]:
     problem = missing_server()
     if problem is not None:
         pytest.skip(problem)
-    with public_folder() as folder, DevServer(folder / ".placet") as server:
+    with open_folder() as folder, DevServer(folder / ".placet") as server:
         yield server
 
 
@@ -31,7 +32,7 @@ def folder() -> Iterator[Path]:
     problem = missing_server()
     if problem is not None:
         pytest.skip(problem)
-    with public_folder() as created:
+    with open_folder() as created:
         yield created
 
 

@@ -11,8 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -149,15 +147,6 @@ def warm_command() -> str:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(warm.close)
     return str(folder / "placet")
-
-
-@contextmanager
-def public_folder() -> Iterator[Path]:
-    """Postgres, which never runs as root, must be able to enter: pytest's own folders are closed to others."""
-    with tempfile.TemporaryDirectory(prefix="placet-cli-") as name:
-        created = Path(name)
-        created.chmod(0o755)
-        yield created
 
 
 def missing_server() -> str | None:

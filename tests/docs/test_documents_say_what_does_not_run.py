@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -15,6 +14,7 @@ import pytest
 from placet.testing import Say, call
 from placet.testing.model_servers import ModelServer, OpenAIServer
 from tests.docs.snippets import Desk, blocks
+from tests.postgres import open_folder
 from tests.toolchain import ROOT, need, run
 from tests.warm import Warm
 
@@ -23,10 +23,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @contextmanager
 def desk_in_a_new_folder(*programs: Path) -> Iterator[Desk]:
-    with tempfile.TemporaryDirectory(prefix="placet-docs-") as folder:
-        # Postgres, which never runs as root, must be able to enter.
-        Path(folder).chmod(0o755)
-        desk = Desk(Path(folder), *programs)
+    with open_folder() as folder:
+        desk = Desk(folder, *programs)
         try:
             yield desk
         finally:

@@ -1,8 +1,6 @@
 """Servers, the provider and callers of fault tests. Whatever a test started ends with it, by its pid."""
 
 import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -61,15 +59,6 @@ def provider(_provider: Provider) -> Iterator[Provider]:
     _provider.reset()
     yield _provider
     _provider.release()
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """One that the unprivileged user of an embedded Postgres can enter, as pytest's own are closed to it."""
-    folder = Path(tempfile.mkdtemp(prefix="placet-test-", dir="/tmp"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -21,20 +21,24 @@ from pathlib import Path
 SQL_FOLDER = Path(__file__).parent / "sql"
 
 _HEAD = re.compile(r"^-- (name|part): *(\S*) *$", re.MULTILINE)
+# What a token may begin with is looked at first, as most of a file is none.
 _TOKEN = re.compile(
     r"""
-      (?P<skip>
-          --[^\n]*
-        | /\*.*?\*/
-        | \b[eE]'(?:[^'\\]|\\.|'')*'
-        | '(?:[^']|'')*'
-        | "(?:[^"]|"")*"
-        | (?P<dollar>\$[A-Za-z_]*\$).*?(?P=dollar)
-        | ::
-        | :=
-      )
-    | (?<![\w\]]):(?P<parameter>[a-z_][a-z0-9_]*)
-    | \{(?P<part>\w*)\}
+    (?=[-/eE'"$:{])
+    (?:
+        (?P<skip>
+            --[^\n]*
+          | /\*.*?\*/
+          | \b[eE]'(?:[^'\\]|\\.|'')*'
+          | '(?:[^']|'')*'
+          | "(?:[^"]|"")*"
+          | (?P<dollar>\$[A-Za-z_]*\$).*?(?P=dollar)
+          | ::
+          | :=
+        )
+      | (?<![\w\]]):(?P<parameter>[a-z_][a-z0-9_]*)
+      | \{(?P<part>\w*)\}
+    )
     """,
     re.VERBOSE | re.DOTALL,
 )
