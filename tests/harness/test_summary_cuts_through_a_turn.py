@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 
+from placet_server.harness import compaction
 from placet_server.harness.clip import clipped
 from placet_server.harness.compaction import (
     CLIPS,
@@ -225,6 +226,19 @@ def test_all_of_the_session_is_summed_up_where_none_of_it_was_answered_or_the_ru
     later = in_session(run_of(1), *HISTORY)
     assert 5 == to_sum_up(later, ('"result"',), 1)
     assert (1, None) == ((asked := request_of(later, 5, (), ())).summed, asked.past)
+
+
+def test_what_was_said_last_in_the_session_is_summed_up_too_where_one_entry_could_not_keep_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = _after(Transcript(), Opened(spec_digest="00", model="m", memory=SHORT))
+    state = in_session(opened, *HISTORY, '"large"', '"large, again"')
+    assert 3 == to_sum_up(state, ('"asked"',), 1)
+    monkeypatch.setattr(compaction, "KEPT_BYTES_MAX", 30)
+    assert 6 == to_sum_up(state, ('"asked"',), 1)
+    state = _after(state, request_of(state, 6, (), ('"asked"', '"sum up"')), summed_up(SAID, 1))
+    state = _after(state, compacted(state, '"head"'))
+    assert (['"head"', '"asked"'], 1) == (state.messages(), state.asked_at)
 
 
 def test_a_summary_of_a_session_that_does_not_fit_is_asked_for_of_less_until_there_is_no_less() -> None:

@@ -54,23 +54,25 @@ def to_sum_up(state: Transcript, messages: Sequence[str], bound: int) -> int | N
     if _is_summary_too_long(state):
         less = _less(state)
         return state.summed if less is None and _next_clip(state) else less
-    if state.before and state.opened.budget.tokens:
-        affordable = state.opened.budget.tokens // BUDGET_PART
-        bound = min(bound or affordable, affordable)
     if not (_is_too_long(state) or _is_new_turn(state)):
         return None
     is_past_bound = 0 < bound < state.held_tokens(messages)
-    if not (_is_too_long(state) or is_past_bound or _is_heavy(state)):
+    affordable = state.opened.budget.tokens // BUDGET_PART
+    is_dear = 0 < affordable * _BYTES_PER_TOKEN < bytes_of(state.before)
+    if not (_is_too_long(state) or is_past_bound or is_dear or _is_heavy(state)):
         return None
+    if is_dear:
+        bound = min(bound or affordable, affordable)
     begin = len(state.before)
     sizes = [len(text.encode()) for text in (*state.before, *state.told, *messages)]
     kept_bytes_max = min((bound * _BYTES_PER_TOKEN if bound else sum(sizes)) // 2, KEPT_BYTES_MAX)
     # What was asked first of all does not stay as it was, unless that was of this run.
     answers = (0, *state.answers) if begin else state.answers
     found = cut(sizes, answers, state.opened.memory.keep_turns, kept_bytes_max)
-    # All that was before what was asked of the run: none of it was ever answered, or it does not fit beside that.
+    # Else all that was before what was asked of the run: none of it was ever answered, or it does not fit beside that.
     end = begin + state.asked_at
-    return end if found is None and end > _least(state) else found
+    is_kept = found is not None and sum(sizes[found:end]) <= KEPT_BYTES_MAX
+    return end if not is_kept and end > _least(state) else found
 
 
 def is_past_help(state: Transcript) -> bool:
