@@ -26,6 +26,8 @@ from placet_server.model.identity_errors import MessageReplayed
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.run_errors import SessionBusy
 from placet_server.model.session import WAITING_MAX, NewSession, OnBusy, SessionUse
+from placet_server.store import agent_session as sessions
+from placet_server.store import session_run as session_runs
 from placet_server.store.clock import FixedClock
 from tests.core.agents import ASKED, KEY_VARIABLE, Shop, open_shop, said
 from tests.core.conversations import put_in, roles, said_in, session
@@ -323,6 +325,34 @@ async def test_who_waits_in_a_session_that_was_closed_never_runs_whatever_died(
         await close_unwanted(kernel.journal)
         ended = [(await read(kernel, each)).state for each in (first.action_id, *waiting)]
         assert ([S.CANCELLED] * 3, 0) == (ended, len(server.requests))
+
+
+async def test_a_session_that_somebody_holds_keeps_no_other_waiting(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nobody(*_: object) -> None:
+        return None
+
+    async with OpenAIServer([]) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        waiting = {}
+        # Whoever ends the first does not come to pass the turn on.
+        monkeypatch.setattr(session_runs, "find_passed", nobody)
+        for number in range(2):
+            one = await session(kernel)
+            first = (await put_in(kernel, one, "1", f"a{number}")).action
+            second = (await put_in(kernel, one, "2", f"b{number}", on_busy=OnBusy.QUEUE)).action
+            await cancel_action(kernel.engine, ALICE, first.action_id, "enough")
+            waiting[one] = second.action_id
+
+        async def states() -> list[ActionState]:
+            return [(await read(kernel, action_id)).state for action_id in waiting.values()]
+
+        async with kernel.journal.pool.tx() as other:
+            await sessions.lock(other, "acme", next(iter(waiting)), subject=None, now=None)
+            assert not await sweep_sessions(kernel.journal)
+            assert [S.WAITING, S.QUEUED] == await states()
+        await sweep_sessions(kernel.journal)
+        assert [S.QUEUED, S.QUEUED] == await states()
 
 
 async def _until_ended(kernel: Kernel, action_id: str) -> None:

@@ -15,11 +15,13 @@ from placet_server.core.publication.session import get_session
 from placet_server.model.errors import NotFound
 from placet_server.model.run_errors import ResumeTokenSpent, SessionClosed
 from placet_server.model.session import NewSession
+from placet_server.store import agent_session as sessions
 from placet_server.store.clock import FixedClock
 from tests.core.kernels import ALICE, BOB, EVE, open_kernel
 from tests.core.workshop import Workshop
 from tests.postgres import Database
 
+WAITS = "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database())"
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
@@ -82,3 +84,22 @@ async def test_a_token_is_nobody_elses_nor_good_for_long_nor_for_what_is_closed(
         await close_session(kernel, ALICE, one, cancel=False)
         with pytest.raises(SessionClosed):
             await resumed(kernel, one, token)
+
+
+async def test_who_resumes_while_it_is_closed_burns_and_moves_nothing(database: Database) -> None:
+    async with open_kernel(database.dsn, Workshop().app) as kernel:
+        made = await create_session(kernel.journal, ALICE, NewSession())
+        one = made.session_id
+        async with kernel.journal.pool.tx() as other:
+            await sessions.lock(other, "acme", one, subject=None, now=None)
+            await sessions.close(other, "acme", one, None)
+            asking = asyncio.ensure_future(resumed(kernel, one, made.resume_token))
+            async with kernel.journal.pool.connection() as connection:
+                while not await connection.fetchval(WAITS):
+                    pass
+        with pytest.raises(SessionClosed):
+            await asking
+        async with kernel.journal.pool.connection() as connection:
+            burnt = await connection.fetchval("select burnt_digest from sessions")
+        closed = await get_session(kernel.journal, ALICE, one)
+        assert (made.expire_time_us, None) == (closed.expire_time_us, burnt)

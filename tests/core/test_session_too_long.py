@@ -3,6 +3,7 @@ its model, or to be read, or to be paid for; and no message, however long, stand
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from placet_server.core.publication.session import get_session
 from placet_server.core.recovery.rescue import rescue
 from placet_server.harness import compaction, program
 from placet_server.harness.history import LEFT_OUT
-from placet_server.model.errors import PayloadTooLarge
+from placet_server.model.errors import PayloadTooLarge, StoreUnavailable
 from placet_server.model.lifecycle import ActionState
-from placet_server.store import run as runs
+from placet_server.store import session_run as session_runs
 from tests.core.agents import KEY_VARIABLE, Shop, open_shop, said
 from tests.core.conversations import put_in, roles, said_in, session
 from tests.core.kernels import ALICE, declare_dead, dispatch, output, read, until, work_off
@@ -109,23 +110,38 @@ async def test_a_session_is_summed_up_before_it_cannot_be_read(
         assert [r for r in server.requests if "Sum up the conversation" in r.body.decode()]
 
 
-async def test_what_cannot_be_read_whole_is_not_read_on(
+async def test_what_cannot_be_read_whole_is_not_read_on_nor_anything_twice(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[Step] = [Say("Hello.")] * 3
     async with OpenAIServer(steps) as server, open_shop(database.dsn, Shop(), server) as kernel:
         one = await session(kernel)
         for number in range(3):
-            await said_in(kernel, one, "Hi.", f"k{number}")
-        whole, looked_at = runs.read_entries, []
+            await said_in(kernel, one, "Hé.", f"k{number}")
+        past = await history.read_past(kernel.journal, "acme", one, 3, bytes_max=2**20)
+        assert [[1, 2, 3]] * 3 == [[entry.ordinal for entry in run.entries] for run in past]
+        look, looked_at = session_runs.list_remembered, []
 
-        async def counted(connection: Any, tenant: str, action_id: str) -> Any:
-            looked_at.append(action_id)
-            return await whole(connection, tenant, action_id)
+        async def away_every_second_time(*place: Any, **bounds: Any) -> Any:
+            looked_at.append(bounds["after"])
+            if len(looked_at) % 2 == 0:
+                raise StoreUnavailable(detail="a page takes too long")
+            return await look(*place, **bounds)
 
-        monkeypatch.setattr(runs, "read_entries", counted)
-        (newest,) = await history.read_past(kernel.journal, "acme", one, 3, bytes_max=1)
-        assert (True, [newest.action_id]) == (newest.is_left_out, looked_at)
+        # A look has time for one entry, and the store is away between any two.
+        monkeypatch.setattr(session_runs, "list_remembered", away_every_second_time)
+        monkeypatch.setattr(history, "PAGE_BYTES_MAX", 1)
+        journal = replace(kernel.journal, poll_seconds=0.001)
+        assert past == await history.read_past(journal, "acme", one, 3, bytes_max=2**20)
+        places = [(3, 0), *((number, ordinal) for number in (3, 2, 1) for ordinal in (1, 2, 3))]
+        assert places == list(dict.fromkeys(looked_at))
+        looked_at.clear()
+        (newest,) = await history.read_past(journal, "acme", one, 3, bytes_max=1)
+        assert (True, past[-1].entries, 3) == (newest.is_left_out, newest.entries, looked_at[-1][0])
+        # Of words in any tongue the bytes count.
+        size = history.size_of(past[0].entries)
+        assert sum(len(entry.body.encode()) for entry in past[0].entries) == size
+        assert sum(len(entry.body) for entry in past[0].entries) < size
 
 
 class Small(Forgetful):

@@ -187,7 +187,7 @@ def _is_heavy(state: Transcript) -> bool:
     if state.opened is None or state.opened.history is None:
         return False
     past = 0 if state.compacted else state.history_bytes
-    return past + 2 * sum(len(text) for text in state.told) > HEAVY_BYTES
+    return past + 2 * sum(len(text.encode()) for text in state.told) > HEAVY_BYTES
 
 
 def _is_new_turn(state: Transcript) -> bool:

@@ -113,6 +113,16 @@ async def lock(
     return None if r is None else Locked(*r)
 
 
+async def lock_free(
+    connection: Connection, tenant: str, session_id: str, now: datetime | None
+) -> Locked | None:
+    """Whoever's it is; None, too, if somebody else has locked it."""
+    query = SQL["lock_free"]
+    arguments = query.arguments(tenant=tenant, session_id=session_id, now=now)
+    r = await connection.fetchrow(query.sql, *arguments)
+    return None if r is None else Locked(*r)
+
+
 async def close(connection: Connection, tenant: str, session_id: str, now: datetime | None) -> None:
     query = SQL["close"]
     await connection.execute(query.sql, *query.arguments(tenant=tenant, session_id=session_id, now=now))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from placet_server.model.entry import EntryRow, EntryType
 from placet_server.model.line import Line
 from placet_server.model.session import SessionPlace
 from placet_server.store import queries
@@ -35,11 +36,15 @@ class Passed(NamedTuple):
     session_id: str
 
 
-class Before(NamedTuple):
-    """A run that was before. `is_compacted`: what it remembers stands for all before it, too."""
+class Remembered(NamedTuple):
+    """An entry of a run that was before. `is_last`: of what that one remembers; `is_compacted`: which stands for all
+    before it, too.
+    """
 
     number: int
     action_id: str
+    entry: EntryRow
+    is_last: bool
     is_compacted: bool
 
 
@@ -168,13 +173,41 @@ async def map_places(
     return {r["action_id"]: SessionPlace(session_id=r["session_id"], number=r["number"]) for r in rows}
 
 
-async def list_before(
-    connection: Connection, tenant: str, session_id: str, *, before: int, count_max: int
-) -> list[Before]:
-    """Newest first."""
-    query = SQL["list_before"]
-    arguments = query.arguments(tenant=tenant, session_id=session_id, before=before, count_max=count_max)
-    return [Before(*r) for r in await connection.fetch(query.sql, *arguments)]
+async def list_remembered(
+    connection: Connection,
+    tenant: str,
+    session_id: str,
+    *,
+    after: tuple[int, int],
+    count_max: int,
+    bytes_max: int,
+) -> list[Remembered]:
+    """The newest run first, of each its entries in order. `after`: a run's number and the ordinal of an entry of it."""
+    query = SQL["list_remembered"]
+    arguments = query.arguments(
+        tenant=tenant,
+        session_id=session_id,
+        after_number=after[0],
+        after_ordinal=after[1],
+        count_max=count_max,
+        bytes_max=bytes_max,
+    )
+    return [
+        Remembered(
+            number=r["number"],
+            action_id=r["action_id"],
+            entry=EntryRow(
+                ordinal=r["ordinal"],
+                type=EntryType(r["type"]),
+                turn=r["turn"],
+                attempt=r["attempt"],
+                body=r["body"],
+            ),
+            is_last=r["is_last"],
+            is_compacted=r["is_compacted"],
+        )
+        for r in await connection.fetch(query.sql, *arguments)
+    ]
 
 
 async def list_said(

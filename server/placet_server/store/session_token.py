@@ -21,14 +21,12 @@ class TokenRow(NamedTuple):
     is_expired: bool
 
 
-async def lock_token(
-    connection: Connection, tenant: str, subject: str, session_id: str, now: datetime | None
-) -> TokenRow | None:
-    """Until the tx ends."""
-    query = SQL["lock_token"]
-    arguments = query.arguments(tenant=tenant, subject=subject, session_id=session_id, now=now)
-    r = await connection.fetchrow(query.sql, *arguments)
-    return None if r is None else read_token(r)
+async def get_token(connection: Connection, tenant: str, session_id: str, now: datetime | None) -> TokenRow:
+    """Of a session that this tx has locked."""
+    query = SQL["get_token"]
+    r = await connection.fetchrow(query.sql, *query.arguments(tenant=tenant, session_id=session_id, now=now))
+    assert r is not None, "it is locked"
+    return read_token(r)
 
 
 async def burn_token(
@@ -43,7 +41,7 @@ async def burn_token(
     seconds: float,
     now: datetime | None,
 ) -> None:
-    """Of a session whose token this tx has locked."""
+    """Of a session that this tx has locked."""
     query = SQL["burn_token"]
     arguments = query.arguments(
         tenant=tenant,

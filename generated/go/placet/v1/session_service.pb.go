@@ -152,9 +152,9 @@ type Session struct {
 	Labels map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// When it began.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// When its newest run was asked for, or it was closed.
+	// When its newest run was asked for, or it was resumed or closed, whichever was last.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	// When it is over, if no run comes before.
+	// When it is over, if no run comes before, and nobody resumes it.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// For ResumeSession, once, within 24 hours. Only in the answers that make it: of CreateSession and ResumeSession. A resend of CreateSession is not told
 	// what was used by then.

@@ -137,11 +137,11 @@ class Session(_message.Message):
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When its newest run was asked for, or it was closed."""
+        """When its newest run was asked for, or it was resumed or closed, whichever was last."""
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When it is over, if no run comes before."""
+        """When it is over, if no run comes before, and nobody resumes it."""
 
     def __init__(
         self,

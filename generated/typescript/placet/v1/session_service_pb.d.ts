@@ -85,14 +85,14 @@ export declare type Session = Message<"placet.v1.Session"> & {
   createTime?: Timestamp | undefined;
 
   /**
-   * When its newest run was asked for, or it was closed.
+   * When its newest run was asked for, or it was resumed or closed, whichever was last.
    *
    * @generated from field: google.protobuf.Timestamp update_time = 10;
    */
   updateTime?: Timestamp | undefined;
 
   /**
-   * When it is over, if no run comes before.
+   * When it is over, if no run comes before, and nobody resumes it.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 11;
    */

@@ -19,7 +19,8 @@ from placet_server.core.publication.session import get_session
 from placet_server.model.caller import Caller
 from placet_server.model.errors import NotFound
 from placet_server.model.run_errors import ResumeTokenSpent, SessionClosed
-from placet_server.model.session import Session, SessionState
+from placet_server.model.session import Session
+from placet_server.store import agent_session as sessions
 from placet_server.store import session_token as session_tokens
 from placet_server.store.session_token import TokenRow
 
@@ -48,15 +49,15 @@ async def resume_session(
     journal: Journal, caller: Caller, session_id: str, token: str, *, key: str
 ) -> Session:
     """With the next token. Raises NotFound, SessionClosed, ResumeTokenSpent."""
-    session = await get_session(journal, caller, session_id)
-    if session.state is SessionState.CLOSED:
-        raise SessionClosed(session_id=session_id)
     given, given_key = _digest(token), _digest(key)
     async with journal.pool.tx() as connection:
         now = journal.clock.now()
-        kept = await session_tokens.lock_token(connection, caller.tenant, caller.subject, session_id, now)
-        if kept is None:
+        locked = await sessions.lock(connection, caller.tenant, session_id, subject=caller.subject, now=now)
+        if locked is None:
             raise NotFound(kind="session", name=session_id)
+        if not locked.is_open or locked.is_idle:
+            raise SessionClosed(session_id=session_id)
+        kept = await session_tokens.get_token(connection, caller.tenant, session_id, now)
         if hmac.compare_digest(given, kept.digest):
             if kept.is_expired:
                 raise ResumeTokenSpent(session_id=session_id, problem="expired")

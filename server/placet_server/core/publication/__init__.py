@@ -1,6 +1,7 @@
 """Making results durable and telling of them.
 
 journal   the store as the core sees it: writer, pool, clock, wake-ups
+for_sure  asking it until it answers
 hub       wake-ups within this process
 boundary  where tests kill the process
 lease     fresh ids

@@ -6,6 +6,7 @@ that waits for its turn; what a look cannot do, because the store is away or the
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
@@ -27,8 +28,12 @@ from placet_server.store.action import ID_MAX, request_cancel
 from placet_server.store.session import Connection
 from placet_server.store.session_run import Passed, Said
 
+_log = logging.getLogger(__name__)
+
 CLOSED = "its session was closed"
 BATCH_MAX = 200
+# So many sessions that fail, and the sweep leaves the rest: the store is away, and others have to be closed in time.
+FAILED_MAX = 3
 BYTES_READ_MAX = 3 * 2**20
 _TURN = orjson.dumps({"attempt": 0, "cause": SESSION, "ready_delay_seconds": 0.0}).decode()
 
@@ -122,33 +127,46 @@ async def pass_turn_after(journal: Journal, action: Action) -> None:
 
 
 async def sweep_sessions(journal: Journal) -> bool:
-    """One bounded batch of those in which nobody has passed the turn on. True: there may be more."""
+    """One bounded batch of those in which nobody has passed the turn on. True: there may be more. Every process does
+    this, so what somebody else is at is left to him, and what cannot be done now, until the next time.
+    """
     async with journal.pool.connection() as connection:
         passed = await session_runs.list_passed(connection, count_max=BATCH_MAX)
+    count = failed = 0
     for each in passed:
-        await pass_turn(journal, each)
-    return len(passed) == BATCH_MAX
+        try:
+            count += await pass_turn(journal, each, waits=False)
+        except StoreUnavailable as error:
+            _log.warning("session %s: its turn is not passed on: %s", each.session_id, error)
+            failed += 1
+            if failed == FAILED_MAX:
+                break
+    return count == BATCH_MAX
 
 
-async def pass_turn(journal: Journal, session: Passed) -> None:
+async def pass_turn(journal: Journal, session: Passed, *, waits: bool = True) -> bool:
     """To the first that waits, unless the one before it is not over. In a session that was closed it is nobody's, and
-    none waits any more. Raises StoreUnavailable.
+    none waits any more. `waits`: for who has locked it. True: it is done. Raises StoreUnavailable.
     """
     now = journal.clock.now()
     async with journal.pool.tx() as connection:
-        locked = await sessions.lock(connection, *session, subject=None, now=now)
+        if waits:
+            locked = await sessions.lock(connection, *session, subject=None, now=now)
+        else:
+            locked = await sessions.lock_free(connection, *session, now)
         if locked is None:
-            return
+            return False
         active = locked.active_action_id
         if not locked.is_open:
             moved = await _give_up(connection, session, locked.subject, now)
         elif active is None or await session_runs.is_over(connection, session.tenant, active):
             moved = await _release_first(connection, session, now)
         else:
-            return
+            return False
     for each in moved:
         journal.hub.publish(each.action_id)
         journal.doorbell.ring(each.line)
+    return True
 
 
 class _Moved(NamedTuple):

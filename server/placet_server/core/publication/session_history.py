@@ -4,28 +4,26 @@ for calls that outlive the run that made them.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
+from placet_server.core.publication.for_sure import for_sure
 from placet_server.core.publication.journal import Journal
 from placet_server.model.action import Action
 from placet_server.model.entry import EntryRow
-from placet_server.model.errors import StoreUnavailable
 from placet_server.model.session import SessionPlace
 from placet_server.store import action as actions
 from placet_server.store import lineage
-from placet_server.store import run as runs
 from placet_server.store import session_run as session_runs
 
 # More than any model is sent.
 BYTES_MAX = 16 * 2**20
 # From here on it is summed up, whatever its model takes, so that it does not come to that.
 HEAVY_BYTES = BYTES_MAX // 2
-RUNS_READ_MAX = 100
-
-T = TypeVar("T")
+# Of one look, which has to be over in the time of one use of a connection.
+PAGE_ENTRIES_MAX = 500
+PAGE_BYTES_MAX = 2 * 2**20
 
 
 class PastRun(NamedTuple):
@@ -46,7 +44,7 @@ async def find_place(journal: Journal, action: Action) -> SessionPlace | None:
             found = await session_runs.map_places(connection, action.requester.tenant, [action.action_id])
         return found.get(action.action_id)
 
-    return await _for_sure(journal, look)
+    return await for_sure(journal, look)
 
 
 async def read_past(
@@ -56,26 +54,31 @@ async def read_past(
     or with which they are too much.
     """
     past: list[PastRun] = []
-    size, before = 0, through + 1
-    while before > 1:
-        page = await _for_sure(journal, partial(_page, journal, tenant, session_id, before, bytes_max - size))
-        for run, entries in page:
-            size += size_of(entries)
-            past.append(PastRun(run.action_id, entries, is_left_out=size > bytes_max))
-            if run.is_compacted or size > bytes_max:
+    entries: list[EntryRow] = []
+    # Before the first entry of the newest run.
+    size, after = 0, (through, 0)
+    while page := await for_sure(journal, partial(_page, journal, tenant, session_id, after)):
+        for each in page:
+            entries.append(each.entry)
+            size += size_of([each.entry])
+            if not each.is_last:
+                continue
+            past.append(PastRun(each.action_id, entries, is_left_out=size > bytes_max))
+            entries = []
+            if each.is_compacted or size > bytes_max:
                 return past[::-1]
-        before = page[-1][0].number if page else 0
+        after = (page[-1].number, page[-1].entry.ordinal)
     return past[::-1]
 
 
 async def read_opened(journal: Journal, tenant: str, session_id: str, through: int) -> EntryRow | None:
     """The first entry of the newest run up to a number that remembers something; None: there is none."""
-    return await _for_sure(journal, partial(_opened, journal, tenant, session_id, through + 1))
+    return await for_sure(journal, partial(_opened, journal, tenant, session_id, through))
 
 
 def size_of(entries: Iterable[EntryRow]) -> int:
     """Of what is read."""
-    return sum(len(entry.body) for entry in entries)
+    return sum(len(entry.body.encode()) for entry in entries)
 
 
 async def read_calls(
@@ -86,39 +89,32 @@ async def read_calls(
     """
     found: dict[str, Action] = {}
     for step in steps:
-        action = await _for_sure(journal, partial(_call, journal, tenant, action_id, step))
+        action = await for_sure(journal, partial(_call, journal, tenant, action_id, step))
         if action is not None:
             found[step] = action
     return found
 
 
 async def _page(
-    journal: Journal, tenant: str, session_id: str, before: int, bytes_max: int
-) -> list[tuple[session_runs.Before, list[EntryRow]]]:
-    """Until the first that stands for all before it, or the first with which it is too much."""
-    page: list[tuple[session_runs.Before, list[EntryRow]]] = []
+    journal: Journal, tenant: str, session_id: str, after: tuple[int, int]
+) -> list[session_runs.Remembered]:
     async with journal.pool.connection() as connection:
-        found = await session_runs.list_before(
-            connection, tenant, session_id, before=before, count_max=RUNS_READ_MAX
+        return await session_runs.list_remembered(
+            connection,
+            tenant,
+            session_id,
+            after=after,
+            count_max=PAGE_ENTRIES_MAX,
+            bytes_max=PAGE_BYTES_MAX,
         )
-        for run in found:
-            remembered = await runs.read_entries(connection, tenant, run.action_id)
-            page.append((run, remembered.entries))
-            bytes_max -= size_of(remembered.entries)
-            if run.is_compacted or bytes_max < 0:
-                break
-    return page
 
 
-async def _opened(journal: Journal, tenant: str, session_id: str, before: int) -> EntryRow | None:
+async def _opened(journal: Journal, tenant: str, session_id: str, through: int) -> EntryRow | None:
     async with journal.pool.connection() as connection:
-        found = await session_runs.list_before(connection, tenant, session_id, before=before, count_max=1)
-        for run in found:
-            (opened,) = await runs.list_entries(
-                connection, tenant, run.action_id, after_ordinal=0, count_max=1, bytes_max=1
-            )
-            return opened
-    return None
+        found = await session_runs.list_remembered(
+            connection, tenant, session_id, after=(through, 0), count_max=1, bytes_max=1
+        )
+    return found[0].entry if found else None
 
 
 async def _call(journal: Journal, tenant: str, action_id: str, step: str) -> Action | None:
@@ -129,11 +125,3 @@ async def _call(journal: Journal, tenant: str, action_id: str, step: str) -> Act
             if tried is None
             else await actions.get(connection, tenant, tried.action.action_id, full=True)
         )
-
-
-async def _for_sure(journal: Journal, look: Callable[[], Awaitable[T]]) -> T:
-    while True:
-        try:
-            return await look()
-        except StoreUnavailable:
-            await asyncio.sleep(journal.poll_seconds)

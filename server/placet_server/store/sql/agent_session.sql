@@ -26,6 +26,13 @@ cross join lateral (
     left join actions as a on a.tenant = s.tenant and a.action_id = s.active_action_id
 ) as o
 
+-- part: locked
+-- A session as its tx has it, with `standing`.
+select
+    s.session_id::text, s.state = 'OPEN' as is_open, not o.is_open and not o.is_awaited and o.end_time <= c.at as is_idle, s.active_action_id::text,
+    s.run_count, s.subject
+from sessions as s
+
 -- name: insert
 -- A new session; none if the key has made one before.
 insert into sessions (
@@ -64,13 +71,17 @@ limit :page_size
 
 -- name: lock
 -- A session, locked until the tx ends, as it stands; subject NULL is whoever's it is, for who has found it by one of its runs.
-select
-    s.session_id::text, s.state = 'OPEN' as is_open, not o.is_open and not o.is_awaited and o.end_time <= c.at as is_idle, s.active_action_id::text,
-    s.run_count, s.subject
-from sessions as s
+{locked}
 {standing}
 where s.tenant = :tenant and s.session_id = :session_id::uuid and (:subject::text is null or s.subject = :subject)
 for update of s
+
+-- name: lock_free
+-- The same of whoever's it is, unless somebody else has locked it.
+{locked}
+{standing}
+where s.tenant = :tenant and s.session_id = :session_id::uuid
+for update of s skip locked
 
 -- name: close
 -- No run begins in it any more; whoever waits does not. For who has locked it.

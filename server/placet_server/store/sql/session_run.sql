@@ -136,14 +136,29 @@ select r.action_id::text, r.session_id::text, r.number
 from session_runs as r
 where r.tenant = :tenant and r.action_id = any (:action_ids::uuid[])
 
--- name: list_before
--- Runs of a session before some number that remember something, newest first.
-select r.number, r.action_id::text, u.compacted_ordinal > 1 as is_compacted
-from session_runs as r
-join runs as u on u.tenant = r.tenant and u.action_id = r.action_id
-where r.tenant = :tenant and r.session_id = :session_id::uuid and r.number < :before::integer
-order by r.number desc
-limit :count_max
+-- name: list_remembered
+-- What runs of a session remember, the newest run first, of each its entries in order, after some place: bounded in number, and in bytes but for the last one.
+select number, action_id, is_compacted, is_last, ordinal, type, turn, attempt, body
+from (
+    select *, sum(octet_length(body)) over (order by number desc, ordinal) as bytes
+    from (
+        select
+            r.number, r.action_id::text, u.compacted_ordinal > 1 as is_compacted, e.ordinal = u.ordinal as is_last, e.ordinal, e.type, e.turn, e.attempt,
+            e.body
+        from session_runs as r
+        join runs as u on u.tenant = r.tenant and u.action_id = r.action_id
+        join run_entries as e on e.tenant = r.tenant and e.action_id = r.action_id
+        where r.tenant = :tenant
+          and r.session_id = :session_id::uuid
+          and r.number <= :after_number::integer
+          and (r.number < :after_number::integer or e.ordinal > :after_ordinal::integer)
+          and (e.ordinal = 1 or e.ordinal >= u.compacted_ordinal)
+        order by r.number desc, e.ordinal
+        limit :count_max
+    ) as page
+) as measured
+where bytes - octet_length(body) < :bytes_max
+order by number desc, ordinal
 
 -- name: list_said
 -- What was said in a session, in order, after some place: the entries in which an agent was asked, with what it was asked, and those in which its model has

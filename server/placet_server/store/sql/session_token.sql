@@ -1,17 +1,16 @@
 -- Resume tokens of sessions: 0035_session_tokens.sql.
 
--- name: lock_token
--- What is kept of a session's resume token, locked until the tx ends.
+-- name: get_token
+-- What is kept of a session's resume token; for who has locked the session.
 select
     coalesce(s.token_digest, '') as token_digest, coalesce(s.token_nonce, '') as token_nonce, coalesce(s.burnt_digest, '') as burnt_digest,
     coalesce(s.burnt_key_digest, '') as burnt_key_digest,
     coalesce(s.token_expire_time <= coalesce(:now::timestamptz, statement_timestamp()), true) as is_expired
 from sessions as s
-where s.tenant = :tenant and s.session_id = :session_id::uuid and s.subject = :subject
-for update of s
+where s.tenant = :tenant and s.session_id = :session_id::uuid
 
 -- name: burn_token
--- Another token instead of the one that was locked; the session goes on.
+-- Another token instead of the one before; the session, which is locked, goes on.
 update sessions
 set token_digest = :digest::bytea,
     token_nonce = :nonce::bytea,
