@@ -102,7 +102,10 @@ ADVICE = {
     "SESSION_BUSY": Advice(
         NOTHING,
         "NEVER",
-        "Wait for the run it names (WaitAction), or say with `on_busy` that this one waits for it, or takes its place.",
+        "`problem` says why. `not_over`: wait for the run it names (WaitAction), or say with `on_busy` that this one "
+        "waits for it, or takes its place. `line_full`: 16 wait already; `needs_approval`: people have to say yes to "
+        "this one, so it cannot wait: send it again once that run is over. `not_cancelled`: close with "
+        "`cancel_active`.",
     ),
     "SESSION_CLOSED": Advice(NOTHING, "NEVER", "Begin another session."),
     "RESUME_TOKEN_SPENT": Advice(
@@ -191,7 +194,8 @@ ADVICE = {
     "QUOTA_EXCEEDED": Advice(
         "no outcome is recorded",
         "the same request with its key, after `RetryInfo`",
-        "Ask for less at a time, or the operator for more; `QuotaFailure` names the quota.",
+        "Ask for less at a time, or the operator for more; `QuotaFailure` names the quota. Of `open_sessions` close "
+        "some: those are yours alone.",
     ),
     "OVERLOADED": Advice(
         NOTHING,

@@ -254,6 +254,12 @@ class Config(BaseSettings):
     )
 
     # Limits.
+    sessions_open_max: int = Field(
+        10_000,
+        ge=1,
+        le=1_000_000,
+        description="Sessions that one caller may have open; one more is QUOTA_EXCEEDED.",
+    )
     calls_max: int = Field(
         1024, ge=1, le=100_000, description="Calls in flight; more are refused as OVERLOADED."
     )

@@ -147,6 +147,7 @@ async def open_kernel(
     routes.engine = kernel.engine
     kernel.authority = _open_authority(stack, config)
     kernel.message_skew_seconds = config.message_skew_seconds
+    kernel.sessions_open_max = config.sessions_open_max
     kernel.quotas = _open_quotas(stack, config, kernel.journal)
     opened = OpenKernel(
         kernel=kernel,

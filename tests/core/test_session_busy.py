@@ -5,6 +5,7 @@ place.
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,10 @@ from placet_server.core.publication.session import get_session, sweep_sessions
 from placet_server.core.publication.wake import sweep
 from placet_server.core.recovery.rescue import close_unwanted, rescue
 from placet_server.model.action import Message, Submission
+from placet_server.model.caller import Caller
 from placet_server.model.errors import MalformedRequest, PlacetError, StoreUnavailable
 from placet_server.model.gate_errors import IdempotencyConflict
-from placet_server.model.identity_errors import MessageReplayed
+from placet_server.model.identity_errors import MessageReplayed, QuotaExceeded
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.run_errors import SessionBusy
 from placet_server.model.session import WAITING_MAX, NewSession, OnBusy, SessionUse
@@ -31,7 +33,20 @@ from placet_server.store import session_run as session_runs
 from placet_server.store.clock import FixedClock
 from tests.core.agents import ASKED, KEY_VARIABLE, Shop, open_shop, said
 from tests.core.conversations import put_in, roles, said_in, session
-from tests.core.kernels import ALICE, call_of, declare_dead, dispatch, output, put, read, run, until, work_off
+from tests.core.kernels import (
+    ALICE,
+    BOB,
+    EVE,
+    call_of,
+    declare_dead,
+    dispatch,
+    output,
+    put,
+    read,
+    run,
+    until,
+    work_off,
+)
 from tests.core.parking import again
 from tests.core.scripted import age
 from tests.postgres import Database
@@ -104,8 +119,9 @@ async def test_those_who_may_wait_have_their_turns_in_order_and_not_too_many_wai
         await put_in(kernel, one, "5", "k5")
         for number in range(WAITING_MAX):
             await put_in(kernel, one, "more", f"m{number}", on_busy=OnBusy.QUEUE)
-        with pytest.raises(SessionBusy):
+        with pytest.raises(SessionBusy, match="send this one again once one of them is over") as busy:
             await put_in(kernel, one, "too many", "k6", on_busy=OnBusy.QUEUE)
+        assert "line_full" == busy.value.problem
 
 
 async def test_who_takes_the_place_of_another_begins_once_that_has_stopped(database: Database) -> None:
@@ -269,8 +285,9 @@ async def test_only_runs_of_the_sessions_agent_are_in_it_and_one_for_people_is_n
         with pytest.raises(SessionBusy):
             await put_in(kernel, one, "Hi.", "k2")
         assert S.WAITING is (await put_in(kernel, one, "Hi.", "k3", on_busy=OnBusy.QUEUE)).action.state
-        with pytest.raises(SessionBusy):
+        with pytest.raises(SessionBusy, match="people have to say yes to this one before it begins") as busy:
             await put_in(kernel, one, "Hi.", "k4", agent="shop.asked", on_busy=OnBusy.QUEUE)
+        assert "needs_approval" == busy.value.problem
 
 
 async def test_a_session_is_begun_once_for_each_key(database: Database) -> None:
@@ -281,6 +298,33 @@ async def test_a_session_is_begun_once_for_each_key(database: Database) -> None:
         for other in (replace(wanted, title="Other"), replace(wanted, idle_seconds=60.5)):
             with pytest.raises(IdempotencyConflict):
                 await create_session(kernel.journal, ALICE, other)
+
+
+async def test_nobody_has_more_sessions_open_than_he_may(database: Database) -> None:
+    clock = FixedClock(datetime.now(UTC))
+    async with OpenAIServer([]) as server, open_shop(database.dsn, Shop(), server, clock=clock) as kernel:
+
+        async def make(caller: Caller = ALICE, **wanted: Any) -> str:
+            new = NewSession(**{"idle_seconds": 60.0, **wanted})
+            return (await create_session(kernel.journal, caller, new, open_max=2)).session_id
+
+        first, _ = await make(), await make(idempotency_key="s")
+        for key in ("", "another"):
+            with pytest.raises(
+                QuotaExceeded, match="You have 2 sessions open, and may have no more; close some"
+            ):
+                await make(idempotency_key=key)
+        # What is there already is told, and others have their own.
+        await make(idempotency_key="s")
+        await make(BOB)
+        await make(EVE)
+        await close_session(kernel, ALICE, first, cancel=False)
+        await make()
+        with pytest.raises(QuotaExceeded):
+            await make()
+        # Nobody has noted yet that they were idle for their time.
+        clock.advance(timedelta(seconds=60))
+        await make()
 
 
 async def test_a_message_of_one_session_is_none_of_another(database: Database) -> None:

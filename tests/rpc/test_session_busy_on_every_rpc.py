@@ -119,7 +119,8 @@ async def test_every_rpc_that_may_begin_a_run_says_the_same(database: Database, 
         for method in INVOKING:
             assert method in REQUESTS, f"{method} takes options, and has no row here"
             refusals[method] = await _told(client, method, _invocation(busy, f"r-{method}", "And?", 0))
-        assert {method: ("SESSION_BUSY", {"session_id": busy, **active}) for method in INVOKING} == refusals
+        told = ("SESSION_BUSY", {"session_id": busy, "problem": "not_over", **active})
+        assert dict.fromkeys(INVOKING, told) == refusals
         for method in ("Submit", "SubmitBatch", "ExecuteStream", "AskStream"):
             held.append(await _told(client, method, _invocation(busy, f"q-{method}", "And?", QUEUE)))
         assert [""] * 4 == [reason for reason, _ in held]

@@ -124,6 +124,7 @@ KEYS = {
     "runs_pkey",
     "sessions_pkey",
     "sessions_key",
+    "sessions_open",
     "sessions_owner",
     "session_runs_pkey",
     "session_runs_action",

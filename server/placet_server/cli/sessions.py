@@ -70,12 +70,13 @@ def show(session_id: SessionId, target: Target = None, is_json: Json = False) ->
     with connect(target) as client:
         found = find_session(client, session_id)
         session = document_of(client.session(found))
-        messages = [document_of(each) for each in client.messages(found)]
-    if is_json:
-        print_document({"session": session, "messages": messages})
-        return
-    for message in messages:
-        _say(message)
+        messages = map(document_of, client.messages(found))
+        if is_json:
+            print_document({"session": session, "messages": list(messages)})
+            return
+        # Page by page, as it may be long.
+        for message in messages:
+            _say(message)
     active = f", run {session['active_action_id']} is not over" if session["active_action_id"] else ""
     warn(f"{session['state']}  session {session['session_id']}{active}")
 
@@ -142,8 +143,11 @@ def find_session(client: Client, text: str) -> str:
     prefix = prefix_of(text)
     if len(prefix) == 36:
         return prefix
-    looked_at = islice(client.sessions(page_size=500), LOOKED_AT_MAX)
-    matches = [each.session_id for each in looked_at if each.session_id.startswith(prefix)]
+    looked_at = [each.session_id for each in islice(client.sessions(page_size=500), LOOKED_AT_MAX)]
+    matches = [each for each in looked_at if each.startswith(prefix)]
+    if not matches and len(looked_at) == LOOKED_AT_MAX:
+        told = f"none of your newest {LOOKED_AT_MAX} sessions begins with {prefix}; say the whole id of an older one"
+        raise Complaint(told, ExitCode.NOT_FOUND)
     if not matches:
         raise Complaint(f"no session begins with {prefix}", ExitCode.NOT_FOUND)
     if len(matches) > 1:

@@ -18,6 +18,7 @@ from placet_server.core.execution.ending import StopCause
 from placet_server.core.execution.engine import Engine
 from placet_server.core.publication.journal import Journal
 from placet_server.model.durability import Durability
+from placet_server.model.session import OPEN_MAX_DEFAULT
 
 if TYPE_CHECKING:
     from placet_server.core.admission.dispatch import Dispatcher
@@ -30,8 +31,9 @@ CLAIM_POLL_SECONDS = 0.01
 class Kernel:
     """`lease_seconds`: after so long without a heartbeat this boot's leases go to others. `dispatcher`: None if this
     process takes nothing from queues. `message_skew_seconds`: how far a message with an id may be from its time.
-    `quotas`: None if no tenant has one. `authority`: whose roles and groups count for a decision. `hurry_reconciler`:
-    there may be something to ask about. `may_declare_dead`: this process has seen the store answer for a whole lease.
+    `sessions_open_max`: of one subject. `quotas`: None if no tenant has one. `authority`: whose roles and groups count
+    for a decision. `hurry_reconciler`: there may be something to ask about. `may_declare_dead`: this process has seen
+    the store answer for a whole lease.
     """
 
     catalog: Catalog
@@ -43,6 +45,7 @@ class Kernel:
     dispatcher: Dispatcher | None = None
     governor: Governor = field(default_factory=NoGovernor)
     message_skew_seconds: float = SKEW_SECONDS
+    sessions_open_max: int = OPEN_MAX_DEFAULT
     quotas: Quotas | None = None
     authority: AuthoritySource = field(default_factory=TokenAuthority)
     hurry_reconciler: Callable[[], None] = lambda: None

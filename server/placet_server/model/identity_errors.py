@@ -7,6 +7,8 @@ from typing import ClassVar
 
 from placet_server.model.errors import Code, PlacetError
 
+OPEN_SESSIONS = "open_sessions"
+
 
 @dataclass(kw_only=True, eq=False)
 class MessageReplayed(PlacetError):
@@ -25,7 +27,9 @@ class MessageReplayed(PlacetError):
 
 @dataclass(kw_only=True, eq=False)
 class QuotaExceeded(PlacetError):
-    """`quota`: admissions_per_second, open_actions or stored_bytes, of the caller's tenant."""
+    """`quota`: admissions_per_second, open_actions or stored_bytes, of the caller's tenant, or OPEN_SESSIONS, of the
+    caller.
+    """
 
     reason: ClassVar[str] = "QUOTA_EXCEEDED"
     code = Code.RESOURCE_EXHAUSTED
@@ -34,6 +38,8 @@ class QuotaExceeded(PlacetError):
     retry_delay_seconds: float | None = None
 
     def text(self) -> str:
+        if self.quota == OPEN_SESSIONS:
+            return f"You have {self.quota_max} sessions open, and may have no more; close some that you need no longer."
         return f"Your tenant is at its quota of {self.quota_max} {self.quota}; nothing was stored, send it again later."
 
 

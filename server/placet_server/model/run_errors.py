@@ -24,16 +24,27 @@ class AgentUnavailable(PlacetError):
 
 @dataclass(kw_only=True, eq=False)
 class SessionBusy(PlacetError):
-    """Nothing was stored: a run of the session is not over, and nothing says that this one may wait for it."""
+    """Nothing was stored. `action_id`: the run that is not over. `problem`: not_over, or of one that may wait for it
+    line_full or needs_approval; of who closes the session not_cancelled.
+    """
 
     reason: ClassVar[str] = "SESSION_BUSY"
     code = Code.ABORTED
     is_refusal: ClassVar[bool] = True
     session_id: str
     action_id: str
+    problem: str = "not_over"
 
     def text(self) -> str:
-        return f"The session has a run that is not over, {self.action_id}: wait for it, or say what is to become of it."
+        return f"The session has a run that is not over, {self.action_id}: {_BUSY[self.problem]}."
+
+
+_BUSY = {
+    "not_over": "wait for it, or say with on_busy that this one waits for its turn or takes its place",
+    "line_full": "as many as may wait for their turn do already; send this one again once one of them is over",
+    "needs_approval": "people have to say yes to this one before it begins, so it cannot wait; send it again then",
+    "not_cancelled": "wait for it, or close the session with cancel_active",
+}
 
 
 @dataclass(kw_only=True, eq=False)

@@ -9,6 +9,8 @@ from enum import StrEnum
 SESSION_SCOPE = "sessions.use"
 WAITING_MAX = 16
 """So many runs of a session wait for their turn."""
+OPEN_MAX_DEFAULT = 10_000
+"""So many sessions of one subject are open."""
 IDLE_SECONDS_DEFAULT = 30 * 86400.0
 
 

@@ -20,7 +20,12 @@ class SessionServicer:
         self._kernel = kernel
 
     async def create_session(self, rpc: Rpc[pb.CreateSessionRequest]) -> pb.CreateSessionResponse:
-        made = await create_session(self._kernel.journal, rpc.caller, new_session_of(rpc.request))
+        made = await create_session(
+            self._kernel.journal,
+            rpc.caller,
+            new_session_of(rpc.request),
+            open_max=self._kernel.sessions_open_max,
+        )
         return pb.CreateSessionResponse(session=session_message(made))
 
     async def get_session(self, rpc: Rpc[pb.GetSessionRequest]) -> pb.GetSessionResponse:

@@ -49,9 +49,12 @@ async def insert(
     key_digest: bytes | None,
     token: tuple[bytes, bytes],
     token_seconds: float,
+    open_max: int,
     now: datetime | None,
 ) -> bool:
-    """False: its key has made one before. `token`: what is kept of its resume token, digest and nonce."""
+    """False: its key has made one before, or so many are open. `token`: what is kept of its resume token, digest and
+    nonce.
+    """
     query = SQL["insert"]
     arguments = query.arguments(
         tenant=tenant,
@@ -65,6 +68,7 @@ async def insert(
         token_digest=token[0],
         token_nonce=token[1],
         token_seconds=token_seconds,
+        open_max=open_max,
         now=now,
     )
     return await connection.fetchval(query.sql, *arguments) is not None

@@ -82,7 +82,8 @@ const (
 	ErrorReason_ERROR_REASON_MESSAGE_REPLAYED ErrorReason = 29
 	// FAILED_PRECONDITION. The agent is known, but no run of it can begin here; problem says why. {"agent": "support.helper", "problem": "extra_missing"}
 	ErrorReason_ERROR_REASON_AGENT_UNAVAILABLE ErrorReason = 30
-	// ABORTED. The session has a run that is not over, and on_busy does not let this one wait for it. {"session_id": "0199b0c0-…", "action_id": "0199b0c0-…"}
+	// ABORTED. The session has a run that is not over. problem: not_over, as on_busy does not let this one wait for it; line_full or needs_approval,
+	// as it cannot wait; or not_cancelled, of CloseSession. {"session_id": "0199b0c0-…", "action_id": "0199b0c0-…", "problem": "not_over"}
 	ErrorReason_ERROR_REASON_SESSION_BUSY ErrorReason = 31
 	// FAILED_PRECONDITION. The session was closed, or idle for its time. {"session_id": "0199b0c0-…"}
 	ErrorReason_ERROR_REASON_SESSION_CLOSED ErrorReason = 32
@@ -131,7 +132,8 @@ const (
 	ErrorReason_ERROR_REASON_EFFECT_AMBIGUOUS ErrorReason = 90
 	// ALREADY_EXISTS. on_duplicate REFUSE met a known key. {"action_id": "0199b0c0-…"}
 	ErrorReason_ERROR_REASON_DUPLICATE_REFUSED ErrorReason = 100
-	// RESOURCE_EXHAUSTED. The tenant has a quota, and is at it; QuotaFailure names it, RetryInfo says when to come back.
+	// RESOURCE_EXHAUSTED. The tenant has a quota, and is at it; QuotaFailure names it, RetryInfo says when to come back. Of open_sessions, which are the
+	// caller's own, nothing does: close some.
 	// {"quota": "open_actions", "quota_max": "10000"}
 	ErrorReason_ERROR_REASON_QUOTA_EXCEEDED ErrorReason = 101
 	// RESOURCE_EXHAUSTED. The server sheds load; RetryInfo says when to come back. {"limit": "calls_in_flight", "limit_max": "1024"}

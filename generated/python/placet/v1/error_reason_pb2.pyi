@@ -83,7 +83,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_AGENT_UNAVAILABLE: _ErrorReason.ValueType  # 30
     """FAILED_PRECONDITION. The agent is known, but no run of it can begin here; problem says why. {"agent": "support.helper", "problem": "extra_missing"}"""
     ERROR_REASON_SESSION_BUSY: _ErrorReason.ValueType  # 31
-    """ABORTED. The session has a run that is not over, and on_busy does not let this one wait for it. {"session_id": "0199b0c0-…", "action_id": "0199b0c0-…"}"""
+    """ABORTED. The session has a run that is not over. problem: not_over, as on_busy does not let this one wait for it; line_full or needs_approval,
+    as it cannot wait; or not_cancelled, of CloseSession. {"session_id": "0199b0c0-…", "action_id": "0199b0c0-…", "problem": "not_over"}
+    """
     ERROR_REASON_SESSION_CLOSED: _ErrorReason.ValueType  # 32
     """FAILED_PRECONDITION. The session was closed, or idle for its time. {"session_id": "0199b0c0-…"}"""
     ERROR_REASON_RESUME_TOKEN_SPENT: _ErrorReason.ValueType  # 33
@@ -135,7 +137,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_DUPLICATE_REFUSED: _ErrorReason.ValueType  # 100
     """ALREADY_EXISTS. on_duplicate REFUSE met a known key. {"action_id": "0199b0c0-…"}"""
     ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 101
-    """RESOURCE_EXHAUSTED. The tenant has a quota, and is at it; QuotaFailure names it, RetryInfo says when to come back.
+    """RESOURCE_EXHAUSTED. The tenant has a quota, and is at it; QuotaFailure names it, RetryInfo says when to come back. Of open_sessions, which are the
+    caller's own, nothing does: close some.
     {"quota": "open_actions", "quota_max": "10000"}
     """
     ERROR_REASON_OVERLOADED: _ErrorReason.ValueType  # 102
@@ -222,7 +225,9 @@ ERROR_REASON_MESSAGE_REPLAYED: ErrorReason.ValueType  # 29
 ERROR_REASON_AGENT_UNAVAILABLE: ErrorReason.ValueType  # 30
 """FAILED_PRECONDITION. The agent is known, but no run of it can begin here; problem says why. {"agent": "support.helper", "problem": "extra_missing"}"""
 ERROR_REASON_SESSION_BUSY: ErrorReason.ValueType  # 31
-"""ABORTED. The session has a run that is not over, and on_busy does not let this one wait for it. {"session_id": "0199b0c0-…", "action_id": "0199b0c0-…"}"""
+"""ABORTED. The session has a run that is not over. problem: not_over, as on_busy does not let this one wait for it; line_full or needs_approval,
+as it cannot wait; or not_cancelled, of CloseSession. {"session_id": "0199b0c0-…", "action_id": "0199b0c0-…", "problem": "not_over"}
+"""
 ERROR_REASON_SESSION_CLOSED: ErrorReason.ValueType  # 32
 """FAILED_PRECONDITION. The session was closed, or idle for its time. {"session_id": "0199b0c0-…"}"""
 ERROR_REASON_RESUME_TOKEN_SPENT: ErrorReason.ValueType  # 33
@@ -274,7 +279,8 @@ ERROR_REASON_EFFECT_AMBIGUOUS: ErrorReason.ValueType  # 90
 ERROR_REASON_DUPLICATE_REFUSED: ErrorReason.ValueType  # 100
 """ALREADY_EXISTS. on_duplicate REFUSE met a known key. {"action_id": "0199b0c0-…"}"""
 ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 101
-"""RESOURCE_EXHAUSTED. The tenant has a quota, and is at it; QuotaFailure names it, RetryInfo says when to come back.
+"""RESOURCE_EXHAUSTED. The tenant has a quota, and is at it; QuotaFailure names it, RetryInfo says when to come back. Of open_sessions, which are the
+caller's own, nothing does: close some.
 {"quota": "open_actions", "quota_max": "10000"}
 """
 ERROR_REASON_OVERLOADED: ErrorReason.ValueType  # 102

@@ -193,7 +193,8 @@ export enum ErrorReason {
   AGENT_UNAVAILABLE = 30,
 
   /**
-   * ABORTED. The session has a run that is not over, and on_busy does not let this one wait for it. {"session_id": "0199b0c0-…", "action_id": "0199b0c0-…"}
+   * ABORTED. The session has a run that is not over. problem: not_over, as on_busy does not let this one wait for it; line_full or needs_approval,
+   * as it cannot wait; or not_cancelled, of CloseSession. {"session_id": "0199b0c0-…", "action_id": "0199b0c0-…", "problem": "not_over"}
    *
    * @generated from enum value: ERROR_REASON_SESSION_BUSY = 31;
    */
@@ -357,7 +358,8 @@ export enum ErrorReason {
   DUPLICATE_REFUSED = 100,
 
   /**
-   * RESOURCE_EXHAUSTED. The tenant has a quota, and is at it; QuotaFailure names it, RetryInfo says when to come back.
+   * RESOURCE_EXHAUSTED. The tenant has a quota, and is at it; QuotaFailure names it, RetryInfo says when to come back. Of open_sessions, which are the
+   * caller's own, nothing does: close some.
    * {"quota": "open_actions", "quota_max": "10000"}
    *
    * @generated from enum value: ERROR_REASON_QUOTA_EXCEEDED = 101;

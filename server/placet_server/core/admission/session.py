@@ -25,9 +25,17 @@ from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.errors import NotFound
 from placet_server.model.gate_errors import IdempotencyConflict
+from placet_server.model.identity_errors import OPEN_SESSIONS, QuotaExceeded
 from placet_server.model.lifecycle import SESSION, ActionState
 from placet_server.model.run_errors import SessionBusy, SessionClosed
-from placet_server.model.session import WAITING_MAX, NewSession, OnBusy, Session, SessionUse
+from placet_server.model.session import (
+    OPEN_MAX_DEFAULT,
+    WAITING_MAX,
+    NewSession,
+    OnBusy,
+    Session,
+    SessionUse,
+)
 from placet_server.store import action as actions
 from placet_server.store import agent_session as sessions
 from placet_server.store import session_run as session_runs
@@ -50,8 +58,12 @@ class Turn(NamedTuple):
     held: session_runs.Held | None
 
 
-async def create_session(journal: Journal, caller: Caller, wanted: NewSession) -> Session:
-    """The same again for the same key, with its resume token. Raises IdempotencyConflict for another one under it."""
+async def create_session(
+    journal: Journal, caller: Caller, wanted: NewSession, *, open_max: int = OPEN_MAX_DEFAULT
+) -> Session:
+    """The same again for the same key, with its resume token. Raises IdempotencyConflict for another one under it, and
+    QuotaExceeded if the caller has so many open.
+    """
     key = wanted.idempotency_key
     digest = _key_digest(caller, key) if key else None
     session_id = new_action_id()
@@ -67,13 +79,15 @@ async def create_session(journal: Journal, caller: Caller, wanted: NewSession) -
             key_digest=digest,
             token=(token.digest, token.nonce),
             token_seconds=TOKEN_SECONDS,
+            open_max=open_max,
             now=journal.clock.now(),
         )
         if not done:
-            assert digest is not None, "without a key nothing is in the way"
-            holder = await sessions.find_by_key(connection, caller.tenant, digest)
+            holder = None
+            if digest is not None:
+                holder = await sessions.find_by_key(connection, caller.tenant, digest)
             if holder is None:
-                raise NotFound(kind="session", name=key)
+                raise QuotaExceeded(quota=OPEN_SESSIONS, quota_max=open_max)
             session_id, *made, kept = holder
             if made != [wanted.agent, wanted.title, wanted.labels, round(wanted.idle_seconds * 1_000_000)]:
                 raise IdempotencyConflict(capability=CREATE, action_id=session_id)
@@ -88,7 +102,7 @@ async def close_session(kernel: Kernel, caller: Caller, session_id: str, *, canc
         locked = await _lock(connection, journal, caller, session_id)
         busy_with = await _busy_with(connection, caller.tenant, locked)
         if busy_with is not None and not cancel:
-            raise SessionBusy(session_id=session_id, action_id=busy_with)
+            raise SessionBusy(session_id=session_id, action_id=busy_with, problem="not_cancelled")
         await sessions.close(connection, caller.tenant, session_id, journal.clock.now())
         if cancel:
             await _mark_before(connection, journal, caller, session_id, locked.run_count + 1, CLOSED)
@@ -182,14 +196,19 @@ async def _refusal(
 ) -> SessionBusy | SessionClosed | None:
     if not locked.is_open or (locked.is_idle and busy_with is None):
         return SessionClosed(session_id=use.session_id)
-    # One that waits for people may have their yes at any time, and cannot wait for both.
-    if busy_with is not None and (
-        use.on_busy is OnBusy.REFUSE
-        or "approval_id" in row
-        or await session_runs.count_waiting(connection, tenant, locked.session_id) >= WAITING_MAX
-    ):
-        return SessionBusy(session_id=use.session_id, action_id=busy_with)
-    return None
+    if busy_with is None:
+        return None
+    problem = ""
+    if use.on_busy is OnBusy.REFUSE:
+        problem = "not_over"
+    elif "approval_id" in row:
+        # One that waits for people may have their yes at any time, and cannot wait for both.
+        problem = "needs_approval"
+    elif await session_runs.count_waiting(connection, tenant, locked.session_id) >= WAITING_MAX:
+        problem = "line_full"
+    if not problem:
+        return None
+    return SessionBusy(session_id=use.session_id, action_id=busy_with, problem=problem)
 
 
 async def _is_held_by_another(connection: Connection, checked: Checked, row: Mapping[str, Any]) -> bool:

@@ -34,7 +34,7 @@ select
 from sessions as s
 
 -- name: insert
--- A new session; none if the key has made one before.
+-- A new session; none if the key has made one before, or if so many of the subject's are open. Two at once may each be the last one.
 insert into sessions (
     tenant, session_id, agent, subject, state, title, labels, idle, key_digest, create_time, update_time, expire_time, token_digest, token_nonce,
     token_expire_time)
@@ -43,6 +43,11 @@ select
     :key_digest::bytea, c.at, c.at, c.at + make_interval(secs => :idle_seconds::double precision), :token_digest::bytea, :token_nonce::bytea,
     c.at + make_interval(secs => :token_seconds::double precision)
 from (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
+where not exists (
+    select from sessions as s
+    where s.tenant = :tenant and s.subject = :subject and s.state = 'OPEN' and s.expire_time > c.at
+    offset :open_max::integer - 1
+)
 on conflict (key_digest) where key_digest is not null do nothing
 returning session_id::text
 
