@@ -28,10 +28,10 @@ from placet_server.harness.budget import BYTES_PER_TOKEN, bytes_of
 from placet_server.harness.plan import Plan, plan_of
 from placet_server.harness.provider.answer import ResultPart
 from placet_server.harness.result import results_of
-from placet_server.harness.transcript import Stage, Transcript, replay
+from placet_server.harness.transcript import JournalBroken, Stage, Transcript, replay
 from placet_server.model.action import Action
 from placet_server.model.entry import History, Opened
-from placet_server.model.entry_text import of_text
+from placet_server.model.entry_text import EntryRefused, of_text
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind
 
 LEFT_OUT = "What was said before has become too long, and is left out."
@@ -72,7 +72,10 @@ async def saw_sensitive(stretch: Stretch, place: History | None) -> bool:
     attempt = stretch.attempt
     tenant = attempt.action.requester.tenant
     entry = await read_opened(attempt.journal, tenant, place.session_id, place.through)
-    opened = None if entry is None else of_text(entry.type, entry.body)
+    try:
+        opened = None if entry is None else of_text(entry.type, entry.body)
+    except EntryRefused as error:
+        raise JournalBroken(f"the first entry of a run before it: {error}") from None
     return isinstance(opened, Opened) and opened.saw_sensitive is not False
 
 
@@ -104,8 +107,8 @@ def _payable_bytes(state: Transcript, opened: Opened, text: str) -> int | None:
 
 
 def past_of(runs: Sequence[PastRun], bytes_max: int | None = None) -> Past:
-    """Of runs in their order. Raises EntryRefused, JournalBroken."""
-    states = [replay(run.entries) for run in runs]
+    """Of runs in their order. Raises JournalBroken."""
+    states = [_state_of(run) for run in runs]
     first = _first_told(runs, states, bytes_max)
     past, size, is_orphaned = Past(), 0, False
     for number, (run, state) in enumerate(zip(runs, states, strict=True)):
@@ -128,6 +131,13 @@ def past_of(runs: Sequence[PastRun], bytes_max: int | None = None) -> Past:
                 untold=_untold(state),
             )
     return past
+
+
+def _state_of(run: PastRun) -> Transcript:
+    try:
+        return replay(run.entries)
+    except JournalBroken as error:
+        raise JournalBroken(f"run {run.action_id}, which was before it: {error}") from None
 
 
 def _first_told(runs: Sequence[PastRun], states: Sequence[Transcript], bytes_max: int | None) -> int:

@@ -21,6 +21,7 @@ from placet_server.core.execution.ending import Spent as SpentEnding
 from placet_server.core.execution.judgement import RETRY_BUDGET
 from placet_server.core.execution.program import StepCall
 from placet_server.core.execution.stretch import Stretch
+from placet_server.core.publication.for_sure import for_sure
 from placet_server.harness.budget import bound_of_further, bound_of_request
 from placet_server.harness.compaction import (
     PAST_SUMMARY,
@@ -52,7 +53,7 @@ from placet_server.harness.provider.adapter import Models, load
 from placet_server.harness.provider.answer import AgentsUnavailable, Picture, Provider
 from placet_server.harness.result import results_of
 from placet_server.harness.tools import Offers, ToolsRefused, resolve
-from placet_server.harness.transcript import Stage, Transcript, replay
+from placet_server.harness.transcript import JournalBroken, Stage, Transcript, replay
 from placet_server.harness.turn import SLEPT_SECONDS_MAX, delay_of, take_turn
 from placet_server.model.agent import AgentSpec
 from placet_server.model.ask import Part, arguments_of, budget_of, parts_of
@@ -77,6 +78,10 @@ from placet_server.model.usage import Budget, Spent
 
 _log = logging.getLogger(__name__)
 MESSAGE_LENGTH_MAX = 512
+MEMORY_BROKEN = (
+    "What the run remembers, or what was said in its session, is not in the store as it was written, so that nothing "
+    "can go on from it. Ask anew, in another session; the operator's log says which entry it is."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +98,33 @@ class Surroundings:
 async def run(around: Surroundings, stretch: Stretch, capability: Capability, text: str) -> OutputText:
     """One stretch of a run of the agent. Raises Failure, Ended, and what `Stretch.call_all` and `RunEntries` raise."""
     remembered = await stretch.entries.read()
-    state = replay(remembered.entries, active_ms=remembered.active_ms)
+    try:
+        state = replay(remembered.entries, active_ms=remembered.active_ms)
+        return await _go_on(around, stretch, capability, text, state, is_redriven=remembered.is_redriven)
+    except JournalBroken as error:
+        # The same whoever tries again.
+        _log.error(
+            "a run of %s cannot go on from what is remembered: %s",
+            capability.name,
+            error,
+            extra={"action_id": stretch.attempt.action.action_id},
+        )
+        raise failure("memory_broken", MEMORY_BROKEN) from None
+
+
+async def _go_on(
+    around: Surroundings,
+    stretch: Stretch,
+    capability: Capability,
+    text: str,
+    state: Transcript,
+    *,
+    is_redriven: bool,
+) -> OutputText:
     loop = _Loop(around, stretch, capability, text, state)
     try:
         async with around.spans.stretch(stretch, capability, state) as loop.spans:
-            return await loop.run(is_redriven=remembered.is_redriven)
+            return await loop.run(is_redriven=is_redriven)
     except AgentsUnavailable as error:
         # What the operator takes away under a run is missing to it: redriven, it goes on once that is there again.
         # Where that is, and under which name, is for the operator alone.
@@ -167,7 +194,10 @@ class _Loop:
         # What is missing to ask it is told before anything is kept.
         self._provider(spec.model)
         try:
-            tools = await resolve(self._around.offers, spec, caller.tenant, self._asking())
+            tools = await for_sure(
+                self._stretch.attempt.journal,
+                lambda: resolve(self._around.offers, spec, caller.tenant, self._asking()),
+            )
             opened = Opened(
                 spec_digest=self._capability.contract_digest,
                 model=spec.model,

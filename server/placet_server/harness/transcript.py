@@ -42,7 +42,7 @@ from placet_server.model.entry import (
     Told,
     TurnProblem,
 )
-from placet_server.model.entry_text import of_text
+from placet_server.model.entry_text import EntryRefused, of_text
 from placet_server.model.usage import Counters, Price, Reserve, Spent
 
 
@@ -59,7 +59,7 @@ class Stage(StrEnum):
 
 
 class JournalBroken(Exception):
-    """Entries in an order that no run of ours writes."""
+    """Entries that no run of ours writes, or not in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,8 +365,11 @@ class Transcript:
 
 
 def replay(entries: Iterable[EntryRow], *, active_ms: int = 0) -> Transcript:
-    """Of the entry that opened a run and all since it was compacted. Raises EntryRefused, JournalBroken."""
+    """Of the entry that opened a run and all since it was compacted. Raises JournalBroken."""
     transcript = Transcript()
     for entry in entries:
-        transcript = transcript.next(entry)
+        try:
+            transcript = transcript.next(entry)
+        except EntryRefused as error:
+            raise JournalBroken(f"entry {entry.ordinal}: {error}") from None
     return transcript.is_active(active_ms)

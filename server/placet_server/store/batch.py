@@ -53,6 +53,7 @@ from placet_server.store.batch_item import (
 from placet_server.store.clock import Clock
 from placet_server.store.lineage import DEPTH_MAX
 from placet_server.store.message import MessageClaimed, is_claimed
+from placet_server.store.run import is_there
 from placet_server.store.session import Failure, RawConnection, classify
 
 SQL = queries.load("action")
@@ -279,6 +280,8 @@ class BatchWriter:
                 self._set_aside(batch[0], error)
             elif is_claimed(error):
                 _resolve_error(batch[0], MessageClaimed())
+            elif is_there(error):
+                _resolve_none(batch[0])
             else:
                 _log.error(
                     "the store rejects an item", exc_info=error, extra={"action_id": batch[0].action_id}
@@ -379,6 +382,11 @@ def _statement(
 
 def _key_and_id(admission: Admission | SubmissionRow) -> tuple[str, str]:
     return admission["key_digest"] or "", admission["action_id"]
+
+
+def _resolve_none(item: _Item) -> None:
+    if not item.future.done():
+        item.future.set_result(None)
 
 
 def _resolve_error(item: _Item, error: Exception) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
+import asyncpg
 import orjson
 
 from placet_server.model.document import read
@@ -16,6 +17,7 @@ from placet_server.store.session import Connection
 
 SQL = queries.load("run")
 
+_KEYS = frozenset({"run_entries_pkey", "runs_pkey"})
 _COUNTERS = tuple(each.name for each in fields(Counters))
 
 
@@ -59,6 +61,11 @@ class EntryStanding(NamedTuple):
 
     lease_id: str | None
     digest: str | None
+
+
+def is_there(error: Exception) -> bool:
+    """A statement failed since it was sent before, and that one, still at work then, has written the entry."""
+    return isinstance(error, asyncpg.UniqueViolationError) and error.constraint_name in _KEYS
 
 
 async def read_entries(connection: Connection, tenant: str, action_id: str) -> Remembered:

@@ -9,19 +9,18 @@ What only waits is ended bottom up, because the end of what is COMPOSED says wha
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 from placet_server.core.execution.ending import StopCause
 from placet_server.core.execution.engine import Engine
 from placet_server.core.execution.judgement import close_verdict
 from placet_server.core.publication.close import close_queued
+from placet_server.core.publication.for_sure import for_sure
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.read import get_action
 from placet_server.core.publication.settle import Verdict
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
-from placet_server.model.errors import StoreUnavailable
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import action as actions
 from placet_server.store import lineage
@@ -75,12 +74,7 @@ async def cancel_below(
 
 async def cancel_below_for_sure(engine: Engine, action: Action) -> None:
     """Of an attempt that nobody wants any more, and that is about to be settled: however long the store is away."""
-    while True:
-        try:
-            await cancel_below(engine.journal, action, engine=engine)
-            return
-        except StoreUnavailable:
-            await asyncio.sleep(engine.journal.poll_seconds)
+    await for_sure(engine.journal, lambda: cancel_below(engine.journal, action, engine=engine))
 
 
 async def _ask_one(

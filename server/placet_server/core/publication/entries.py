@@ -4,7 +4,6 @@ word of what a model was told or has said.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from typing import assert_never, cast
 import orjson
 
 from placet_server.core.publication.called import called
+from placet_server.core.publication.for_sure import for_sure
 from placet_server.core.publication.journal import Journal
 from placet_server.model.action import Action
 from placet_server.model.document import written
@@ -24,7 +24,7 @@ from placet_server.model.usage import Counters
 from placet_server.store import run as runs
 from placet_server.store.batch_item import EntryItem
 from placet_server.store.event import LaneItem
-from placet_server.store.run import Remembered
+from placet_server.store.run import EntryStanding, Remembered
 
 # A provider may say anything; all of it is in the entry.
 FINISH_LENGTH_MAX = 64
@@ -32,24 +32,24 @@ FINISH_LENGTH_MAX = 64
 
 async def read(journal: Journal, action: Action) -> Remembered:
     """What the run goes on from, once the store answers: the first entry, and all from the newest compaction on."""
-    while True:
-        try:
-            async with journal.pool.connection() as connection:
-                return await runs.read_entries(connection, action.requester.tenant, action.action_id)
-        except StoreUnavailable:
-            await asyncio.sleep(journal.poll_seconds)
+
+    async def look() -> Remembered:
+        async with journal.pool.connection() as connection:
+            return await runs.read_entries(connection, action.requester.tenant, action.action_id)
+
+    return await for_sure(journal, look)
 
 
 async def spent(
     journal: Journal, action: Action, parent_id: str, steps: Sequence[str]
 ) -> dict[str, Counters]:
     """What runs have spent that are steps of an action, by step, once the store answers."""
-    while True:
-        try:
-            async with journal.pool.connection() as connection:
-                return await runs.map_by_steps(connection, action.requester.tenant, parent_id, steps)
-        except StoreUnavailable:
-            await asyncio.sleep(journal.poll_seconds)
+
+    async def look() -> dict[str, Counters]:
+        async with journal.pool.connection() as connection:
+            return await runs.map_by_steps(connection, action.requester.tenant, parent_id, steps)
+
+    return await for_sure(journal, look)
 
 
 async def has_run(journal: Journal, action: Action, active_ms: int) -> None:
@@ -109,16 +109,13 @@ async def is_written(journal: Journal, action: Action, item: EntryItem, digest: 
     """Whether an entry that the writer could not append is there all the same, under this very lease: the reply to it
     was lost.
     """
-    while True:
-        try:
-            async with journal.pool.connection() as connection:
-                found = await runs.find_written(
-                    connection, item["tenant"], item["action_id"], item["ordinal"]
-                )
-        except StoreUnavailable:
-            await asyncio.sleep(journal.poll_seconds)
-        else:
-            return (found.lease_id, found.digest) == (action.lease_id, digest)
+
+    async def look() -> EntryStanding:
+        async with journal.pool.connection() as connection:
+            return await runs.find_written(connection, item["tenant"], item["action_id"], item["ordinal"])
+
+    found = await for_sure(journal, look)
+    return (found.lease_id, found.digest) == (action.lease_id, digest)
 
 
 def _event_of(action: Action, body: Body, model: str) -> tuple[EventType, dict[str, object]]:

@@ -4,12 +4,11 @@ themselves included, as their rows say it. Not written again when a step that wa
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
+from placet_server.core.publication.for_sure import for_sure
 from placet_server.core.publication.journal import Journal
 from placet_server.model.action import Action
-from placet_server.model.errors import StoreUnavailable
 from placet_server.model.lifecycle import TERMINAL
 from placet_server.store import lineage
 from placet_server.store.session import Connection
@@ -32,10 +31,11 @@ async def with_effect(connection: Connection, action: Action, verdict: Verdict) 
 
 async def with_effect_for_sure(journal: Journal, action: Action, verdict: Verdict) -> Verdict:
     """The same for who holds a result and must not give up."""
-    while is_told_by_steps(action, verdict):
-        try:
-            async with journal.pool.connection() as connection:
-                return await with_effect(connection, action, verdict)
-        except StoreUnavailable:
-            await asyncio.sleep(journal.poll_seconds)
-    return verdict
+    if not is_told_by_steps(action, verdict):
+        return verdict
+
+    async def look() -> Verdict:
+        async with journal.pool.connection() as connection:
+            return await with_effect(connection, action, verdict)
+
+    return await for_sure(journal, look)

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import orjson
 
+from placet_server.core.publication.for_sure import for_sure
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lane_writer import Unstored
 from placet_server.model.action import Action
-from placet_server.model.errors import StoreUnavailable
 from placet_server.model.event import EventType
 from placet_server.model.json_text import canonicalize_value
 from placet_server.store import event as events
@@ -117,31 +117,30 @@ class Lane:
 
 async def said_so_far(journal: Journal, action: Action) -> int:
     """How many an attempt that goes on has said before, once the store answers."""
-    while True:
-        try:
-            async with journal.pool.connection() as connection:
-                return await events.last_lane_number(
-                    connection, action.requester.tenant, action.action_id, action.attempt
-                )
-        except StoreUnavailable:
-            await asyncio.sleep(journal.poll_seconds)
+
+    async def look() -> int:
+        async with journal.pool.connection() as connection:
+            return await events.last_lane_number(
+                connection, action.requester.tenant, action.action_id, action.attempt
+            )
+
+    return await for_sure(journal, look)
 
 
 async def tools_told(journal: Journal, action: Action) -> set[tuple[EventType, int, int]]:
     """Of which calls of its newest turn a run that goes on has told what before, by turn and call, once the store
     answers.
     """
-    while True:
-        try:
-            async with journal.pool.connection() as connection:
-                told = await events.list_tools_told(
-                    connection, action.requester.tenant, action.action_id, count_max=TOOLS_TOLD_MAX
-                )
-        except StoreUnavailable:
-            await asyncio.sleep(journal.poll_seconds)
-        else:
-            bodies = [(EventType(type_), orjson.loads(body)) for type_, body in told]
-            return {(type_, body["turn"], body["call"]) for type_, body in bodies}
+
+    async def look() -> list[tuple[str, str]]:
+        async with journal.pool.connection() as connection:
+            return await events.list_tools_told(
+                connection, action.requester.tenant, action.action_id, count_max=TOOLS_TOLD_MAX
+            )
+
+    told = await for_sure(journal, look)
+    bodies = [(EventType(type_), orjson.loads(body)) for type_, body in told]
+    return {(type_, body["turn"], body["call"]) for type_, body in bodies}
 
 
 def chunk_body(data: Any) -> str:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
 
 from placet_server.core.publication.family import is_told_by_steps, with_effect_for_sure
+from placet_server.core.publication.for_sure import for_sure
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.line import dead_letter, is_dead_letter, line_of, place_in_line
 from placet_server.core.publication.outcome import outcome_of
 from placet_server.core.publication.session import pass_turn_after
 from placet_server.core.publication.wake import wake_parent_of, wake_parents
 from placet_server.model.action import Action
-from placet_server.model.errors import StoreUnavailable
 from placet_server.model.event import EventType
 from placet_server.model.lifecycle import CHILD, POSTPONED, TERMINAL, WOKEN, ActionState, check_transition
 from placet_server.model.outcome import EffectState, FailureCategory
@@ -128,12 +127,12 @@ async def _read_back(journal: Journal, action: Action, verdict: Verdict) -> Acti
 
 async def read_for_sure(journal: Journal, tenant: str, action_id: str) -> Action | None:
     """The row, once the store answers. For those who hold a result and must not give up."""
-    while True:
-        try:
-            async with journal.pool.connection() as connection:
-                return await actions.get(connection, tenant, action_id, full=True)
-        except StoreUnavailable:
-            await asyncio.sleep(journal.poll_seconds)
+
+    async def look() -> Action | None:
+        async with journal.pool.connection() as connection:
+            return await actions.get(connection, tenant, action_id, full=True)
+
+    return await for_sure(journal, look)
 
 
 def _settled(action: Action, verdict: Verdict, written: Written) -> Action:
