@@ -1,6 +1,7 @@
 """A run that has become too long for its model: what was is summed up, once, and the run goes on or says why not."""
 
 import asyncio
+import base64
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from placet.testing.model_servers import (
 )
 from placet_server.core.publication.turn import list_turns
 from placet_server.core.recovery.rescue import rescue
+from placet_server.harness import compaction
+from placet_server.model import entry_text
 from placet_server.model.lifecycle import ActionState
 from tests.core.agents import ASKED, KEY_VARIABLE, Shop, asked, open_shop, said, spent
 from tests.core.conversations import conversation, said_in, session
@@ -81,6 +84,33 @@ async def test_a_run_past_its_bound_goes_on_from_a_summary(database: Database) -
         assert ["answer"] * 4 + ["compact", "answer"] == [turn.purpose for turn in turns]
         counters = await spent(kernel, ended.action_id)
         assert (6, 4, 2500) == (counters.turns, counters.calls, counters.input_tokens)
+
+
+async def test_a_picture_and_long_results_that_no_entry_holds_together_are_summed_up(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As 2 MiB of a picture and half a MiB of results.
+    for module in (entry_text, compaction):
+        monkeypatch.setattr(module, "ENTRY_BYTES_MAX", 30_000)
+    shop = Shop(tools=["shop.book"], memory=Memory(compact_at_tokens=2000))
+
+    @shop.app.tool("shop.book", "read")
+    async def book() -> str:
+        return "begin " + "word " * 1400 + "end"
+
+    picture = {"media_type": "image/png", "data": base64.b64encode(b"\x89PNG" * 5000).decode()}
+    look_up = [Say("I look.", call("shop-book")) for _ in range(3)]
+    async with (
+        Forgetful(script(*look_up, Say("Red."))) as server,
+        open_shop(database.dsn, shop, server) as kernel,
+    ):
+        server.begin = 2
+        ended = await asked(kernel, value={"parts": [{"text": "What is it?"}, {"binary": picture}]})
+        assert (said("Red."), 1) == (output(ended), server.summaries)
+        summing, last = (str(request.json["messages"]) for request in server.requests[-2:])
+        assert picture["data"] in summing
+        assert picture["data"] not in last
+        assert "[a picture is left out here]" in last
 
 
 @pytest.mark.parametrize("helps", [True, False])

@@ -11,6 +11,7 @@ long it is, stands in nobody's way for ever.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from placet_server.core.publication.session_history import HEAVY_BYTES
 from placet_server.harness.budget import bytes_of, reserve_for
@@ -18,7 +19,8 @@ from placet_server.harness.clip import clipped
 from placet_server.harness.provider.answer import Answer, TurnFailure
 from placet_server.harness.transcript import Transcript
 from placet_server.model.agent import Memory
-from placet_server.model.entry import Answered, Compacted, Purpose, Requested, Told, TurnProblem
+from placet_server.model.entry import Answered, Compacted, Entry, Purpose, Requested, Told, TurnProblem
+from placet_server.model.entry_text import ENTRY_BYTES_MAX, EntryRefused, entry_of
 from placet_server.model.usage import Price, Reserve
 
 CONTEXT_SHARE = 0.7
@@ -149,6 +151,16 @@ def compacted(state: Transcript, head: str) -> Compacted:
     answers = tuple(place - begin + 1 for place in state.answers if place >= begin)
     asked_at = 0 if sums_up_what_was_asked(state) else len(state.before) + state.asked_at - begin + 1
     return state.compaction((head, *(*state.before, *state.told)[begin:]), answers, asked_at)
+
+
+def fitting(body: Compacted) -> Entry:
+    """Its entry; with less of its longest messages, and without their pictures, where all of them together are more
+    than one may have: whoever has summed up has seen them. Raises EntryRefused.
+    """
+    try:
+        return entry_of(body)
+    except EntryRefused:
+        return entry_of(replace(body, messages=tuple(clipped(body.messages, ENTRY_BYTES_MAX // 2))))
 
 
 def _is_too_long(state: Transcript) -> bool:

@@ -28,6 +28,7 @@ from placet_server.harness.compaction import (
     SUM_UP,
     SUMMARY,
     compacted,
+    fitting,
     is_past_help,
     request_of,
     reserve_of,
@@ -353,7 +354,7 @@ class _Loop:
 
     def _fitting(self, body: Requested | Compacted) -> Entry:
         try:
-            return entry_of(body)
+            return fitting(body) if isinstance(body, Compacted) else entry_of(body)
         except EntryRefused as error:
             raise failure(
                 "message_too_large", f"What the model would be told is too large: {error}.", "invalid"

@@ -972,7 +972,7 @@ CREATE INDEX sessions_expiry ON public.sessions USING btree (expire_time) WHERE 
 
 CREATE UNIQUE INDEX sessions_key ON public.sessions USING btree (key_digest) WHERE (key_digest IS NOT NULL);
 
-CREATE INDEX sessions_open ON public.sessions USING btree (tenant, subject, expire_time) WHERE (state = 'OPEN'::text);
+CREATE INDEX sessions_open ON public.sessions USING btree (((tenant || ''::text)), subject, expire_time) WHERE ((state || ''::text) = 'OPEN'::text);
 
 CREATE INDEX sessions_owner ON public.sessions USING btree (((tenant || ''::text)), subject, session_id);
 

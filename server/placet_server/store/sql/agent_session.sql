@@ -45,7 +45,7 @@ select
 from (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
 where not exists (
     select from sessions as s
-    where s.tenant = :tenant and s.subject = :subject and s.state = 'OPEN' and s.expire_time > c.at
+    where s.tenant || '' = :tenant and s.subject = :subject and (s.state || '') = 'OPEN' and s.expire_time > c.at
     offset :open_max::integer - 1
 )
 on conflict (key_digest) where key_digest is not null do nothing
