@@ -52,6 +52,9 @@ from tests.core.scripted import age
 from tests.postgres import Database
 
 S = ActionState
+WAITING = (
+    "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+)
 
 
 class Killed(BaseException):
@@ -69,15 +72,22 @@ async def test_of_two_that_come_at_once_through_two_kernels_one_is_the_sessions(
         open_shop(database.dsn, Shop(), server) as here,
         open_shop(database.dsn, Shop(), server) as there,
     ):
-        for number in range(4):
+        for first, second in ((here, there), (there, here)):
             one = await session(here)
-            answers = await asyncio.gather(
-                put_in(here, one, "Here.", f"h{number}"),
-                put_in(there, one, "There.", f"t{number}"),
-                return_exceptions=True,
-            )
-            (refused,) = [answer for answer in answers if isinstance(answer, BaseException)]
-            (stored,) = [answer for answer in answers if not isinstance(answer, BaseException)]
+            # Both are there before either may go on, in this order.
+            async with (
+                asyncio.TaskGroup() as coming,
+                first.journal.pool.tx() as holding,
+                second.journal.pool.connection() as looking,
+            ):
+                await sessions.lock(holding, "acme", one, subject=None, now=None)
+                answers = []
+                for waiting, kernel in enumerate((first, second), 1):
+                    answers.append(coming.create_task(_put_or_error(kernel, one, f"k{one}{waiting}")))
+                    while await looking.fetchval(WAITING) < waiting:
+                        pass
+            stored, refused = (answer.result() for answer in answers)
+            assert isinstance(stored, Submitted)
             assert isinstance(refused, SessionBusy)
             assert stored.action.action_id == refused.action_id
             assert 1 == (await get_session(here.journal, ALICE, one)).run_count
@@ -397,6 +407,13 @@ async def test_a_session_that_somebody_holds_keeps_no_other_waiting(
             assert [S.WAITING, S.QUEUED] == await states()
         await sweep_sessions(kernel.journal)
         assert [S.QUEUED, S.QUEUED] == await states()
+
+
+async def _put_or_error(kernel: Kernel, session_id: str, key: str) -> Submitted | PlacetError:
+    try:
+        return await put_in(kernel, session_id, "Hi.", key)
+    except PlacetError as error:
+        return error
 
 
 async def _until_ended(kernel: Kernel, action_id: str) -> None:

@@ -11,16 +11,16 @@ import pytest
 from placet.agent import Budget, Memory
 from placet.testing.model_servers import KEY, OpenAIServer, Say, Step, call
 from placet_server.core.publication import session_history as history
+from placet_server.core.publication.boundary import BoundaryName
 from placet_server.core.publication.session import get_session
-from placet_server.core.recovery.rescue import rescue
-from placet_server.harness import compaction, program
+from placet_server.harness import compaction
 from placet_server.harness.history import LEFT_OUT
 from placet_server.model.errors import PayloadTooLarge, StoreUnavailable
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import session_run as session_runs
 from tests.core.agents import KEY_VARIABLE, Shop, open_shop, said
 from tests.core.conversations import put_in, roles, said_in, session
-from tests.core.kernels import ALICE, declare_dead, dispatch, output, read, until, work_off
+from tests.core.kernels import ALICE, output, read, work_off
 from tests.core.scripted import age
 from tests.core.test_run_too_long import SUMMARY, TOO_LONG, Forgetful, script
 from tests.postgres import Database
@@ -62,31 +62,26 @@ async def test_a_summary_that_does_not_fit_is_asked_for_of_less(database: Databa
         assert (S.SUCCEEDED, [4, 3, 2, 3, 2, 2]) == (end.state, asked)
 
 
-async def test_a_process_that_dies_with_a_summary_forgets_nothing_of_what_stays(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stuck = asyncio.Event()
+async def test_a_run_that_is_stopped_with_a_summary_forgets_nothing_of_what_stays(database: Database) -> None:
+    answered: list[str] = []
 
-    async def stays(_: object) -> None:
-        stuck.set()
-        await asyncio.Event().wait()
+    def stops_with_the_second(name: BoundaryName, capability: str) -> None:
+        if name == "turn_answered":
+            answered.append(capability)
+            if len(answered) == 2:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
 
     shop = Shop(memory=Memory(compact_at_tokens=800, keep_turns=1))
     async with Forgetful(script(Say("Hello."), Say("It is red."))) as server:
         server.begin = 0
-        async with open_shop(database.dsn, shop, server) as kernel:
+        async with open_shop(database.dsn, shop, server, hook=stops_with_the_second) as kernel:
             one = await session(kernel)
             await said_in(kernel, one, LONG * 3, "k1")
-            action = (await put_in(kernel, one, "What of it?", "k2")).action
-            with monkeypatch.context() as patched:
-                patched.setattr(program._Loop, "_compact", stays)
-                await dispatch(kernel)
-                task = asyncio.ensure_future(work_off(kernel))
-                await until(stuck.is_set, 20.0)
-                task.cancel()
-                await declare_dead(kernel)
+            action = await said_in(kernel, one, "What of it?", "k2")
+            assert (S.QUEUED, 2) == (action.state, len(answered))
         async with open_shop(database.dsn, shop, server) as kernel:
-            await rescue(kernel.journal)
             await age(kernel)
             await work_off(kernel)
             assert said("It is red.") == output(await read(kernel, action.action_id))
