@@ -7,6 +7,7 @@ its environment.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -77,10 +78,26 @@ def warm_up() -> None:
             collect(GetMessageClass(rpc.input_type)())
 
 
-def main(address: str) -> None:
-    from placet_server.cli import main  # noqa: F401
+def warm_up_commands() -> None:
+    """What a command imports when it first needs it, and how all of them are read from the command line."""
+    import grpc._channel  # noqa: F401
+    import rich.table  # noqa: F401
 
+    import placet
+    from placet_server.cli import document, failure, health, run_view, session  # noqa: F401
+    from placet_server.cli import main as command_line
+
+    for name in placet.__all__:
+        getattr(placet, name)
+    command_line._command()
+
+
+def main(address: str) -> None:
     warm_up()
+    warm_up_commands()
+    # What is here is everybody's: nobody looks it through again, nor copies its pages by doing so.
+    gc.collect()
+    gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
