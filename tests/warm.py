@@ -8,7 +8,7 @@ its environment.
 from __future__ import annotations
 
 import gc
-import json
+import marshal
 import os
 import select
 import signal
@@ -23,16 +23,18 @@ from tests.house.source_tree import ROOT
 
 TIED = "WARM_COMMAND_ENDS_WITH_STDIN"
 
+# What wraps these modules takes longer to import than Python to start.
 _PROGRAM = """#!{python} -IS
-import json, os, signal, socket, sys
-line = socket.socket(socket.AF_UNIX)
+import _signal, _socket, marshal, os, sys
+line = _socket.socket(_socket.AF_UNIX)
 line.connect({address!r})
-socket.send_fds(line, [b"-"], [0, 1, 2])
-line.sendall(json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode())
-line.shutdown(socket.SHUT_WR)
+streams = b"".join(stream.to_bytes(4, sys.byteorder) for stream in range(3))
+line.sendmsg([b"-"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+line.sendall(marshal.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]))
+line.shutdown(_socket.SHUT_WR)
 process = int(line.recv(16))
-for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, lambda number, _: os.kill(process, number))
+for number in (_signal.SIGTERM, _signal.SIGINT):
+    _signal.signal(number, lambda number, _: os.kill(process, number))
 sys.exit(int(line.recv(16) or 1))
 """
 
@@ -120,7 +122,7 @@ def run(line: socket.socket) -> int:
     """In the child."""
     _, streams, _, _ = socket.recv_fds(line, 1, 3)
     told = b"".join(iter(lambda: line.recv(65536), b""))
-    arguments, folder, environment = json.loads(told)
+    arguments, folder, environment = marshal.loads(told)
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)
