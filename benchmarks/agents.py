@@ -56,6 +56,7 @@ from placet.batch import Submission
 from placet.run_event import Ended, TextDelta
 from placet_server.embedded.error import EmbeddedError
 from placet_server.embedded.server import EmbeddedPostgres
+from placet_server.loops.memory_trimmer import TRIM_SECONDS
 
 BARE, STREAMED, PLACET = "bare", "streamed", "placet"
 # LangGraph with LangChain's model, and with the provider's client alone.
@@ -378,10 +379,13 @@ def _parked(server: OurServer, dsn: str, count: int) -> dict[str, Any]:
     """So many runs wait for people: what the server has in memory of them."""
     warm = min(WARM, count)
     _park(server, dsn, warm, warm)
+    # Memory that is free is given back by then.
+    time.sleep(2 * TRIM_SECONDS)
     before = resident_bytes(server.pids)
     begin = time.monotonic()
     _park(server, dsn, count, warm + count)
     seconds = time.monotonic() - begin
+    time.sleep(2 * TRIM_SECONDS)
     grown = resident_bytes(server.pids) - before
     return {
         "runs": count,

@@ -19,6 +19,7 @@ from placet_server.loops.connector_watcher import ConnectorWatcher
 from placet_server.loops.effect_reconciler import EffectReconciler
 from placet_server.loops.instance_heartbeat import InstanceHeartbeat
 from placet_server.loops.lease_rescuer import LeaseRescuer
+from placet_server.loops.memory_trimmer import MemoryTrimmer, malloc_trim, resident_bytes
 from placet_server.loops.ownership_checker import OwnershipChecker
 from placet_server.loops.postgres_watcher import PostgresWatcher
 from placet_server.loops.queue_runner import QueueRunner
@@ -99,6 +100,8 @@ def start_loops(
         delivery=_days(config.retention_delivery_days),
     )
     supervisor.start(RetentionCleaner(kernel.journal, kept, observe=observer.deleted).run())
+    if (trim := malloc_trim()) is not None:
+        supervisor.start(MemoryTrimmer(trim, resident_bytes).run())
     if kernel.quotas is not None:
         supervisor.start(QuotaMeter(kernel.quotas).run())
     supervisor.start(ConnectorWatcher(kernel.engine.handlers.connectors).run())
