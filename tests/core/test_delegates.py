@@ -121,6 +121,7 @@ async def test_equal_delegations_of_a_turn_are_one_run_and_each_call_has_its_res
         first = (await list_turns(kernel.journal, ended, after=0, page_size=1)).turns[0]
         one, other = (each.action_id for each in children)
         assert [one, other, one] == [each.action_id for each in first.calls]
+        assert {"shop.writer"} == {each.tool for each in first.calls}
 
 
 @pytest.mark.parametrize(("scopes", "kept"), [(None, {"a", "b"}), (["a", "x"], {"a"}), ([], set())])
@@ -216,7 +217,10 @@ async def test_turns_and_calls_of_a_delegate_are_its_callers_who_keeps_a_turn_fo
         assert (said("Over."), 6, 5) == (output(ended), whole.turns, whole.calls)
 
 
-@pytest.mark.parametrize(("bounds", "reason"), [({"turns": 1}, "TURN_BUDGET"), ({"calls": 1}, "LOOP_BUDGET")])
+@pytest.mark.parametrize(
+    ("bounds", "reason"),
+    [({"turns": 1}, "TURN_BUDGET"), ({"turns": 2}, "TURN_BUDGET"), ({"calls": 1}, "LOOP_BUDGET")],
+)
 async def test_who_has_no_turn_or_call_left_for_another_asks_none(
     database: Database, bounds: dict[str, int], reason: str
 ) -> None:
@@ -227,6 +231,18 @@ async def test_who_has_no_turn_or_call_left_for_another_asks_none(
         ended = await asked(kernel, "k", {**ASKED, "budget": bounds})
         assert (ActionState.EXHAUSTED, reason, 1) == (ended.state, ended.reason, len(server.requests))
         assert [] == await writers(kernel, ended)
+
+
+async def test_what_a_delegate_has_spent_is_told_of_a_run_that_ends_by_it(database: Database) -> None:
+    writer = [Say("Dear Ann.", usage=(96_000, 100))]
+    async with (
+        OpenAIServer(scripts([Say("", DEAR), Say("Over.")], writer)) as server,
+        open_shop(database.dsn, staffed(), server) as kernel,
+    ):
+        ended = await asked(kernel)
+        assert (ActionState.EXHAUSTED, "SPEND_BUDGET", 2) == (ended.state, ended.reason, len(server.requests))
+        whole = await spent(kernel, ended.action_id)
+        assert (2, 96_100, 0) == (whole.turns, whole.input_tokens, whole.reserved_tokens)
 
 
 def _budget(child: Action) -> dict[str, int]:

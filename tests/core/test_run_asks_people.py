@@ -33,11 +33,11 @@ async def test_people_decide_once_and_the_model_goes_on_after(
             shown = await with_family_waits(kernel.journal, await parked(kernel, waiting.action_id))
             assert ([1], ["A-2"], []) == ([r.turn for r in server.requests], shop.counted, shop.paid)
             if not dies:
-                await vote(kernel, shown.waits[0].approval_id, ANNA, verdict)  # type: ignore[arg-type]
+                await vote(kernel, shown.waits[0].approval_id, ANNA, verdict, reason="not to Zed")  # type: ignore[arg-type]
                 await work_off(kernel)
         async with open_shop(database.dsn, shop, server) as kernel:
             if dies:
-                await vote(kernel, shown.waits[0].approval_id, ANNA, verdict)  # type: ignore[arg-type]
+                await vote(kernel, shown.waits[0].approval_id, ANNA, verdict, reason="not to Zed")  # type: ignore[arg-type]
                 await work_off(kernel)
             ended = await read(kernel, waiting.action_id)
             assert [1, 2] == [request.turn for request in server.requests]
@@ -47,7 +47,8 @@ async def test_people_decide_once_and_the_model_goes_on_after(
             results = [
                 each["content"] for each in server.requests[1].json["messages"] if each["role"] == "tool"
             ]
-            told = '"paid A-1"' if verdict is APPROVE else "Denied"
+            no = 'Denied: a person said no. Why: "not to Zed". Nothing was done.'
+            told = '"paid A-1"' if verdict is APPROVE else no
             assert (2, True) == (len(results), results[0].startswith(told))
             assert 2 == len(await steps(kernel, ended.action_id))
 

@@ -142,6 +142,7 @@ async def test_an_answer_without_words_is_asked_for_again_within_its_repairs(
         assert 3 == len(server.requests)
         if answers == 3:
             assert (ActionState.FAILED, "output_invalid") == (ended.state, ended.failure_code)
+            assert "The answer was empty" in ended.message
         else:
             assert {"parts": [{"text": "At last."}]} == output(ended)
 
@@ -160,6 +161,19 @@ async def test_an_output_with_a_schema_is_the_call_that_fits_it(database: Databa
         ended = await asked(kernel)
         assert 3 == len(server.requests)
         assert {"total": 3} == output(ended)
+
+
+async def test_of_an_answer_that_breaks_the_schema_is_told_which_rule_and_no_content(
+    database: Database,
+) -> None:
+    schema = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
+    shop = Shop(output=schema, output_repairs_max=0)
+    script = [Say("", call("final_output", total="hers"))]
+    async with OpenAIServer(script) as server, open_shop(database.dsn, shop, server) as kernel:
+        ended = await asked(kernel)
+        assert "output_invalid" == ended.failure_code
+        assert "/total" in ended.message
+        assert "hers" not in ended.message
 
 
 async def test_an_answer_that_nobody_can_handle_is_asked_for_once(

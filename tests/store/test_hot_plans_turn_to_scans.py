@@ -42,7 +42,7 @@ HOT: dict[str, tuple[str, ...]] = {
     "wake": ("wake",),
     "run": (
         "read_entries",
-        "set_active",
+        "set_spent",
         "find_written",
         "list_entries",
         "list_by_ids",

@@ -61,10 +61,11 @@ def bound_of_calls(
     counters: Counters, budget: Budget, calls: int, equal_max: int, delegates: int = 0
 ) -> Spent | None:
     """As above, for the calls of one answer; `equal_max`: how often the most frequent of them would have been made.
-    Each of the `delegates` among them has to have a turn and a call of its own.
+    Each of the `delegates` among them has to have a turn and a call of its own, and the run one more turn, to hear what
+    came of them.
     """
     wanted = {
-        "turns": counters.turns + delegates,
+        "turns": counters.turns + delegates + (delegates > 0),
         "calls": counters.calls + calls + delegates,
         "equal_calls": equal_max,
     }
@@ -135,6 +136,7 @@ def slice_for(counters: Counters, budget: Budget, choice: Budget, delegates: int
     kept for the run itself, to hear what came of it. `counters`: with the calls that ask them.
     """
     left = budget.without(counters)
+    # With fewer than two nobody is asked: see `bound_of_calls`.
     left = replace(left, turns=max(left.turns - 1, 1) if left.turns else 0)
     shares = {
         name: max(bound // max(delegates, 1), 1)

@@ -148,7 +148,9 @@ def _spoken(answer: Answer) -> tuple[str | None, dict[int, str], bool, str]:
 def _record(
     turn: int, number: int, call: ModelCall, answer: Answer, opened: Opened, is_final: bool, refusal: str
 ) -> CallRecord:
-    record = CallRecord(call=number, id=call.id, tool=call.tool, refusal=refusal)
+    tool = opened.tool(call.tool)
+    name = "" if tool is None else tool.name
+    record = CallRecord(call=number, id=call.id, tool=call.tool, name=name, refusal=refusal)
     if refusal:
         return record
     if is_final:
@@ -157,7 +159,6 @@ def _record(
         return replace(record, refusal=f"Not run: an answer may have {CALLS_MAX} calls.")
     if _is_cut_off(answer, number):
         return replace(record, refusal=CUT_OFF)
-    tool = opened.tool(call.tool)
     if tool is None:
         return replace(record, refusal=_unknown(call.tool, opened))
     if tool.barred:

@@ -51,7 +51,7 @@ from placet_server.harness.observer import (
 )
 from placet_server.harness.plan import Plan, PlannedCall
 from placet_server.harness.provider.adapter import Models, load
-from placet_server.harness.provider.answer import AgentsUnavailable, Picture, Provider
+from placet_server.harness.provider.answer import FINAL_OUTPUT, AgentsUnavailable, Picture, Provider
 from placet_server.harness.result import results_of
 from placet_server.harness.tools import Offers, ToolsRefused, resolve
 from placet_server.harness.transcript import JournalBroken, Stage, Transcript, replay
@@ -75,7 +75,7 @@ from placet_server.model.entry import (
 )
 from placet_server.model.entry_text import EntryRefused, entry_of
 from placet_server.model.inline import spec_of
-from placet_server.model.usage import Budget, Spent
+from placet_server.model.usage import Budget, Counters, Spent
 
 _log = logging.getLogger(__name__)
 MESSAGE_LENGTH_MAX = 512
@@ -133,7 +133,7 @@ async def _go_on(
         raise failure("agent_unavailable", f"The agent cannot be run here: {error.problem}.") from None
     except Ended as ended:
         if isinstance(ended.ending, SpentEnding) and ended.ending.reason != RETRY_BUDGET:
-            await stretch.entries.has_run(loop.active_ms)
+            await stretch.entries.has_spent(loop.counters)
         raise
 
 
@@ -170,7 +170,7 @@ class _Loop:
                     assert self._state.spent is not None
                     _spent(self._state.spent)
                 case Stage.INVALID:
-                    raise failure("output_invalid", "The model gave no answer that the run may end with.")
+                    raise failure("output_invalid", _broken(self._state))
                 case Stage.ASK | Stage.CALL:
                     await self._turn()
                 case Stage.COMPACT:
@@ -349,6 +349,8 @@ class _Loop:
         reserve = reserve_of(state, requested, opened.price)
         counters = replace(state.told_of(requested.results), active_ms=self.active_ms)
         if (spent := bound_of_request(counters, opened.budget, requested.number, reserve)) is not None:
+            # What delegates have spent is told, also if nothing is asked for any more.
+            self._state = replace(state, counters=counters)
             _spent(spent)
         return replace(requested, tokens=reserve.tokens, micros=reserve.micros)
 
@@ -367,6 +369,11 @@ class _Loop:
         ahead = plan is not None and bool(plan.steps)
         await self._stretch.entries.append(entry, after.counters, seen=seen, ahead=ahead)
         self._state = after
+
+    @property
+    def counters(self) -> Counters:
+        """What it has spent by now."""
+        return replace(self._state.counters, active_ms=self.active_ms)
 
     @property
     def active_ms(self) -> int:
@@ -424,6 +431,17 @@ def failure(code: str, message: str, category: str = "permanent") -> Failure:
 
 def _spent(spent: Spent) -> NoReturn:
     raise Ended(SpentEnding(reason=spent.reason.value, cause=bound_of(spent.budget, spent.bound)))
+
+
+def _broken(state: Transcript) -> str:
+    """With what the last answer broke, as the model was told it: rules of the schema, and nothing of what it said."""
+    assert state.answer is not None
+    told = [call.refusal for call in state.answer.calls if call.tool == FINAL_OUTPUT]
+    last = state.answer.repair or (told[-1] if told else "")
+    said = (
+        f"The model gave no answer that the run may end with, {state.repairs} times. Of the last one: {last}"
+    )
+    return " ".join(said.split())
 
 
 def _shows_sensitive(tools: Sequence[PinnedTool]) -> bool:

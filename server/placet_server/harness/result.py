@@ -73,7 +73,7 @@ def _told(end: ChildEnd) -> tuple[str, ToldAs]:
             code = outcome.failure_code or outcome.reason or "failed"
             return _joined(f"Failed ({code}).", outcome), "failed"
         case OutcomeKind.DENIED:
-            return _joined("Denied: people, or a time limit, did not allow it.", outcome), "denied"
+            return _denied(outcome), "denied"
         case OutcomeKind.REFUSED:
             return _joined(f"Refused ({outcome.reason or 'by a rule'}).", outcome), "failed"
         case OutcomeKind.CANCELLED:
@@ -93,6 +93,20 @@ def _told(end: ChildEnd) -> tuple[str, ToldAs]:
             return "Not over: it is still running. Do not repeat it.", "interrupted"
         case _:
             assert_never(outcome.kind)
+
+
+def _denied(outcome: Outcome) -> str:
+    """In its own words, and those of who decided are quoted: they are no words of ours."""
+    what = _DENIED.get(outcome.reason or "", "people did not allow it")
+    said = f" Why: {json.dumps(outcome.message, ensure_ascii=False)}." if outcome.message else ""
+    return f"Denied: {what}.{said} {_effect(outcome.effect)}".rstrip()
+
+
+_DENIED = {
+    "APPROVAL_DENIED": "a person said no",
+    "APPROVAL_EXPIRED": "nobody said yes in time",
+    "APPROVAL_REVOKED": "a person took a yes back",
+}
 
 
 def _joined(what: str, outcome: Outcome) -> str:

@@ -15,7 +15,7 @@ class TurnBudgetSpent(PlacetError):
     turns: str
 
     def text(self) -> str:
-        return f"The run has asked its model for {self.turns} turns, and may for no more."
+        return f"The run may take no further turn, its own and those of whom it asks: of {self.turns} too few are left."
 
 
 @dataclass(kw_only=True, eq=False)

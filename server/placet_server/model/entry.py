@@ -157,12 +157,14 @@ class Requested:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
     """What one call of an answer became: a step with its input, or a refusal in words for the model, or the alias of
-    an equal call before it. `id` is the provider's word for it.
+    an equal call before it. `id` is the provider's word for it. `tool`: as the model called it; `name`: which
+    capability that is; empty: none of the run's.
     """
 
     call: int
     id: str
     tool: str
+    name: str = ""
     step: str = ""
     input: str = ""
     refusal: str = ""

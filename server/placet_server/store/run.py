@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import NamedTuple
 
 import asyncpg
@@ -85,12 +85,12 @@ async def read_entries(connection: Connection, tenant: str, action_id: str) -> R
     return Remembered(entries, rows[0]["active_ms"], rows[0]["is_redriven"]) if rows else Remembered([])
 
 
-async def set_active(
-    connection: Connection, tenant: str, action_id: str, *, lease_id: str, active_ms: int
+async def set_spent(
+    connection: Connection, tenant: str, action_id: str, counters: Counters, *, lease_id: str
 ) -> None:
-    """Never less than it was, and nothing for who has lost the lease."""
-    query = SQL["set_active"]
-    arguments = query.arguments(tenant=tenant, action_id=action_id, lease_id=lease_id, active_ms=active_ms)
+    """Time is never less than it was; nothing for who has lost the lease."""
+    query = SQL["set_spent"]
+    arguments = query.arguments(tenant=tenant, action_id=action_id, lease_id=lease_id, **asdict(counters))
     await connection.execute(query.sql, *arguments)
 
 

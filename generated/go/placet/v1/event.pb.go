@@ -1976,7 +1976,7 @@ type TurnCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its number in the answer, from 1.
 	Call int32 `protobuf:"varint,1,opt,name=call,proto3" json:"call,omitempty"`
-	// What the model called, by the name that it knows.
+	// The capability that the model called, or, of what is none of the run's, the name that the model said.
 	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
 	// The action that it becomes, once it is admitted, as the step's first try: that of an equal call of the answer, if the two are one; empty for one that is not made.
 	ActionId      string `protobuf:"bytes,3,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`

@@ -901,7 +901,7 @@ class TurnCall(_message.Message):
     call: _builtins.int
     """Its number in the answer, from 1."""
     tool: _builtins.str
-    """What the model called, by the name that it knows."""
+    """The capability that the model called, or, of what is none of the run's, the name that the model said."""
     action_id: _builtins.str
     """The action that it becomes, once it is admitted, as the step's first try: that of an equal call of the answer, if the two are one; empty for one that is not made."""
     def __init__(

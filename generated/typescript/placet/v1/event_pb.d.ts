@@ -1041,7 +1041,7 @@ export declare type TurnCall = Message<"placet.v1.TurnCall"> & {
   call: number;
 
   /**
-   * What the model called, by the name that it knows.
+   * The capability that the model called, or, of what is none of the run's, the name that the model said.
    *
    * @generated from field: string tool = 2;
    */

@@ -186,8 +186,8 @@ class _Entries:
         found = await memory.spent(self._attempt.journal, action, action.parent_id, [step])
         return found.get(step, Counters())
 
-    async def has_run(self, active_ms: int) -> None:
-        await memory.has_run(self._attempt.journal, self._attempt.action, active_ms)
+    async def has_spent(self, counters: Counters) -> None:
+        await memory.has_spent(self._attempt.journal, self._attempt.action, counters)
 
     async def append(
         self, entry: Entry, counters: Counters, *, seen: Sequence[str] = (), ahead: bool = False

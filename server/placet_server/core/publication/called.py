@@ -13,7 +13,9 @@ TOOL_LENGTH_MAX = 128
 
 
 class Called(NamedTuple):
-    """`action_id`: which action it becomes, maybe with an equal one; "" for one that is not made."""
+    """`tool`: the capability, or what the model called that is none of the run's. `action_id`: which action it becomes,
+    maybe with an equal one; "" for one that is not made.
+    """
 
     call: int
     tool: str
@@ -27,6 +29,8 @@ def called(action_id: str, answered: Answered) -> tuple[Called, ...]:
         (call, call.step or steps.get(call.alias_of or 0, "")) for call in answered.calls[:CALLS_TOLD_MAX]
     ]
     return tuple(
-        Called(call.call, call.tool[:TOOL_LENGTH_MAX], child_id(action_id, step) if step else "")
+        Called(
+            call.call, (call.name or call.tool)[:TOOL_LENGTH_MAX], child_id(action_id, step) if step else ""
+        )
         for call, step in told
     )

@@ -52,19 +52,15 @@ async def spent(
     return await for_sure(journal, look)
 
 
-async def has_run(journal: Journal, action: Action, active_ms: int) -> None:
+async def has_spent(journal: Journal, action: Action, counters: Counters) -> None:
     """Of a run that ends by its budget, for whoever reads it: what one goes on from follows from events, so nothing
     waits for a store that is away.
     """
     assert action.lease_id is not None, "what runs has a lease"
     with contextlib.suppress(StoreUnavailable):
         async with journal.pool.connection() as connection:
-            await runs.set_active(
-                connection,
-                action.requester.tenant,
-                action.action_id,
-                lease_id=action.lease_id,
-                active_ms=active_ms,
+            await runs.set_spent(
+                connection, action.requester.tenant, action.action_id, counters, lease_id=action.lease_id
             )
 
 

@@ -38,10 +38,21 @@ join run_entries as e on e.tenant = u.tenant and e.action_id = u.action_id
 where u.tenant = :tenant and u.action_id = :action_id and (e.ordinal = 1 or e.ordinal >= u.compacted_ordinal)
 order by e.ordinal
 
--- name: set_active
--- How long a run has run, without an entry; said by nobody but who holds its lease.
+-- name: set_spent
+-- What a run has spent, without an entry; said by nobody but who holds its lease.
 update runs as u
-set active_ms = greatest(u.active_ms, :active_ms)
+set
+    turns = :turns,
+    requests = :requests,
+    calls = :calls,
+    input_tokens = :input_tokens,
+    output_tokens = :output_tokens,
+    cached_tokens = :cached_tokens,
+    cost_micros = :cost_micros,
+    unpriced = :unpriced,
+    active_ms = greatest(u.active_ms, :active_ms),
+    reserved_tokens = :reserved_tokens,
+    reserved_micros = :reserved_micros
 from actions as a
 where u.tenant = :tenant
   and u.action_id = :action_id
