@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from placet.testing import Server, server
+from placet_server.cli import health
 from tests.cli import people
 from tests.cli.people import Office
 from tests.cli.support import CommandLine, DevServer, missing_server
@@ -52,6 +53,8 @@ def lone_cli(
     """In an empty folder, with nothing to say where a server is."""
     for name in ("PLACET_TARGET", "PLACET_TOKEN", "PLACET_TOKEN_FILE", "PLACET_DSN", "PLACET_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
+    # Whoever has a server at the usual port is not asked.
+    monkeypatch.setattr(health, "DEFAULT_PORT", 1)
     monkeypatch.chdir(tmp_path)
     return CommandLine(capsys)
 
