@@ -30,6 +30,7 @@ from tests.core.kernels import (
     QUEUE,
     declare_dead,
     dispatch,
+    let_children_stand_in_line,
     open_kernel,
     places,
     put,
@@ -248,6 +249,7 @@ async def test_what_is_below_one_of_many_is_cancelled_too(database: Database) ->
         open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel,
         open_kernel(database.dsn, shop.app) as other,
     ):
+        let_children_stand_in_line(kernel)
         await put(kernel, "work.idempotent", {}, "k")
         await dispatch(kernel)
         await shop.began.wait()

@@ -71,6 +71,10 @@ def asked(**members: Any) -> bytes:
     return pb.AskRequest(**({"agent": "a", "parts": [TEXT]} | members)).SerializeToString()
 
 
+# A member with number 1000, true: by itself, and in the first member of a request.
+LATER = b"\xc0\x3e\x01"
+LATER_FILTER = b"\x0a\x03" + LATER
+
 OPTIONS = action_pb2.InvocationOptions
 BROKEN: dict[str, tuple[str, bytes, str]] = {
     "nothing": (INVOKE, b"", "invocation"),
@@ -166,6 +170,17 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
         "page_size",
     ),
     "cancelled without a filter": ("/placet.v1.RuntimeService/CancelActions", b"", "filter"),
+    "cancelled by what only a later release knows": (
+        "/placet.v1.RuntimeService/CancelActions",
+        pb.CancelActionsRequest(filter=pb.ActionFilter(queue="q")).SerializeToString() + LATER_FILTER,
+        "filter",
+    ),
+    "redriven, not looked at, as only a later release knows": (
+        "/placet.v1.RecoveryService/Redrive",
+        recovery.RedriveRequest(selection=recovery.EndedSelection(action_ids=[ACTION_ID])).SerializeToString()
+        + LATER,
+        "request",
+    ),
     "too many cancelled": (
         "/placet.v1.RuntimeService/CancelActions",
         pb.CancelActionsRequest(filter=pb.ActionFilter(queue="q"), page_size=1001).SerializeToString(),

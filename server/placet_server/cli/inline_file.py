@@ -43,9 +43,7 @@ class _File(BaseModel):
 
 def read_inline(file: str) -> InlineAgent:
     """TOML if it is named so, else JSON. Raises Complaint for all that is wrong with it."""
-    content = bytes_of_file(file, "the agent")
-    if len(content) > BYTES_MAX:
-        raise Complaint(f"{file} is no agent: it has more than {BYTES_MAX} bytes", ExitCode.REFUSED)
+    content = bytes_of_file(file, "the agent", bytes_max=BYTES_MAX)
     try:
         found = _File.model_validate(_document(file, content))
     except ValidationError as error:
@@ -68,6 +66,8 @@ def _document(file: str, content: bytes) -> Any:
     try:
         text = content.decode()
         return tomllib.loads(text) if is_toml else json.loads(text)
+    except RecursionError:
+        raise Complaint(f"{file} is no agent: it is nested too deeply", ExitCode.REFUSED) from None
     except ValueError as error:
         kind = "TOML" if is_toml else "JSON"
         raise Complaint(f"{file} is no {kind}: {error}", ExitCode.REFUSED) from None

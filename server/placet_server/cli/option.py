@@ -51,6 +51,8 @@ Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="K=V", help="A label; may be given again.")
 ]
 
+FILE_BYTES_MAX = 64 * 2**20
+
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -106,9 +108,13 @@ def payload_of(text: str) -> bytes:
     return payload
 
 
-def bytes_of_file(path: str, what: str) -> bytes:
-    """Raises Complaint for a file that cannot be read."""
+def bytes_of_file(path: str, what: str, *, bytes_max: int = FILE_BYTES_MAX) -> bytes:
+    """Raises Complaint for a file that cannot be read, or is too large, without reading more of it."""
     try:
-        return Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            content = file.read(bytes_max + 1)
     except OSError as error:
         raise Complaint(f"{what} {path}: {error.strerror or error}") from None
+    if len(content) > bytes_max:
+        raise Complaint(f"{what} {path}: it has more than {bytes_max} bytes", ExitCode.REFUSED)
+    return content

@@ -232,7 +232,7 @@ class RuntimeServicer(AskCalls):
 
     async def cancel_actions(self, rpc: Rpc[pb.CancelActionsRequest]) -> pb.CancelActionsResponse:
         request, tenant = rpc.request, rpc.caller.tenant
-        if not request.filter.ByteSize():
+        if not request.filter.ListFields():
             violation = FieldViolation(
                 field="filter", rule="required", description="say which: without members it would match all"
             )

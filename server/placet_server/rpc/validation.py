@@ -8,11 +8,13 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 from protovalidate import Validator, Violation
 
 from buf.validate import validate_pb2
 from placet.v1.approval_service_pb2 import BatchDecideApprovalsRequest
-from placet.v1.runtime_service_pb2 import SubmitBatchRequest
+from placet.v1.recovery_service_pb2 import RedriveRequest
+from placet.v1.runtime_service_pb2 import CancelActionsRequest, SubmitBatchRequest
 from placet_server.model.errors import FieldViolation, MalformedRequest
 from placet_server.rpc.call import Method, Rpc
 from placet_server.rpc.plain_request import PLAIN
@@ -25,6 +27,9 @@ _NUL = b"\x00"
 ITEM_BY_ITEM = frozenset(
     {SubmitBatchRequest.DESCRIPTOR.full_name, BatchDecideApprovalsRequest.DESCRIPTOR.full_name}
 )
+# What changes all that a request selects. A member that this server does not know, of a later release, may be what
+# was to narrow that, or to have it only looked at.
+SELECTING = frozenset({CancelActionsRequest.DESCRIPTOR.full_name, RedriveRequest.DESCRIPTOR.full_name})
 _NUL_TOLD = "a text has no NUL character"
 
 
@@ -40,6 +45,7 @@ class Validation:
         name = method.request_type.DESCRIPTOR.full_name
         check_rules = self._rules_of(method.request_type)
         is_whole = name not in ITEM_BY_ITEM
+        selects = name in SELECTING
 
         def check(rpc: Rpc[Any], raw: bytes) -> None:
             try:
@@ -50,6 +56,8 @@ class Validation:
                 ) from None
             if is_whole and _NUL in raw:
                 _refuse_nul(request)
+            if selects:
+                _refuse_unknown(request)
             check_rules(request)
 
         return check
@@ -86,6 +94,25 @@ def _validator() -> Validator:
 def _refuse_nul(message: Message) -> None:
     if path := nul_path(message):
         raise MalformedRequest(violations=(FieldViolation(field=path, rule="nul", description=_NUL_TOLD),))
+
+
+def _refuse_unknown(message: Message) -> None:
+    if path := unknown_path(message, "request"):
+        told = (
+            "has a member that this server does not know: nothing was selected; ask a server of your release"
+        )
+        raise MalformedRequest(violations=(FieldViolation(field=path, rule="unknown", description=told),))
+
+
+def unknown_path(message: Message, path: str) -> str:
+    """The first message with a member that is not of this release; empty if there is none."""
+    if len(UnknownFieldSet(message)):
+        return path
+    for field, value in message.ListFields():
+        for name, item in _items(field, value):
+            if isinstance(item, Message) and (inner := unknown_path(item, name)):
+                return inner if path == "request" else f"{path}.{inner}"
+    return ""
 
 
 def nul_path(message: Message) -> str:
