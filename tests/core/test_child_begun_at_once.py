@@ -1,6 +1,8 @@
 """A child that can run where its parent does begins as it is admitted; one that cannot stands in line, as others do."""
 
 import asyncio
+import re
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -8,12 +10,14 @@ import pytest
 from placet.context import Context
 from placet_server.core.admission.dispatch import QueueSettings
 from placet_server.core.execution.ending import StopCause
+from placet_server.core.execution.engine import ExecutionSettings
 from placet_server.core.execution.pause import pause_queue, resume_queue
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import child_id
 from placet_server.core.recovery.ownership import release_forgotten
 from placet_server.model.action import Action, Submission
 from placet_server.model.lifecycle import ActionState
+from placet_server.model.line import Line, ReadyLine
 from placet_server.store.batch_item import EntryItem
 from tests.core.family import family
 from tests.core.kernels import (
@@ -109,12 +113,76 @@ async def test_of_a_paused_queue_none_begins(database: Database) -> None:
         await until_stored(lambda: stands(kernel, parent))
         await dispatch(kernel)
         assert ActionState.QUEUED is (await child_of(kernel, parent)).state
+        # Of the queue, only the parent has begun.
+        assert 1 == await counted(kernel)
         await resume_queue(kernel.journal, "slow", tenant="acme")
         await work_off(kernel)
         assert [ActionState.SUCCEEDED] * 2 == [
             (await read(kernel, parent.action_id)).state,
             (await child_of(kernel, parent)).state,
         ]
+        assert 2 == await counted(kernel)
+
+
+async def counted(kernel: Kernel) -> int:
+    """How many were taken from queues."""
+    assert kernel.dispatcher is not None
+    await kernel.dispatcher.write_counts()
+    async with kernel.journal.pool.connection() as connection:
+        return int(await connection.fetchval("select sum(claimed) from queue_counts"))
+
+
+async def test_it_begins_while_most_slots_are_free_though_others_wait(database: Database) -> None:
+    shop = family(calls_one)
+    async with open_kernel(database.dsn, shop.app, queue=QueueSettings()) as kernel:
+        dispatcher = kernel.dispatcher
+        assert dispatcher is not None
+        resolved = await kernel.catalog.resolve("acme", "work.unsafe", "1")
+        tool = kernel.engine.handlers.find("work.unsafe", "1", "acme")
+        assert tool is not None
+        others = Line("default", "work.read", "1", "acme")
+        await dispatcher.run_once()
+        dispatcher._lines[others] = ReadyLine(others, 5, 0)
+        taken = []
+        while (slot := dispatcher.slot_for_child(resolved.capability, tool, "acme")) is not None:
+            taken.append(slot)
+        assert QueueSettings().slots_max == 2 * len(taken)
+
+
+async def test_it_knows_nothing_of_what_its_parent_keeps_for_itself(database: Database) -> None:
+    kept: ContextVar[str] = ContextVar("kept", default="")
+
+    async def ship(context: Context) -> Any:
+        kept.set("the parent's")
+        return await calls_one(context)
+
+    async def charge(context: Context) -> Any:
+        return {"order": kept.get()}
+
+    shop = family(ship, child=charge)
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+        assert {"order": ""} == output((await run(kernel, "work.idempotent", {}, "k")).action)
+
+
+async def test_one_that_cannot_be_begun_keeps_no_slot(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ship(context: Context) -> Any:
+        with pytest.raises(RuntimeError, match="broken"):
+            await calls_one(context)
+        return {"order": "1"}
+
+    shop = family(ship)
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE) as kernel:
+
+        def broken(_: object) -> Any:
+            raise RuntimeError("broken")
+
+        monkeypatch.setattr(kernel.journal.writer, "admit_child", broken)
+        done = (await run(kernel, "work.idempotent", {}, "k")).action
+        assert ActionState.SUCCEEDED is done.state
+        assert kernel.dispatcher is not None
+        assert not kernel.dispatcher.is_busy
 
 
 async def stands(kernel: Kernel, parent: Action) -> bool:
@@ -184,6 +252,28 @@ async def test_one_whose_admission_had_no_reply_runs_once(database: Database) ->
         assert ({"order": "1"}, 1) == (output(done), shop.effects)
         assert 1 == (await child_of(kernel, done)).attempt
         assert 0 == await release_forgotten(kernel.engine)
+
+
+async def test_one_whose_admission_had_no_reply_is_not_begun_again_once_it_ended_by_a_fault(
+    database: Database,
+) -> None:
+    shop = family(lambda context: context.call("charge", "work.read", {}))
+    now = ExecutionSettings(unowned_age_seconds=0.0)
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE, settings=now) as kernel:
+        asked: list[str] = []
+
+        def lose(arguments: str) -> bool:
+            if '"step":"charge"' not in arguments:
+                return False
+            asked.extend(re.findall('"lease_id":"([^"]+)"', arguments))
+            kernel.engine.runs.abandoned.update(asked)
+            return len(asked) == 1
+
+        make_lossy(kernel, lose)
+        running = asyncio.create_task(run(kernel, "work.idempotent", {}, "k"))
+        await until(lambda: 2 == len(asked) and 1 == len(kernel.engine.runs))
+        assert 1 == await release_forgotten(kernel.engine)
+        running.cancel()
 
 
 async def test_no_call_is_made_of_an_answer_that_the_store_does_not_take(

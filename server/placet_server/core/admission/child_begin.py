@@ -25,10 +25,11 @@ from placet_server.store import action as actions
 from placet_server.store.batch_item import ChildRow, Written
 
 if TYPE_CHECKING:
+    from placet_server.core.admission.dispatch_slot import Slot
     from placet_server.core.admission.pipeline import Checked
     from placet_server.core.execution.attempt import Attempt
+    from placet_server.core.execution.engine import Engine
     from placet_server.core.kernel import Kernel
-    from placet_server.core.publication.journal import Journal
 
 
 class Lease(NamedTuple):
@@ -58,6 +59,17 @@ def begin_child(kernel: Kernel, parent: Attempt, checked: Checked, row: ChildRow
     slot = dispatcher.slot_for_child(checked.capability, checked.tool, row["tenant"])
     if slot is None:
         return None
+    try:
+        return _start(kernel, parent, checked, row, lease, slot)
+    except BaseException:
+        slot.end()
+        raise
+
+
+def _start(kernel: Kernel, parent: Attempt, checked: Checked, row: ChildRow, lease: Lease, slot: Slot) -> Run:
+    dispatcher, engine = kernel.dispatcher, kernel.engine
+    assert dispatcher is not None
+    assert checked.tool is not None
     seconds, most = checked.clocks.attempt_seconds, row["attempt_timeout_seconds"]
     seconds = seconds if most is None else min(seconds, most)
     row = {**row, "lease_id": lease.lease_id, "timeout_seconds": seconds}
@@ -75,7 +87,8 @@ def begin_child(kernel: Kernel, parent: Attempt, checked: Checked, row: ChildRow
     engine.journal.boundary.reached("before_intent_persistence", checked.capability.name)
     # Before anything is awaited: a parent that is stopped meanwhile waits for it, and then cancels what it finds.
     writing = parent.counted(engine.journal.writer.admit_child(row))
-    start_run(engine, run, partial(_admit, kernel, parent, checked, row, lease, run, writing))
+    acquire = partial(_admit, kernel, parent, checked, row, lease, run, writing)
+    start_run(engine, run, acquire, dispatcher.context())
     assert run.task is not None
     dispatcher.follow(run.task, run, row["queue"], slot)
     return run
@@ -97,20 +110,24 @@ async def _admit(
 ) -> Action | None:
     engine, written = kernel.engine, await writing
     if written is None:
-        child = await _own_row(engine.journal, row, lease)
+        child = await _own_row(engine, row, lease)
     else:
         child = _begun(kernel, parent.action, checked, row, written) if written.begun else None
     if child is None:
         return None
+    if kernel.dispatcher is not None:
+        kernel.dispatcher.counts.claimed(row["queue"], row["tenant"])
     engine.journal.hub.publish(child.action_id)
     if engine.traces_runs:
         run.work = run.work._replace(trace=await trace_of_step(engine.journal, child))
     return child
 
 
-async def _own_row(journal: Journal, row: ChildRow, lease: Lease) -> Action | None:
-    """What a statement has written whose reply was lost, as long as nobody else looks for it."""
-    async with journal.pool.connection() as connection:
+async def _own_row(engine: Engine, row: ChildRow, lease: Lease) -> Action | None:
+    """What a statement has written whose reply was lost, as long as nobody has begun it, nor looks for it."""
+    if lease.lease_id in engine.runs.abandoned:
+        return None
+    async with engine.journal.pool.connection() as connection:
         stored = await actions.get(connection, row["tenant"], row["action_id"], full=True)
     if stored is None or stored.lease_id != lease.lease_id or stored.state is not ActionState.RUNNING:
         return None

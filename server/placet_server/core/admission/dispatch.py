@@ -18,6 +18,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -93,6 +94,7 @@ class Dispatcher:
         self._unroutable: dict[tuple[str, str, str], float] = {}
         self._slots = Slots(settings.slots_max, kernel.journal.doorbell.ring, settings.agent_runs_max)
         self._full: dict[Line, float] = {}
+        self._context = copy_context()
         kernel.engine.slots.freed = self._freed
 
     async def run_once(self, rung: Collection[Line] = ()) -> bool:
@@ -131,16 +133,17 @@ class Dispatcher:
         """
         if capability.is_limited or not self._engine.handlers.is_here(capability):
             return None
-        free = self._free()
-        if free <= 0 or (self._lines and 2 * free <= self.settings.slots_max):
+        free = self._slots.free()
+        if self._kernel.is_draining or free <= 0:
+            return None
+        if self._lines and 2 * free <= self.settings.slots_max:
             return None
         if not tool.is_async and self._free_threads() <= 0:
             return None
         return self._slots.take(tenant, int(not tool.is_async))
 
     def follow(self, task: asyncio.Task[object], run: Run | None, queue_name: str, slot: Slot) -> None:
-        """What began of a queue, whether it stood in line or not, has the slot until the task has ended."""
-        self.counts.claimed(queue_name, slot.tenant)
+        """What is of a queue, whether it stood in line or not, has the slot until the task has ended."""
 
         def ended(task: asyncio.Task[object]) -> None:
             slot.end()
@@ -148,6 +151,10 @@ class Dispatcher:
                 self.counts.settled(queue_name, slot.tenant)
 
         task.add_done_callback(ended)
+
+    def context(self) -> Context:
+        """For what begins here: of who calls it, it knows as little as what stood in line."""
+        return self._context.copy()
 
     def look_seconds(self) -> float:
         """Until lines are looked for again, whether the doorbell rings or not. Without a free slot nobody looks."""
@@ -383,6 +390,7 @@ class Dispatcher:
             slot.end()
             return
         run = self._engine.runs.get(action.action_id)
+        self.counts.claimed(action.queue or QUEUE_DEFAULT, slot.tenant)
         self.follow(task, run, action.queue or QUEUE_DEFAULT, slot)
         if held is not None:
             engine = self._engine

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from dataclasses import replace
 
 from placet_server.core.execution.attempt import Attempt, LeaseLost
@@ -40,9 +41,9 @@ _log = logging.getLogger(__name__)
 Acquire = Callable[[], Awaitable[Action | None]]
 
 
-def start_run(engine: Engine, run: Run, acquire: Acquire) -> None:
+def start_run(engine: Engine, run: Run, acquire: Acquire, context: Context | None = None) -> None:
     """Begins at once. `acquire` writes the lease: it returns the running action, None if somebody else has
-    it, or raises.
+    it, or raises. `context`: see `Supervisor.start`.
 
     Raises Overloaded, before anything is written, when a plain handler finds no thread.
     """
@@ -50,7 +51,7 @@ def start_run(engine: Engine, run: Run, acquire: Acquire) -> None:
         engine.threads.reserve()
         run.holdings = (ThreadHolding(engine.threads), *run.holdings)
     engine.runs.add(run)
-    run.task = engine.supervisor.start(_live(engine, run, acquire))
+    run.task = engine.supervisor.start(_live(engine, run, acquire), context)
 
 
 async def _live(engine: Engine, run: Run, acquire: Acquire) -> None:
