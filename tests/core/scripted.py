@@ -75,6 +75,12 @@ class Scripted:
         async def find(order: str) -> str:
             return f"found {order}"
 
+    def missing(self, capability: Capability, tenant: str) -> str:
+        return self.trouble
+
+    async def check(self, capability: Capability, tenant: str, value: Any) -> None:
+        pass
+
     def words_bytes_max(self, capability: Capability) -> int:
         return 0
 

@@ -11,10 +11,13 @@ from placet.testing.model_servers import KEY, OpenAIServer, Say, call
 from placet_server.agent_setup import inline_agent
 from placet_server.core.kernel import Kernel
 from placet_server.model.action import Action
+from placet_server.model.errors import PlacetError
+from placet_server.model.gate_errors import InputSchemaViolation
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.policy_errors import PolicyRefused
+from placet_server.model.run_errors import AgentUnavailable
 from tests.core.agents import KEY_VARIABLE, Shop, open_shop, said
-from tests.core.kernels import ALICE, output, put, read, work_off
+from tests.core.kernels import ALICE, output, put, read, states, work_off
 from tests.core.parking import steps
 from tests.core.people import ANNA, vote
 from tests.core.policies import admit
@@ -94,10 +97,21 @@ def test_what_would_leave_policies_a_gap_is_no_input(agent: dict[str, Any]) -> N
     assert allowed.violations({"parts": [{"text": "Help me."}]})
 
 
-async def test_a_model_that_nobody_knows_fails_the_run_before_anything_is_asked(database: Database) -> None:
+@pytest.mark.parametrize(
+    ("value", "refusal", "words"),
+    [
+        (asking(model="nothing"), AgentUnavailable, "nothing"),
+        ({**asking(), "budget": {"cost_micros": 5}}, AgentUnavailable, "price"),
+        (asking("shop.nothing"), InputSchemaViolation, "there is no shop.nothing"),
+        (asking(delegates=["shop.find"]), InputSchemaViolation, "shop.find is no agent"),
+        (asking(instructions="For {{whom}}."), InputSchemaViolation, "argument 'whom'"),
+    ],
+)
+async def test_what_could_not_open_is_refused_and_nobody_is_asked_to_say_yes(
+    database: Database, value: dict[str, Any], refusal: type[PlacetError], words: str
+) -> None:
     async with OpenAIServer(SCRIPT) as server, open_shop(database.dsn, Shop(), server) as kernel:
-        await admit(kernel, "permit (principal, action, resource);")
-        ended = await asked(kernel, asking(model="nothing"))
-        assert (ActionState.FAILED, "agent_unavailable") == (ended.state, ended.failure_code)
-        missing = await asked(kernel, asking("shop.nothing"), "other")
-        assert (0, "agent_tools") == (len(server.requests), missing.failure_code)
+        with pytest.raises(refusal, match=words) as refused:
+            await asked(kernel, value)
+        assert refused.value.outcome is not None
+        assert (0, []) == (len(server.requests), await states(kernel))

@@ -13,8 +13,9 @@ from placet_server.harness import turn
 from placet_server.model.caller import Credential
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
+from placet_server.model.run_errors import AgentUnavailable
 from tests.core.agents import ASKED, KEY_VARIABLE, Shop, asked, open_shop, said, spent
-from tests.core.kernels import ALICE, output, put, read, work_off
+from tests.core.kernels import ALICE, output, put, read, states, work_off
 from tests.core.parking import again, steps, told
 from tests.core.scripted import age
 from tests.postgres import Database
@@ -100,7 +101,16 @@ async def test_without_its_key_no_run_opens(database: Database, monkeypatch: pyt
     shop = Shop()
     monkeypatch.delenv(KEY_VARIABLE)
     async with OpenAIServer([DONE]) as server, open_shop(database.dsn, shop, server) as kernel:
-        ended = await asked(kernel)
+        with pytest.raises(AgentUnavailable) as refused:
+            await asked(kernel)
+        assert ("credential_missing", []) == (refused.value.problem, await states(kernel))
+        assert not (await kernel.catalog.get_capability("acme", "shop.helper")).served
+        monkeypatch.setenv(KEY_VARIABLE, KEY)
+        # What is taken away meanwhile.
+        action = (await put(kernel, "shop.helper", ASKED, "k")).action
+        monkeypatch.delenv(KEY_VARIABLE)
+        await work_off(kernel)
+        ended = await read(kernel, action.action_id)
         assert (0, "agent_unavailable") == (len(server.requests), ended.failure_code)
 
 

@@ -7,19 +7,23 @@ import pytest
 from placet.testing.model_servers import KEY, Fail, OpenAIServer, Say
 from placet_server.harness.provider.catalogue import Kind
 from placet_server.harness.provider.credential import Source
+from placet_server.model.run_errors import AgentUnavailable
 from tests.core.agents import KEY_VARIABLE, Shop, asked, open_served, open_shop
 from tests.postgres import Database
 
 
 @pytest.mark.parametrize("source", [{"file": Path("/run/secrets/gateway-7")}, {"env": "ACME_GATEWAY_KEY"}])
-async def test_where_a_secret_is_missing_is_not_told(database: Database, source: dict[str, object]) -> None:
+async def test_where_a_secret_is_missing_is_not_told(
+    database: Database, source: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
     address = "http://127.0.0.1:9/v1"
     made = Source(**source)  # type: ignore[arg-type]
     async with open_served(database.dsn, Shop(), Kind.OPENAI_COMPATIBLE, address, key=made) as kernel:
-        ended = await asked(kernel)
-        assert "agent_unavailable" == ended.failure_code
-        assert "credential_missing" in ended.message
-        assert str(next(iter(source.values()))) not in ended.message
+        with pytest.raises(AgentUnavailable) as refused:
+            await asked(kernel)
+        place = str(next(iter(source.values())))
+        assert "credential_missing" in str(refused.value)
+        assert (False, True) == (place in str(refused.value), place in caplog.text)
 
 
 async def test_what_a_gateway_says_is_told_to_the_log_alone(

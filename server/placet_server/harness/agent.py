@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -12,14 +13,22 @@ from placet_server.core.execution.connectors import OutputText
 from placet_server.core.execution.program import EXTRA_MISSING, NamedModel
 from placet_server.core.execution.stretch import stretch_of
 from placet_server.harness.budget import BYTES_PER_TOKEN_MAX
+from placet_server.harness.instruction import InstructionRefused, render
 from placet_server.harness.observer import NoSpans, RunSpans, TurnCounts, Uncounted
 from placet_server.harness.program import Surroundings, run
 from placet_server.harness.provider.adapter import Models, is_here
 from placet_server.harness.provider.answer import AgentsUnavailable
-from placet_server.harness.tools import Offers
+from placet_server.harness.tools import Offers, ToolsRefused, resolve
 from placet_server.model.agent import AgentSpec
+from placet_server.model.ask import arguments_of, budget_of
 from placet_server.model.capability import Capability
+from placet_server.model.errors import FieldViolation
+from placet_server.model.gate_errors import InputSchemaViolation
+from placet_server.model.inline import spec_of
+from placet_server.model.run_errors import AgentUnavailable
 from placet_server.model.usage import Budget
+
+_log = logging.getLogger(__name__)
 
 
 class Agents:
@@ -48,6 +57,41 @@ class Agents:
         spec = capability.agent
         # Of one that is said with what it is asked, nobody knows the model before.
         return "" if spec is None else self._model_problem(spec)
+
+    def missing(self, capability: Capability, tenant: str) -> str:
+        if problem := self.problem(capability):
+            return problem
+        try:
+            if capability.agent is not None:
+                self._look(capability.agent, tenant, Budget())
+        except AgentsUnavailable as error:
+            return error.problem
+        return ""
+
+    async def check(self, capability: Capability, tenant: str, value: Any) -> None:
+        if problem := self.problem(capability):
+            raise AgentUnavailable(agent=capability.name, problem=problem)
+        assert self._around is not None
+        spec = capability.agent or spec_of(value)
+        try:
+            self._look(spec, tenant, budget_of(value))
+            if capability.agent is None:
+                await resolve(self._around.offers, spec, tenant)
+            render(spec.instructions, arguments_of(value))
+        except AgentsUnavailable as error:
+            # Where it is missing is for the operator alone.
+            _log.warning("%s cannot be run: %s", capability.name, error)
+            raise AgentUnavailable(agent=capability.name, problem=error.problem, model=spec.model) from None
+        except ToolsRefused as error:
+            raise _unfit(capability, "/agent", "agent_tools", str(error)) from None
+        except InstructionRefused as error:
+            raise _unfit(capability, "/arguments", "agent_arguments", str(error)) from None
+
+    def _look(self, spec: AgentSpec, tenant: str, asked: Budget) -> None:
+        """Raises AgentsUnavailable."""
+        budget = spec.budget.tightened(self._budget_max).tightened(asked)
+        self._models.find(spec.model, with_price=bool(budget.cost_micros))
+        self._models.provider(spec.model, tenant, spec.credential)
 
     def tool(self, capability: Capability) -> Tool | None:
         return None if self.problem(capability) else self._made(capability)
@@ -84,6 +128,11 @@ class Agents:
             call=partial(_run, self._around, capability),
             capability=self._message_of(capability),
         )
+
+
+def _unfit(capability: Capability, field: str, rule: str, told: str) -> InputSchemaViolation:
+    found = FieldViolation(field=field, rule=rule, description=told)
+    return InputSchemaViolation(capability=capability.name, version=capability.version, violations=(found,))
 
 
 async def _run(around: Surroundings, capability: Capability, context: AsyncStanding, text: str) -> OutputText:

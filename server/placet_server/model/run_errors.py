@@ -10,16 +10,30 @@ from placet_server.model.errors import Code, PlacetError
 
 @dataclass(kw_only=True, eq=False)
 class AgentUnavailable(PlacetError):
-    """Nothing was done. `problem`: extra_missing, or what else `Programs.problem` says."""
+    """Nothing was done. `problem`: extra_missing, or what else `Programs` says; `model`: which the agent names."""
 
     reason: ClassVar[str] = "AGENT_UNAVAILABLE"
     code = Code.FAILED_PRECONDITION
     is_refusal: ClassVar[bool] = True
     agent: str
     problem: str
+    model: str = ""
 
     def text(self) -> str:
-        return f"{self.agent!r} is an agent, and no run of it can begin on this server ({self.problem})."
+        lacks = _LACKS.get(self.problem, "").format(model=self.model) if self.model else ""
+        told = f": {lacks} ({self.problem})." if lacks else f" ({self.problem})."
+        return f"{self.agent!r} is an agent, and no run of it can begin on this server{told}"
+
+    def metadata(self) -> dict[str, str]:
+        return {"agent": self.agent, "problem": self.problem}
+
+
+# Without where anything is: that is for operators.
+_LACKS = {
+    "model_unknown": "no model here has the name {model!r}",
+    "credential_missing": "the model {model!r} has no credential here",
+    "price_unknown": "the model {model!r} has no price here, and the budget is in money",
+}
 
 
 @dataclass(kw_only=True, eq=False)

@@ -124,7 +124,8 @@ class Catalog:
         found = await self.find(tenant, name, version, even_withdrawn=even_withdrawn)
         if found.capability.kind is CapabilityKind.AGENT:
             if problem := self._table.programs.problem(found.capability):
-                raise AgentUnavailable(agent=name, problem=problem)
+                spec = found.capability.agent
+                raise AgentUnavailable(agent=name, problem=problem, model="" if spec is None else spec.model)
         elif (name, found.capability.version) not in self._handlers:
             if anywhere and await self._elsewhere.serves(name, found.capability.version):
                 return found
@@ -280,12 +281,12 @@ class Catalog:
         if name in self._built_in:
             return CatalogEntry(stored=await self.find(tenant, name, version), served=True)
         async with self._pool.connection() as connection:
-            if await rows.list_named(connection, LOCAL_TENANT, [name]):
-                tenant = LOCAL_TENANT
-            found = await rows.get_capability(connection, tenant, name, version)
+            is_own = bool(await rows.list_named(connection, LOCAL_TENANT, [name]))
+            owner = LOCAL_TENANT if is_own else tenant
+            found = await rows.get_capability(connection, owner, name, version)
         if found is None:
             raise CapabilityNotFound(capability=name, version=version or "")
-        return self._entry(found)
+        return self._entry(found, tenant)
 
     async def list_capabilities(
         self,
@@ -300,7 +301,7 @@ class Catalog:
         async with self._pool.connection() as connection:
             page = await rows.list_capabilities(connection, tenant, name_prefix, after, page_size, kind)
         page = self._with_built_in(page, name_prefix, after, kind)
-        return [self._entry(found) for found in page[:page_size]]
+        return [self._entry(found, tenant) for found in page[:page_size]]
 
     def _with_built_in(
         self,
@@ -320,11 +321,12 @@ class Catalog:
         ]
         return sorted([*page, *asked], key=_place) if asked else page
 
-    def _entry(self, stored: StoredCapability) -> CatalogEntry:
+    def _entry(self, stored: StoredCapability, tenant: str) -> CatalogEntry:
         name, version = stored.capability.name, stored.capability.version
         if stored.capability.kind is CapabilityKind.AGENT:
             # Also where a connector has declared it: the server runs agents itself.
-            return CatalogEntry(stored=stored, served=not self._table.programs.problem(stored.capability))
+            missing = self._table.programs.missing(stored.capability, tenant)
+            return CatalogEntry(stored=stored, served=not missing)
         served = (name, version) in self._handlers
         return CatalogEntry(
             stored=stored, served=served or self._table.connectors.answers(stored.tenant, name, version)

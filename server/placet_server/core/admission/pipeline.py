@@ -125,6 +125,9 @@ async def check(
         offered = Offered(capability=capability, manifest=resolved.manifest)
         question = Question(call.caller, offered, canonical.value, invocation.labels, parent)
         verdict = await kernel.policy_gate.check(question, canonical)
+    if capability.kind is CapabilityKind.AGENT:
+        # What cannot open is told now: nobody says yes to it first, and no key is spent by it.
+        await kernel.engine.handlers.programs.check(capability, call.caller.tenant, canonical.value)
     key = bind_key(capability, call.caller, invocation.idempotency_key)
     checked = Checked(call, capability, tool, canonical, clocks, key, verdict)
     if invocation.session is not None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from placet.app import Tool
 from placet_server.model.capability import Capability
 from placet_server.model.entry import Entry
+from placet_server.model.run_errors import AgentUnavailable
 from placet_server.model.usage import Counters
 from placet_server.store.run import Remembered
 
@@ -82,6 +83,12 @@ class Programs(Protocol):
     def problem(self, capability: Capability) -> str:
         """Why no run of it can begin here, as AgentUnavailable names it; empty: one can. Must be quick."""
 
+    def missing(self, capability: Capability, tenant: str) -> str:
+        """As `problem`, with what this tenant's runs of it would lack besides. May read a small file."""
+
+    async def check(self, capability: Capability, tenant: str, value: Any) -> None:
+        """Whether a run with this input could open. Raises AgentUnavailable, InputSchemaViolation, StoreUnavailable."""
+
     def tool(self, capability: Capability) -> Tool | None:
         """What runs it here: async, with a context. None while there is a problem. Must be quick."""
 
@@ -99,6 +106,12 @@ class NoPrograms:
 
     def problem(self, capability: Capability) -> str:
         return EXTRA_MISSING
+
+    def missing(self, capability: Capability, tenant: str) -> str:
+        return EXTRA_MISSING
+
+    async def check(self, capability: Capability, tenant: str, value: Any) -> None:
+        raise AgentUnavailable(agent=capability.name, problem=EXTRA_MISSING)
 
     def tool(self, capability: Capability) -> Tool | None:
         return None
