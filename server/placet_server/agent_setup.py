@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from placet.app import App
+from placet.supervisor import Supervisor
 from placet_server.config import Config, ConfigRefused
 from placet_server.core.kernel import Kernel
 from placet_server.harness.agent import Agents
@@ -17,6 +18,7 @@ from placet_server.harness.provider import catalogue, credential
 from placet_server.harness.provider.adapter import EXTRA, Models
 from placet_server.harness.provider.catalogue import Catalogue
 from placet_server.harness.provider.credential import Credentials
+from placet_server.loops.settings_reader import SettingsReader
 from placet_server.model import inline
 from placet_server.model.capability import Capability
 from placet_server.model.usage import Budget
@@ -31,9 +33,19 @@ log = logging.getLogger("placet.server")
 
 def open_agents(stack: AsyncExitStack, config: Config) -> Agents:
     """Raises ConfigRefused. Nothing is asked, and nothing of the extra is imported."""
-    models = Models(_catalogue(config), _credentials(config), max(config.agent_runs_max, 1))
+    files: list[SettingsFile[Any]] = []
+    models = Models(_catalogue(config, files), _credentials(config, files), max(config.agent_runs_max, 1))
     stack.push_async_callback(models.close)
-    agents = Agents(models, budget_max(config), capability_message)
+    agents = Agents(
+        models,
+        budget_max(config),
+        capability_message,
+        problems_of_files=lambda: [file.problem for file in files if file.problem],
+    )
+    if files:
+        supervisor = Supervisor()
+        stack.push_async_callback(supervisor.cancel_all)
+        supervisor.start(SettingsReader([file.current for file in files]).run())
     if not agents.are_here and (config.model_file or config.models_allowed):
         log.warning("no agent can run here: install %s", EXTRA)
     return agents
@@ -74,7 +86,7 @@ def budget_max(config: Config) -> Budget:
     )
 
 
-def _catalogue(config: Config) -> Callable[[], Catalogue]:
+def _catalogue(config: Config, files: list[SettingsFile[Any]]) -> Callable[[], Catalogue]:
     try:
         allowed = catalogue.of_names(config.models_allowed)
     except ValueError as error:
@@ -82,18 +94,22 @@ def _catalogue(config: Config) -> Callable[[], Catalogue]:
     if config.model_file is None:
         return lambda: allowed
     try:
-        return SettingsFile(
+        file = SettingsFile(
             config.model_file, lambda document: catalogue.parse(document).with_others(allowed)
-        ).current
+        )
     except SettingsFileRefused as error:
         raise ConfigRefused(str(error)) from error
+    files.append(file)
+    return file.current
 
 
-def _credentials(config: Config) -> Callable[[], Credentials]:
+def _credentials(config: Config, files: list[SettingsFile[Any]]) -> Callable[[], Credentials]:
     if config.credential_file is None:
         none = Credentials({})
         return lambda: none
     try:
-        return SettingsFile(config.credential_file, credential.parse).current
+        file = SettingsFile(config.credential_file, credential.parse)
     except SettingsFileRefused as error:
         raise ConfigRefused(str(error)) from error
+    files.append(file)
+    return file.current

@@ -38,6 +38,11 @@ class SettingsFile(Generic[T]):
         self._looked: tuple[int, ...] = ()
         self._stamp, self._current = self._read()
 
+    @property
+    def problem(self) -> str:
+        """Of the file as it was last looked at; empty: what is in it is in force."""
+        return self._complaint
+
     def current(self) -> T:
         now = monotonic()
         if now - self._looked_at >= LOOK_SECONDS:
@@ -49,7 +54,10 @@ class SettingsFile(Generic[T]):
         try:
             stamp = _stamp_of(os.stat(self._path))
             before, self._looked = self._looked, stamp
-            if stamp == self._stamp or stamp != before:
+            if stamp == self._stamp:
+                self._complaint = ""
+                return
+            if stamp != before:
                 return
             self._stamp, self._current = self._read()
         except SettingsFileRefused as error:

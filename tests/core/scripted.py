@@ -87,6 +87,9 @@ class Scripted:
     def problem(self, capability: Capability) -> str:
         return self.trouble
 
+    def problems_of_files(self) -> Sequence[str]:
+        return ()
+
     async def models(self) -> Sequence[NamedModel]:
         return ()
 

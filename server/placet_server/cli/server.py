@@ -52,7 +52,8 @@ def agent_facts(server: dict[str, Any]) -> list[tuple[str, str]]:
     named = [f"{each['name']} ({each['problem']})" if each["problem"] else each["name"] for each in models]
     more = len(named) - MODELS_SHOWN_MAX
     shown = ", ".join(named[:MODELS_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
-    return [*facts, ("models", shown or "none that you may see; the operator names them")]
+    facts.append(("models", shown or "none that you may see; the operator names them"))
+    return [*facts, *(("not in force", problem) for problem in found["file_problems"])]
 
 
 def _row(server: dict[str, Any]) -> tuple[str, ...]:

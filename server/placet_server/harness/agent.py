@@ -34,11 +34,19 @@ _log = logging.getLogger(__name__)
 class Agents:
     """All of a server: see the protocol Programs. `message_of`: a capability as tools carry it."""
 
-    def __init__(self, models: Models, budget_max: Budget, message_of: Callable[[Capability], Any]) -> None:
+    def __init__(
+        self,
+        models: Models,
+        budget_max: Budget,
+        message_of: Callable[[Capability], Any],
+        *,
+        problems_of_files: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self.are_here = is_here()
         self._models = models
         self._budget_max = budget_max
         self._message_of = message_of
+        self._problems_of_files = problems_of_files
         self._around: Surroundings | None = None
 
     def attach(self, offers: Offers, counts: TurnCounts | None = None, spans: RunSpans | None = None) -> None:
@@ -105,6 +113,9 @@ class Agents:
 
     async def models(self) -> Sequence[NamedModel]:
         return [NamedModel(name, problem) for name, problem in await self._models.look()]
+
+    def problems_of_files(self) -> Sequence[str]:
+        return self._problems_of_files()
 
     def _model_problem(self, spec: AgentSpec) -> str:
         budget = spec.budget.tightened(self._budget_max)

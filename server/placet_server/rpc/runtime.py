@@ -259,7 +259,9 @@ class RuntimeServicer(AskCalls):
         durability = self._kernel.durability
         lag = await feed_lag(self._kernel.journal)
         programs = self._kernel.engine.handlers.programs
-        models = await programs.models() if may(rpc.caller, OPERATOR_SCOPE) else ()
+        is_operator = may(rpc.caller, OPERATOR_SCOPE)
+        models = await programs.models() if is_operator else ()
+        problems = programs.problems_of_files() if is_operator else ()
         return pb.GetServerInfoResponse(
             version=self._facts.version,
             durability=DURABILITY[durability.class_],
@@ -273,7 +275,7 @@ class RuntimeServicer(AskCalls):
             feed_epoch=lag.epoch,
             name=self._facts.name,
             signing_keys_json=self._facts.signing_keys,
-            agents=agent_support(programs.are_here, models, self._kernel.catalog.budget_max),
+            agents=agent_support(programs.are_here, models, self._kernel.catalog.budget_max, problems),
         )
 
     async def _by_key(self, caller: Caller, key: pb.KeyRef) -> Action:

@@ -2758,7 +2758,9 @@ type AgentSupport struct {
 	// The models that agents may name here. For operators alone: empty for everybody else.
 	Models []*ModelSupport `protobuf:"bytes,2,rep,name=models,proto3" json:"models,omitempty"`
 	// No run spends more; 0: no bound.
-	BudgetMax     *Budget `protobuf:"bytes,3,opt,name=budget_max,json=budgetMax,proto3" json:"budget_max,omitempty"`
+	BudgetMax *Budget `protobuf:"bytes,3,opt,name=budget_max,json=budgetMax,proto3" json:"budget_max,omitempty"`
+	// What is wrong with the files of models and credentials since they were changed: what was in them before stays in force. For operators alone.
+	FileProblems  []string `protobuf:"bytes,4,rep,name=file_problems,json=fileProblems,proto3" json:"file_problems,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2810,6 +2812,13 @@ func (x *AgentSupport) GetModels() []*ModelSupport {
 func (x *AgentSupport) GetBudgetMax() *Budget {
 	if x != nil {
 		return x.BudgetMax
+	}
+	return nil
+}
+
+func (x *AgentSupport) GetFileProblems() []string {
+	if x != nil {
+		return x.FileProblems
 	}
 	return nil
 }
@@ -3069,12 +3078,13 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"feed_epoch\x18\v \x01(\x05R\tfeedEpoch\x12*\n" +
 	"\x11signing_keys_json\x18\f \x01(\tR\x0fsigningKeysJson\x12\x12\n" +
 	"\x04name\x18\r \x01(\tR\x04name\x12/\n" +
-	"\x06agents\x18\x0e \x01(\v2\x17.placet.v1.AgentSupportR\x06agents\"\x8f\x01\n" +
+	"\x06agents\x18\x0e \x01(\v2\x17.placet.v1.AgentSupportR\x06agents\"\xb4\x01\n" +
 	"\fAgentSupport\x12\x1c\n" +
 	"\tinstalled\x18\x01 \x01(\bR\tinstalled\x12/\n" +
 	"\x06models\x18\x02 \x03(\v2\x17.placet.v1.ModelSupportR\x06models\x120\n" +
 	"\n" +
-	"budget_max\x18\x03 \x01(\v2\x11.placet.v1.BudgetR\tbudgetMax\"<\n" +
+	"budget_max\x18\x03 \x01(\v2\x11.placet.v1.BudgetR\tbudgetMax\x12#\n" +
+	"\rfile_problems\x18\x04 \x03(\tR\ffileProblems\"<\n" +
 	"\fModelSupport\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem2\xf5\n" +

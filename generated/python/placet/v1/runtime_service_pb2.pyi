@@ -1448,6 +1448,7 @@ class AgentSupport(_message.Message):
     INSTALLED_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
     BUDGET_MAX_FIELD_NUMBER: _builtins.int
+    FILE_PROBLEMS_FIELD_NUMBER: _builtins.int
     installed: _builtins.bool
     """The extra `agents` is installed here. Without it no run begins, AGENT_UNAVAILABLE, and none goes on here."""
     @_builtins.property
@@ -1458,16 +1459,21 @@ class AgentSupport(_message.Message):
     def budget_max(self) -> _agent_pb2.Budget:
         """No run spends more; 0: no bound."""
 
+    @_builtins.property
+    def file_problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is wrong with the files of models and credentials since they were changed: what was in them before stays in force. For operators alone."""
+
     def __init__(
         self,
         *,
         installed: _builtins.bool = ...,
         models: _abc.Iterable[Global___ModelSupport] | None = ...,
         budget_max: _agent_pb2.Budget | None = ...,
+        file_problems: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["budget_max", b"budget_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_max", b"budget_max", "installed", b"installed", "models", b"models"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_max", b"budget_max", "file_problems", b"file_problems", "installed", b"installed", "models", b"models"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

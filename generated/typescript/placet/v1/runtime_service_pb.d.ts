@@ -1456,6 +1456,13 @@ export declare type AgentSupport = Message<"placet.v1.AgentSupport"> & {
    * @generated from field: placet.v1.Budget budget_max = 3;
    */
   budgetMax?: Budget | undefined;
+
+  /**
+   * What is wrong with the files of models and credentials since they were changed: what was in them before stays in force. For operators alone.
+   *
+   * @generated from field: repeated string file_problems = 4;
+   */
+  fileProblems: string[];
 };
 
 /**

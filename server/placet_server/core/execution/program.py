@@ -98,6 +98,9 @@ class Programs(Protocol):
     async def models(self) -> Sequence[NamedModel]:
         """All that runs may ask here, by name."""
 
+    def problems_of_files(self) -> Sequence[str]:
+        """What is wrong with the operator's files as they are now; what they said before is in force."""
+
 
 class NoPrograms:
     """This process runs none."""
@@ -120,6 +123,9 @@ class NoPrograms:
         return 0
 
     async def models(self) -> Sequence[NamedModel]:
+        return ()
+
+    def problems_of_files(self) -> Sequence[str]:
         return ()
 
 

@@ -14,6 +14,7 @@ from placet_server.rpc.convert.time import duration, timestamp
 from placet_server.store.instance import Server
 
 MODELS_TOLD_MAX = 1000
+FILE_PROBLEM_LENGTH_MAX = 2048
 
 
 def server_message(server: Server, own_boot_id: str) -> pb.Server:
@@ -35,9 +36,10 @@ def server_message(server: Server, own_boot_id: str) -> pb.Server:
 
 
 def agent_support(
-    is_installed: bool, models: Iterable[NamedModel], budget_max: Budget
+    is_installed: bool, models: Iterable[NamedModel], budget_max: Budget, problems: Iterable[str] = ()
 ) -> runtime_service_pb2.AgentSupport:
     message = runtime_service_pb2.AgentSupport(installed=is_installed, budget_max=budget_message(budget_max))
     for model in islice(models, MODELS_TOLD_MAX):
         message.models.add(name=model.name, problem=model.problem)
+    message.file_problems.extend(problem[:FILE_PROBLEM_LENGTH_MAX] for problem in problems)
     return message
