@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
+
+import pytest
+
 from tests.cli.support import CommandLine
 
 
@@ -39,7 +44,7 @@ def test_the_sample_agent_answers_looks_up_and_refunds_without_a_key_of_anybody(
     shown = cli("show", again["action"]["action_id"])
     assert "turn/1/call/1" in shown.out
     assert "2 turns, 1 call" in shown.out
-    assert "orders-lookup" in shown.out
+    assert "orders.lookup" in shown.out
     tree = [line[10:] for line in cli("show", again["action"]["action_id"], "--tree").out.splitlines()]
     assert ("shop.helper", "SUCCEEDED") == (tree[0].split()[0], tree[0].split()[2])
     begins = ["  turn 1  ", "    orders.lookup  ", "  turn 2  "]
@@ -52,9 +57,38 @@ def test_the_sample_agent_answers_looks_up_and_refunds_without_a_key_of_anybody(
     )
 
 
-def test_a_mistake_is_told_as_one(cli: CommandLine) -> None:
+def test_a_run_is_left_behind_in_a_session_with_a_file(cli: CommandLine, tmp_path: Path) -> None:
+    begun = cli("sessions", "create", "shop.helper", "--title", "A-1001", "--json").document["session"]
+    session_id = begun["session_id"]
+    assert (True, "A-1001") == (bool(begun["resume_token"]), begun["title"])
+    (tmp_path / "order.json").write_text('{"order": "A-1001"}')
+    (tmp_path / "note.bin").write_bytes(b"n")
+    files = [part for name in ("order.json", "note.bin") for part in ("--file", str(tmp_path / name))]
+    question = ("ask", "shop.helper", "Where is order A-1001?", "--session", session_id[:18], *files)
+    asked = cli(*question, "--detach", "--on-busy", "queue")
+    run = asked.out.strip()
+    assert (0, True) == (asked.code, f"placet resume {run}" in asked.err), asked.err
+    assert 0 == cli("resume", run).code
+    shown = cli("show", run, "--json").document
+    assert (session_id, [{"text"}, {"json"}, {"binary"}]) == (
+        shown["session_id"],
+        [part.keys() for part in shown["input"]["parts"]],
+    )
+    # It is neither an action nor an approval.
+    for text in (session_id, session_id[:18]):
+        looked = cli("show", text)
+        assert (9, True) == (looked.code, f"placet sessions show {session_id}" in looked.err), looked.err
+
+
+def test_a_mistake_is_told_as_one(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 2 == cli("ask", "shop.helper", "x", "--argument", "novalue").code
-    assert 2 == cli("ask", "shop.helper", "x", "--budget", "turns=none").code
+    for bound, told in (("turns=none", "from 1"), ("seconds=0.3", "from 1"), ("steps=3", "say one of turns")):
+        refused = cli("ask", "shop.helper", "x", "--budget", bound)
+        assert (2, True) == (refused.code, told in refused.err), refused.err
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    assert "is empty" in cli("ask", "shop.helper", "-").err
+    assert 2 == cli("ask", "shop.helper", "x", "--detach", "--hold").code
+    assert 2 == cli("ask", "shop.helper", "x", "--session", "01a2", "--on-busy", "wait").code
     refused = cli("ask", "orders.lookup", "x")
     assert "is no agent" in refused.err
     assert 3 == refused.code

@@ -21,14 +21,14 @@ WRONG = [
     ("a.json", "[" * 100_000, "nested too deeply"),
     ("a.toml", "a = " + "[" * 100_000, "nested too deeply"),
     ("a.toml", " " * 2**20 + "x", "more than 1048576 bytes"),
-    ("a.toml", 'tools = ["orders.lookup"]', "model: Field required"),
-    ("a.toml", 'model = "https://models.example"', "model:"),
-    ("a.toml", 'model = "fast"\ntools = "orders.lookup"', "tools:"),
-    ("a.toml", 'model = "fast"\ntools = ["orders.*"]', "tools.0:"),
+    ("a.toml", 'tools = ["orders.lookup"]', "model: it is needed"),
+    ("a.toml", 'model = "https://models.example"', "model: it is no name of a model"),
+    ("a.toml", 'model = "fast"\ntools = "orders.lookup"', "tools: it has to be a list"),
+    ("a.toml", 'model = "fast"\ntools = ["orders.*"]', "tools.0: it is no name of a capability"),
     ("a.toml", 'model = "fast"\ntools = ["a.b", "a.b"]', "names one of them twice"),
     ("a.toml", 'model = "fast"\ndelegates = ["placet.agent"]', "the server's own"),
-    ("a.toml", 'model = "fast"\nmax_tokens = 0', "max_tokens:"),
-    ("a.json", '{"model": "fast", "budget": {"turns": 3}}', "budget:"),
+    ("a.toml", 'model = "fast"\nmax_tokens = 0', "max_tokens: it has to be a whole number, from 1"),
+    ("a.json", '{"model": "fast", "budget": {"turns": 3}}', "budget: it is no member"),
 ]
 
 

@@ -19,7 +19,7 @@ def test_a_conversation_is_gone_on_with_told_and_ended(
     assert ["SUCCEEDED", "SUCCEEDED"] == [line["action"]["state"] for line in first.lines]
     assert {session_id} == {line["action"]["session_id"] for line in first.lines}
     monkeypatch.setattr("sys.stdin", io.StringIO("Thanks.\n/quit\nnever read\n"))
-    assert 0 == cli("chat", "shop.helper", "--session", session_id[:18]).code
+    assert 0 == cli("chat", "--session", session_id[:18], "--budget", "turns=9").code
     sessions = cli("sessions", "--json").document["sessions"]
     (listed,) = [each for each in sessions if each["session_id"] == session_id]
     assert (session_id, "shop.helper", "OPEN", 3) == (
@@ -30,7 +30,7 @@ def test_a_conversation_is_gone_on_with_told_and_ended(
     )
     told = cli("sessions", "show", session_id)
     assert "you: Where is order A-1001?" in told.out
-    assert "orders-lookup" in told.out
+    assert "orders.lookup" in told.out
     messages = cli("sessions", "show", session_id, "--json").document["messages"]
     assert [1, 2, 3] == [each["number"] for each in messages if each["role"] == "USER"]
     assert "CLOSED" in cli("sessions", "close", session_id).out

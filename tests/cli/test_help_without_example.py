@@ -38,7 +38,7 @@ def test_every_command_of_the_contract_is_there() -> None:
     )
     of_policy = [f"policy {word}" for word in ("admit", "dry-run", "get", "list", "rollback", "validate")]
     of_others = ["app admit", "app check", "queues pause", "queues resume"]
-    of_others += [f"sessions {word}" for word in ("close", "resume", "show")]
+    of_others += [f"sessions {word}" for word in ("close", "create", "resume", "show")]
     of_deliveries = [f"deliveries {word}" for word in ("list", "show", "redeliver")]
     wanted = sorted([*words.split(), *of_policy, *of_deliveries, *of_others])
     assert wanted == sorted(" ".join(path) for path in _commands() if path)

@@ -29,6 +29,7 @@ async def refund(order: str) -> str:
 
 
 app.agent("desk.helper", model="fast", tools=["desk.*"])
+app.agent("desk.greeter", model="hello", instructions="Greet {{customer}}.")
 
 
 SCRIPT = [Say("I refund it.", call("desk.refund", order="A-1")), Say("It is refunded.")]
@@ -40,7 +41,8 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
     if problem is not None:
         pytest.skip(problem)
     token_file = tmp_path_factory.mktemp("desk") / "token"
-    async with server(app, models={"fast": SCRIPT}, people=["ben:finance"], token_file=token_file) as running:
+    models = {"fast": SCRIPT, "hello": [Say("Hello.")]}
+    async with server(app, models=models, people=["ben:finance"], token_file=token_file) as running:
         yield running, token_file
 
 
@@ -105,6 +107,8 @@ async def test_over_a_pipe_it_ends_there_and_the_run_is_found_by_its_session_by_
     assert (13, run) == (joined.code, joined.out.strip())
     assert "decided by    placet show" in joined.err
     assert f"next          placet resume {run}" in joined.err
+    stayed = await typed("resume", run, "--hold", "--timeout", "500ms")
+    assert f"next          it goes on without you: placet resume {run}" in stayed.err
     busy = await typed("chat", "desk.helper", "--session", session, stdin="Hello?\n")
     assert (13, True) == (busy.code, f"run {run} is not over" in busy.err)
 
@@ -149,3 +153,24 @@ async def test_who_holds_over_a_pipe_hears_the_answer(
     *events, told = (await talking).lines
     assert ("It is refunded.", "SUCCEEDED") == (told["text"], told["action"]["state"])
     assert "tool_finished" in {name for event in events for name, value in event.items() if value}
+
+
+async def test_a_conversation_gives_the_agent_what_its_instructions_ask_for(
+    desk: tuple[Server, Path], lone_cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, token_file = desk
+    monkeypatch.setenv("PLACET_TOKEN_FILE", str(token_file))
+
+    async def chatted(*options: str) -> Ended:
+        monkeypatch.setattr("sys.stdin", io.StringIO("Hello?\n"))
+        return await asyncio.to_thread(lone_cli, "chat", "desk.greeter", *options)
+
+    missing = await chatted()
+    assert (True, True) == (missing.code > 0, "--argument NAME=" in missing.err), missing.err
+    told = await chatted("--argument", "customer=Ann", "--budget", "turns=2", "--json")
+    assert (0, "Hello.", 2) == (
+        told.code,
+        told.lines[-1]["text"],
+        told.lines[-1]["action"]["budget"]["turns"],
+    )
+    assert 1 == len(running.models["hello"].requests)

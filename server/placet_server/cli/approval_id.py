@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from placet.v1.action_pb2 import Action
 
 SCANNED_MAX = 1000
+SESSIONS_MAX = 500
 
 
 class Found(NamedTuple):
@@ -42,6 +43,7 @@ def find_either(client: Client, text: str) -> Found:
     prefix = prefix_of(text)
     matches = _whole(client, prefix) if len(prefix) == 36 else _begun(client, prefix)
     if not matches:
+        _check_no_session(client, prefix)
         raise Complaint(f"no action, and no open approval, begins with {prefix}", ExitCode.NOT_FOUND)
     if len(matches) > 1:
         shown = "\n".join(f"  {each.action_id if each.is_action else each.approval_id}" for each in matches)
@@ -55,7 +57,11 @@ def _whole(client: Client, id_: str) -> list[Found]:
     try:
         approval = client.approval(id_)
     except NotFoundError:
-        return [_of_action(client.get(id_))]
+        try:
+            return [_of_action(client.get(id_))]
+        except NotFoundError:
+            _check_no_session(client, id_)
+            raise
     return [Found(approval.action_id, approval.approval_id, is_action=False)]
 
 
@@ -74,6 +80,19 @@ def _begun(client: Client, prefix: str) -> list[Found]:
     for each in _open_ones(client, prefix):
         found.setdefault(each.action_id, each)
     return list(found.values())
+
+
+def _check_no_session(client: Client, prefix: str) -> None:
+    """Raises Complaint if that is what it is."""
+    from placet.errors import PermissionDeniedError
+
+    try:
+        sessions = islice(client.sessions(page_size=SESSIONS_MAX), SESSIONS_MAX)
+        found = next((each.session_id for each in sessions if each.session_id.startswith(prefix)), "")
+    except PermissionDeniedError:
+        return
+    if found:
+        raise Complaint(f"{prefix} is a session: placet sessions show {found}", ExitCode.NOT_FOUND)
 
 
 def _open_ones(client: Client, prefix: str) -> Iterator[Found]:

@@ -2,59 +2,60 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from placet_server.cli.asking import (
+    Arguments,
+    Budgets,
+    Busy,
+    Detach,
+    Files,
+    Hold,
+    InSession,
+    Key,
+    Stream,
+    arguments_of,
+    budget_of,
+    parts_of,
+    text_of,
+)
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import Inline, Json, Labels, Target, labels_of, seconds_of
 from placet_server.cli.output import counted, pretty_json, print_document, print_line, say, warn
 
-BOUNDS = ("turns", "calls", "equal_calls", "tokens", "cost_micros", "seconds")
-
 if TYPE_CHECKING:
-    from placet import Client
+    from placet import Client, RunStream
     from placet.agent import Budget, InlineAgent
-    from placet.ask_requests import Reply
-    from placet.requests import CallArguments, OnWait
+    from placet.ask_requests import Message, Reply
+    from placet.requests import CallArguments, OnBusy, OnWait
+
+_Agent = Annotated[
+    str, typer.Argument(metavar="AGENT", help="Its name, for example shop.helper; none with --inline.")
+]
+_Message = Annotated[
+    str, typer.Argument(metavar="MESSAGE|-", help="What it is asked: text, or stdin.", show_default=False)
+]
 
 
 def ask(
-    agent: Annotated[
-        str, typer.Argument(metavar="AGENT", help="Its name, for example shop.helper; none with --inline.")
-    ],
-    message: Annotated[
-        str,
-        typer.Argument(metavar="MESSAGE|-", help="What it is asked: text, or stdin.", show_default=False),
-    ] = "",
+    agent: _Agent,
+    message: _Message = "",
     inline: Inline = "",
-    argument: Annotated[
-        list[str] | None,
-        typer.Option(metavar="K=V", help="For a place in its instructions; may be given again."),
-    ] = None,
-    budget: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="K=N",
-            help="What this run may spend, within its agent's budget: turns, calls, tokens, cost_micros or seconds.",
-        ),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(help="Idempotency key: the same key again is the same run. Default: a fresh one."),
-    ] = None,
+    file: Files = None,
+    argument: Arguments = None,
+    budget: Budgets = None,
+    session: InSession = "",
+    on_busy: Busy = "refuse",
+    key: Key = None,
     version: Annotated[str, typer.Option(help="This version instead of the current one.")] = "",
     timeout: Annotated[str, typer.Option(help="How long to wait: 30, 90s, 5m. The run goes on.")] = "5m",
-    hold: Annotated[
-        bool, typer.Option("--hold", help="If people have to say yes first: stay while they decide.")
-    ] = False,
-    stream: Annotated[
-        bool,
-        typer.Option("--stream/--no-stream", help="Tell what happens as it does; or only the answer."),
-    ] = True,
+    hold: Hold = False,
+    detach: Detach = False,
+    stream: Stream = True,
     label: Labels = None,
     target: Target = None,
     is_json: Json = False,
@@ -74,19 +75,37 @@ def ask(
       placet ask shop.helper "Refund A-1001, and tell the customer" --key refund-A-1001
       placet ask shop.helper "Refund A-1001" --hold --timeout 1h
       placet ask shop.helper "Where is order A-1001?" --budget turns=3 --budget tokens=20000
+      placet ask shop.helper "What is on this receipt?" --file receipt.png
+      placet ask shop.helper "Refund A-1003" --session 01a22d21 --detach
       placet ask shop.helper - --no-stream --json < question.txt
       placet ask --inline helper.toml "Where is order A-1001?" --hold
     """
     from placet_server.cli.session import connect
+    from placet_server.cli.sessions import find_session
 
+    if detach and hold:
+        raise Complaint("--detach and --hold exclude each other; `placet resume` listens to a detached run")
     asked_agent, text = _who_and_what(agent, message, inline)
     seconds = seconds_of(timeout, "--timeout")
     on_wait: OnWait = "hold" if hold else "return"
     options: CallArguments = {"version": version, "labels": labels_of(label), "key": key, "on_wait": on_wait}
-    asked = _Asked(asked_agent, text, _arguments(argument), budget_of(budget), seconds, on_wait, options)
+    if session:
+        options["on_busy"] = _on_busy(on_busy)
+    asked = _Asked(
+        asked_agent,
+        parts_of(text, file),
+        arguments_of(argument),
+        budget_of(budget),
+        seconds,
+        on_wait,
+        options,
+    )
     with connect(target) as client:
         try:
-            return _listened(client, asked, is_json) if stream else _answered(client, asked, is_json)
+            if session:
+                options["session"] = find_session(client, session)
+            run: Callable[..., int] = _detached if detach else _listened if stream else _answered
+            return run(client, asked, is_json)
         except KeyboardInterrupt:
             warn("interrupted: the run goes on without you; `placet ls` finds it")
             return ExitCode.INTERRUPTED
@@ -94,9 +113,16 @@ def ask(
             raise Complaint(str(error)) from None
 
 
+_ON_BUSY: dict[str, OnBusy] = {
+    "refuse": "refuse",
+    "queue": "queue",
+    "cancel_previous": "cancel_previous",
+}
+
+
 class _Asked(NamedTuple):
     agent: str | InlineAgent
-    text: str
+    message: Message
     arguments: dict[str, str]
     budget: Budget | None
     seconds: float
@@ -111,10 +137,10 @@ def _who_and_what(agent: str, message: str, inline: str) -> tuple[str | InlineAg
             "--inline says the agent: say the message alone" if inline else "say what it is asked"
         )
     if not inline:
-        return agent, sys.stdin.read() if message == "-" else message
+        return agent, text_of(message)
     from placet_server.cli.inline_file import read_inline
 
-    return read_inline(inline), sys.stdin.read() if agent == "-" else agent
+    return read_inline(inline), text_of(agent)
 
 
 def _answered(client: Client, asked: _Asked, is_json: bool) -> int:
@@ -123,7 +149,7 @@ def _answered(client: Client, asked: _Asked, is_json: bool) -> int:
     with patience(asked.seconds):
         reply = client.ask(
             asked.agent,
-            asked.text,
+            asked.message,
             arguments=asked.arguments,
             budget=asked.budget,
             timeout=asked.seconds,
@@ -137,21 +163,52 @@ def _listened(client: Client, asked: _Asked, is_json: bool) -> int:
 
     view = RunView(client, is_json=is_json, tells_waits=asked.on_wait == "hold")
     listening = Listening(client, view, seconds=asked.seconds, on_wait=asked.on_wait)
-    run = client.ask_stream(
-        asked.agent,
-        asked.text,
-        arguments=asked.arguments,
-        budget=asked.budget,
-        timeout=asked.seconds,
-        **asked.options,
-    )
     try:
-        reply = listening.reply_of(run)
+        reply = listening.reply_of(_stream(client, asked))
     except Left as left:
         if not left.action_id:
             raise KeyboardInterrupt from None
         return ExitCode.PENDING
     return tell_reply(reply, view.answer, print_line if is_json else None)
+
+
+def _detached(client: Client, asked: _Asked, is_json: bool) -> int:
+    from placet_server.cli.call import patience, tell_waiting
+    from placet_server.cli.document import document_of
+
+    asked.options["on_caller_gone"] = "detach"
+    with _stream(client, asked) as run:
+        # The first event says that it is stored; what comes after is for whoever listens.
+        with patience(asked.seconds):
+            next(run, None)
+        action_id, cursor = run.action_id, run.cursor
+    if is_json:
+        print_document({"action_id": action_id, "cursor": cursor})
+        return ExitCode.SUCCEEDED
+    found = document_of(client.get(action_id))
+    if found["state"] == "WAITING":
+        tell_waiting(found, follow="resume")
+        return ExitCode.SUCCEEDED
+    say(action_id)
+    warn(f"stored, and goes on without you: placet resume {action_id}")
+    return ExitCode.SUCCEEDED
+
+
+def _stream(client: Client, asked: _Asked) -> RunStream:
+    return client.ask_stream(
+        asked.agent,
+        asked.message,
+        arguments=asked.arguments,
+        budget=asked.budget,
+        timeout=asked.seconds,
+        **asked.options,
+    )
+
+
+def _on_busy(word: str) -> OnBusy:
+    if word not in _ON_BUSY:
+        raise Complaint(f"--on-busy is {word!r}; say {', '.join(_ON_BUSY)}")
+    return _ON_BUSY[word]
 
 
 def tell_reply(
@@ -211,32 +268,3 @@ def turn_line(turn: dict[str, Any]) -> str:
     if turn["failure"]:
         told.append(f"no answer: {turn['failure']}")
     return "  ".join([*told, *(call["tool"] for call in turn["calls"])])
-
-
-def budget_of(texts: list[str] | None) -> Budget | None:
-    """Raises Complaint for what bounds nothing."""
-    from placet.agent import Budget
-
-    if not texts:
-        return None
-    found: dict[str, int] = {}
-    for text in texts:
-        name, _, number = text.partition("=")
-        if name not in BOUNDS or not (number.isascii() and number.isdecimal()) or int(number) == 0:
-            raise Complaint(
-                f"--budget is {text!r}; say --budget {BOUNDS[0]}=3, or one of {', '.join(BOUNDS)}"
-            )
-        found[name] = int(number)
-    seconds = found.pop("seconds", None)
-    return Budget(**found, active_time=seconds)
-
-
-def _arguments(texts: list[str] | None) -> dict[str, str]:
-    """Raises Complaint for what is not K=V."""
-    found: dict[str, str] = {}
-    for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise Complaint(f"--argument is {text!r}; say --argument name=value")
-        found[name] = value
-    return found

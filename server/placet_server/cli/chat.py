@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from placet_server.cli.asking import Arguments, Budgets, InSession, Stream, arguments_of, budget_of
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode, code_of_error
 from placet_server.cli.option import Inline, Json, Target, seconds_of
 from placet_server.cli.output import pretty_json, print_line, warn
 
 if TYPE_CHECKING:
-    from placet import Client, InlineAgent
+    from placet import Budget, Client, InlineAgent
     from placet.ask_requests import Reply
     from placet.errors import PlacetError
     from placet.requests import OnWait
+    from placet.v1.session_service_pb2 import Session
     from placet_server.cli.run_view import Listening, RunView
 
 HELP, QUIT = "/help", "/quit"
@@ -32,7 +34,9 @@ LISTEN_ON = "an empty line listens on"
 _Agent = Annotated[
     str,
     typer.Argument(
-        metavar="AGENT", help="Its name, for example shop.helper; none with --inline.", show_default=False
+        metavar="AGENT",
+        help="Its name, for example shop.helper; none with --inline, and needless with --session.",
+        show_default=False,
     ),
 ]
 _Hold = Annotated[
@@ -48,15 +52,12 @@ _Hold = Annotated[
 def chat(
     agent: _Agent = "",
     inline: Inline = "",
-    session: Annotated[
-        str, typer.Option(metavar="ID", help="Go on with this session. Default: begin one.")
-    ] = "",
+    session: InSession = "",
+    argument: Arguments = None,
+    budget: Budgets = None,
     timeout: Annotated[str, typer.Option(help="How long to wait for each answer: 30, 90s, 5m.")] = "5m",
     hold: _Hold = None,
-    stream: Annotated[
-        bool,
-        typer.Option("--stream/--no-stream", help="Tell what happens as it does; or only the answers."),
-    ] = True,
+    stream: Stream = True,
     target: Target = None,
     is_json: Json = False,
 ) -> int:
@@ -69,12 +70,14 @@ def chat(
     With --json each event is a document on a line, and after the events of a message comes one with `session_id`,
     `action` and `text`; with --no-stream there is only that. Read from a pipe, it ends at the first message that has no
     answer, with the exit code that `placet ask` has for it: also if people have to decide something first, unless
-    --hold says to stay. A session with a run that is not over, is listened to first.
+    --hold says to stay. A session with a run that is not over, is listened to first. --argument and --budget are of
+    each message.
 
     \b
     Examples:
       placet chat shop.helper
-      placet chat shop.helper --session 01a22d21-2866-7196-b9e2-ee6bac898471
+      placet chat --session 01a22d21
+      placet chat desk.helper --argument customer=Ann --budget turns=5
       printf 'Where is A-1001?\\nRefund it.\\n' | placet chat shop.helper --no-stream --json
       placet chat --inline helper.toml
     """
@@ -82,10 +85,13 @@ def chat(
     from placet_server.cli.session import connect
     from placet_server.cli.sessions import find_session
 
-    if bool(agent) == bool(inline):
-        raise Complaint("say which agent: its name, or --inline FILE")
+    if agent and inline:
+        raise Complaint("say one agent: its name, or --inline FILE")
+    if not (agent or inline or session):
+        raise Complaint("say which agent: its name, or --inline FILE; or --session ID")
     seconds = seconds_of(timeout, "--timeout")
-    asked_agent = _read(inline) if inline else agent
+    read = _read(inline) if inline else None
+    arguments, bounds = arguments_of(argument), budget_of(budget)
     is_person = sys.stdin.isatty()
     with connect(target) as client:
         if session:
@@ -94,8 +100,10 @@ def chat(
             found = client.create_session(agent or INLINE_AGENT)
         talk = _Talk(
             client,
-            asked_agent,
+            read or agent or _agent_of(found),
             found.session_id,
+            arguments=arguments,
+            budget=bounds,
             seconds=seconds,
             holds=is_person if hold is None else hold,
             is_streamed=stream,
@@ -105,8 +113,8 @@ def chat(
         try:
             return _go_on(talk, is_begun=bool(session))
         except KeyboardInterrupt:
-            who = f"--inline {inline}" if inline else agent
-            warn(f"interrupted; goes on with: placet chat {who} --session {found.session_id}")
+            who = f"--inline {inline} " if inline else f"{agent} " if agent else ""
+            warn(f"interrupted; goes on with: placet chat {who}--session {found.session_id}")
             return ExitCode.INTERRUPTED
 
 
@@ -114,6 +122,17 @@ def _read(inline: str) -> InlineAgent:
     from placet_server.cli.inline_file import read_inline
 
     return read_inline(inline)
+
+
+def _agent_of(session: Session) -> str:
+    """Raises Complaint for one that is with no agent that has a name."""
+    from placet.agent import INLINE_AGENT
+
+    if session.agent == INLINE_AGENT:
+        raise Complaint("it is a session with an agent in no manifest: say --inline FILE")
+    if not session.agent:
+        raise Complaint("it is a session with any agent: say which")
+    return session.agent
 
 
 def _go_on(talk: _Talk, *, is_begun: bool) -> ExitCode:
@@ -149,6 +168,8 @@ class _Talk:
         agent: str | InlineAgent,
         session_id: str,
         *,
+        arguments: dict[str, str],
+        budget: Budget | None,
         seconds: float,
         holds: bool,
         is_streamed: bool,
@@ -159,6 +180,8 @@ class _Talk:
         self.is_person = is_person
         self._client = client
         self._agent = agent
+        self._arguments = arguments
+        self._budget = budget
         self._seconds = seconds
         self._on_wait: OnWait = "hold" if holds else "return"
         self._is_streamed = is_streamed
@@ -169,7 +192,13 @@ class _Talk:
 
         def hear(listening: Listening) -> Reply:
             run = self._client.ask_stream(
-                self._agent, line, session=self.session_id, timeout=self._seconds, on_wait=self._on_wait
+                self._agent,
+                line,
+                arguments=self._arguments,
+                budget=self._budget,
+                session=self.session_id,
+                timeout=self._seconds,
+                on_wait=self._on_wait,
             )
             return listening.reply_of(run)
 
@@ -232,4 +261,4 @@ class _Talk:
 def _complaint(error: PlacetError) -> str:
     from placet_server.cli.failure import text_of_error
 
-    return f"placet: {text_of_error(error, is_call=False)} [{int(code_of_error(error))}]"
+    return f"placet: {text_of_error(error, is_call=False, is_run=True)} [{int(code_of_error(error))}]"

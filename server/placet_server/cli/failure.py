@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from placet.errors import PlacetError, TransportError, UnavailableError
+from placet.errors import PendingError, PlacetError, TransportError, UnavailableError, WaitingError
 from placet_server.cli.wait import wait_lines
 
 
-def text_of_error(error: PlacetError, *, is_call: bool = True) -> str:
-    """What happened, what became of the effect, and what to do next. Only `call` has an effect, and a --key."""
+def text_of_error(error: PlacetError, *, is_call: bool = True, is_run: bool = False) -> str:
+    """What happened, what became of the effect, and what to do next. Only `call` has an effect, and a --key; `is_run`:
+    of a run of an agent, or what else is gone on with by its id.
+    """
     lines = [str(error)]
     lines += [f"  {line}" for line in violations_of(error)]
     lines += [f"  {note}" for note in getattr(error, "__notes__", ())]
@@ -20,7 +22,7 @@ def text_of_error(error: PlacetError, *, is_call: bool = True) -> str:
     if error.effect and (is_call or error.action_id):
         lines.append(f"  effect        {error.effect}: {_EFFECTS[error.effect]}")
     lines += [f"  {line}" for line in wait_lines(waits_of(error))]
-    lines.append(f"  next          {advice_of(error, is_call=is_call)}")
+    lines.append(f"  next          {advice_of(error, is_call=is_call, is_run=is_run)}")
     return "\n".join(lines)
 
 
@@ -40,11 +42,19 @@ def waits_of(error: PlacetError) -> list[dict[str, Any]]:
     return [] if error.outcome is None else [document_of(wait) for wait in error.outcome.waits]
 
 
-def advice_of(error: PlacetError, *, is_call: bool = True) -> str:
+def advice_of(error: PlacetError, *, is_call: bool = True, is_run: bool = False) -> str:
     """Retry advice as a sentence."""
+    if is_run and error.action_id and isinstance(error, PendingError | WaitingError):
+        return f"it goes on without you: placet resume {error.action_id}"
     if isinstance(error, TransportError | UnavailableError) and not error.action_id:
         again = "The same request with the same --key may be sent again" if is_call else "Ask again"
         return f"is the server running? {again} at any time"
+    for code in (error.failure_code, *(each.rule for each in error.violations)):
+        if code in _FAILURES:
+            return _FAILURES[code]
+    if error.reason == "AGENT_UNAVAILABLE":
+        agent, problem = error.metadata.get("agent", "NAME"), error.metadata.get("problem", "")
+        return _UNAVAILABLE.get(problem, _MODEL_MISSING).format(agent=agent)
     if error.reason in _REASONS:
         early = error.metadata.get("rule") == "attempt_may_act"
         return _TOO_EARLY if early else _REASONS[error.reason]
@@ -98,8 +108,21 @@ _EFFECTS = {
 }
 _AGAIN = "find out why first; then a new --key, or an operator's `placet redrive`, tries it again"
 _TOO_EARLY = "what was lost may still act: say so once `placet ambiguous` shows it as over"
+_MODEL_MISSING = (
+    "`placet capabilities {agent}` names its model, and `placet status` tells an operator which models there are here, "
+    "and what is missing"
+)
+_UNAVAILABLE = {
+    "extra_missing": "whoever runs the server installs its extra `agents`",
+    "credential_missing": "whoever runs the server gives the model its secret, and sees in `placet status` which has none",
+    "price_unknown": "whoever runs the server says what the model costs, in a file, $PLACET_MODEL_FILE",
+    "model_unknown": "`placet capabilities {agent}` names its model; whoever runs the server allows it, by "
+    "$PLACET_MODELS_ALLOWED=kind:model or a file, $PLACET_MODEL_FILE, and sees in `placet status` what is there",
+}
+_FAILURES = {
+    "agent_arguments": "say it with --argument NAME=…, and with another --key if you gave one",
+}
 _REASONS = {
-    "AGENT_UNAVAILABLE": "`placet status` tells an operator which models there are here, and what is missing",
     "RETRY_BUDGET": _AGAIN,
     "QUEUE_DELAY": _AGAIN,
     "SESSION_BUSY": "`placet watch` tells when that run is over",

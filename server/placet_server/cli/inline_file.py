@@ -48,7 +48,7 @@ def read_inline(file: str) -> InlineAgent:
         found = _File.model_validate(_document(file, content))
     except ValidationError as error:
         told = "".join(
-            f"\n  {'.'.join(str(step) for step in each['loc']) or '(all)'}: {each['msg']}"
+            f"\n  {'.'.join(str(step) for step in each['loc']) or '(all)'}: {_words(each)}"
             for each in error.errors(include_url=False)
         )
         raise Complaint(f"{file} says no agent that could be asked:{told}", ExitCode.REFUSED) from None
@@ -59,6 +59,38 @@ def read_inline(file: str) -> InlineAgent:
         delegates=found.delegates,
         max_tokens=found.max_tokens,
     )
+
+
+def _words(each: Any) -> str:
+    """Of what pydantic has found."""
+    bound = each.get("ctx", {})
+    match each["type"]:
+        case "missing":
+            return "it is needed"
+        case "extra_forbidden":
+            return f"it is no member; there are {', '.join(_File.model_fields)}"
+        case "string_pattern_mismatch" if each["loc"] == ("model",):
+            return "it is no name of a model, such as fast or openai:gpt-5"
+        case "string_pattern_mismatch":
+            return "it is no name of a capability, such as orders.lookup; patterns are none"
+        case "string_type":
+            return "it has to be text"
+        case "string_too_short":
+            return "it is empty"
+        case "string_too_long":
+            return f"it has more than {bound['max_length']} characters"
+        case "tuple_type":
+            return "it has to be a list of names"
+        case "too_long":
+            return f"it has more than {bound['max_length']} names"
+        case "model_type":
+            return "it has to be an object"
+        case "int_type" | "greater_than_equal" | "less_than_equal":
+            return "it has to be a whole number, from 1 to 1000000"
+        case "value_error":
+            return str(bound["error"])
+        case _:
+            return str(each["msg"])
 
 
 def _document(file: str, content: bytes) -> Any:

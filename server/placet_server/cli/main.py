@@ -153,7 +153,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.BROKEN_PIPE
     except Exception as error:
-        return _unexpected(error, is_json, is_call=arguments[0] in ("call", "submit", "ask"))
+        return _unexpected(error, is_json, arguments[0])
     if ended == ExitCode.INTERRUPTED and not isinstance(ended, ExitCode):
         # Typer's own answer to Ctrl-C, which says nothing.
         warn("interrupted")
@@ -166,7 +166,7 @@ def _command() -> Any:
     return typer.main.get_command(cli)
 
 
-def _unexpected(error: Exception, is_json: bool, *, is_call: bool) -> int:
+def _unexpected(error: Exception, is_json: bool, command: str) -> int:
     """An error of the SDK has its own text; anything else is a bug, and its traceback is what a report needs."""
     placet_error = _placet_error(error)
     if placet_error is None:
@@ -174,7 +174,8 @@ def _unexpected(error: Exception, is_json: bool, *, is_call: bool) -> int:
         return _ended(is_json, ExitCode.INTERNAL, {"kind": "INTERNAL", "message": repr(error)})
     from placet_server.cli.failure import document_of_error, text_of_error
 
-    warn(f"placet: {text_of_error(placet_error, is_call=is_call)}")
+    is_call, is_run = command in ("call", "submit", "ask"), command in ("ask", "chat", "resume")
+    warn(f"placet: {text_of_error(placet_error, is_call=is_call, is_run=is_run)}")
     return _ended(is_json, code_of_error(placet_error), document_of_error(placet_error))
 
 

@@ -9,7 +9,7 @@ import typer
 
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
-from placet_server.cli.option import Json, Target
+from placet_server.cli.option import Json, Labels, Target, labels_of, seconds_of
 from placet_server.cli.output import moment, print_document, print_table, say, warn
 
 if TYPE_CHECKING:
@@ -29,11 +29,12 @@ def sessions(
     target: Target = None,
     is_json: Json = False,
 ) -> None:
-    """Your conversations with agents, newest first; show what was said, close one.
+    """Your conversations with agents, newest first; begin one, show what was said, close one.
 
     \b
     Examples:
       placet sessions
+      placet sessions create shop.helper --title A-1001
       placet sessions --json | jq -r '.sessions[] | select(.state == "OPEN") | .session_id'
       placet sessions show 01a22d21
       placet sessions close 01a22d21 --cancel
@@ -53,6 +54,50 @@ def sessions(
     print_table(
         ("SESSION", "AGENT", "STATE", "RUNS", "UPDATED", "TITLE"), map(_row, found), empty="no session"
     )
+
+
+@commands.command()
+def create(
+    agent: Annotated[
+        str, typer.Argument(metavar="AGENT", help="With this agent alone. Default: any.", show_default=False)
+    ] = "",
+    title: Annotated[str, typer.Option(help="What it is about.")] = "",
+    idle_time: Annotated[
+        str,
+        typer.Option(
+            help="It is over after so long without a run: 2h, 7d. Default: 30 days.", show_default=False
+        ),
+    ] = "",
+    key: Annotated[
+        str | None,
+        typer.Option(help="Idempotency key: the same key is the same session. Default: a fresh one."),
+    ] = None,
+    label: Labels = None,
+    target: Target = None,
+    is_json: Json = False,
+) -> None:
+    """Begin a session, and print its id; `placet ask --session` and `placet chat --session` go on with it.
+
+    With --json its first resume token, too, which is told this once: for `placet sessions resume`.
+
+    \b
+    Examples:
+      placet sessions create shop.helper --title A-1001
+      placet sessions create shop.helper --idle-time 7d --json | jq -r .session.resume_token
+    """
+    from placet_server.cli.document import document_of
+    from placet_server.cli.session import connect
+
+    idle_seconds = seconds_of(idle_time, "--idle-time") if idle_time else None
+    labels = labels_of(label)
+    with connect(target) as client:
+        begun = client.create_session(agent, title=title, labels=labels, idle_time=idle_seconds, key=key)
+        found = document_of(begun)
+    if is_json:
+        print_document({"session": found})
+        return
+    say(found["session_id"])
+    warn(f"{found['state']}  session with {found['agent'] or 'any agent'}")
 
 
 @commands.command()

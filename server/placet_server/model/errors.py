@@ -261,7 +261,7 @@ class WaitExpired(PlacetError):
     state: str
 
     def text(self) -> str:
-        return "Your deadline came first; the action goes on. Ask again with the same key, or WaitAction."
+        return "Your deadline came first; the action goes on."
 
 
 @dataclass(kw_only=True, eq=False)
