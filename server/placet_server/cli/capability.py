@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from placet_server.cli.option import Json, Target
-from placet_server.cli.output import pretty_json, print_document, print_facts, print_table, say
+from placet_server.cli.output import pretty_json, print_document, print_facts, print_table, say, warn
 
 if TYPE_CHECKING:
     from placet import Client
@@ -87,6 +87,7 @@ def _list_agents(found: list[dict[str, Any]]) -> None:
     print_table(
         ("NAME", "VERSION", "MODEL", "TOOLS", "DELEGATES", "BUDGET", ""), rows, empty="no agents here"
     )
+    warn("one in no manifest: placet capabilities placet.agent, placet ask --inline FILE")
 
 
 def _standing(found: dict[str, Any]) -> str:

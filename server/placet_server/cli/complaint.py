@@ -8,8 +8,10 @@ from importlib.util import find_spec
 
 from placet_server.cli.exit_code import ExitCode
 
-INSTALL_COMMAND = "pip install 'placet[server,embedded]'"
-INSTALL_AGENTS_COMMAND = "pip install 'placet[server,embedded,agents]'"
+INSTALL_COMMAND = "pip install 'placet[server,embedded]'; in a clone pip install '.[server,embedded]'"
+INSTALL_AGENTS_COMMAND = (
+    "pip install 'placet[server,embedded,agents]'; in a clone pip install '.[server,embedded,agents]'"
+)
 
 OWN_PACKAGES = frozenset({"placet", "placet_server", "buf"})
 # One of each layer is enough to tell that the extra is not installed, without importing it.

@@ -213,4 +213,4 @@ def _ending(event: RunEvent) -> str:
     from placet_server.cli.document import document_of
 
     outcome = document_of(event.event)["tool_finished"]["outcome"]
-    return "  ".join(part for part in (outcome["kind"], outcome["reason"]) if part)
+    return "  ".join(part for part in (outcome["kind"], outcome["reason"], outcome["failure_code"]) if part)

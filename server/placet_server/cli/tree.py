@@ -97,7 +97,8 @@ def _turn_facts(turn: dict[str, Any]) -> list[str]:
 
 def _state(found: dict[str, Any]) -> str:
     outcome = found["outcome"] or {}
-    return " ".join(part for part in (found["state"], outcome.get("reason", "")) if part)
+    told = (found["state"], outcome.get("reason", ""), outcome.get("failure_code", ""))
+    return " ".join(part for part in told if part)
 
 
 def _span(found: dict[str, Any]) -> str:

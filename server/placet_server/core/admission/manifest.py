@@ -310,7 +310,10 @@ def _known_problems(capability: Capability, path: str, known: Known) -> Iterator
         yield _error(f"{path}.name", "name_owned_elsewhere", text)
     admitted = known.digests.get((capability.name, capability.version))
     if admitted is not None and admitted != capability.contract_digest_or_none:
-        text = f"{_shown(capability)} was admitted with another contract or schema; give it a new version."
+        text = (
+            f"{_shown(capability)} was admitted with another contract or schema; give it a new version where it is "
+            "declared, as `version` of app.tool or app.agent."
+        )
         yield _error(f"{path}.version", "version_changed", text)
 
 
