@@ -114,7 +114,7 @@ _MODEL_MISSING = (
 )
 _UNAVAILABLE = {
     "extra_missing": "whoever runs the server installs its extra `agents`",
-    "credential_missing": "whoever runs the server gives the model its secret, and sees in `placet status` which has none",
+    "credential_missing": "whoever runs the server gives the model its secret; `placet status` tells which has none",
     "price_unknown": "whoever runs the server says what the model costs, in a file, $PLACET_MODEL_FILE",
     "model_unknown": "`placet capabilities {agent}` names its model; whoever runs the server allows it, by "
     "$PLACET_MODELS_ALLOWED=kind:model or a file, $PLACET_MODEL_FILE, and sees in `placet status` what is there",
