@@ -11,7 +11,7 @@ import pytest
 
 from placet import RunEvent
 from placet.run_event import run_event
-from placet.v1 import action_pb2, event_pb2, outcome_pb2
+from placet.v1 import action_pb2, error_reason_pb2, event_pb2, outcome_pb2
 from placet_server.cli import run_view
 from placet_server.cli.run_view import Left, Listening, RunView
 
@@ -30,7 +30,12 @@ def told(**member: Any) -> RunEvent:
 CALLED = told(tool_started=event_pb2.ToolStarted(tool="shop.pay", action_id="c-1", waiting=True))
 ENDED = told(
     tool_finished=event_pb2.ToolFinished(
-        tool="shop.pay", outcome=outcome_pb2.Outcome(kind=outcome_pb2.OUTCOME_KIND_DENIED)
+        tool="shop.pay",
+        outcome=outcome_pb2.Outcome(
+            kind=outcome_pb2.OUTCOME_KIND_EXHAUSTED,
+            reason=error_reason_pb2.ERROR_REASON_RETRY_BUDGET,
+            failure_code="undeclared_error",
+        ),
     )
 )
 AGAIN = told(turn_requested=event_pb2.TurnRequested(turn=1, number=2, model="m"))
@@ -94,7 +99,10 @@ def test_the_answer_stands_there_once_as_it_was_said(capsys: pytest.CaptureFixtu
     view.answer("Don\x1b[2Je.\n")
     out, err = capsys.readouterr()
     assert "I lo\nDon\\x1b[2Je.\n" == out
-    assert ["  shop.pay  c-1  waits for people", "  shop.pay  DENIED"] == err.splitlines()
+    assert [
+        "  shop.pay  c-1  waits for people",
+        "  shop.pay  EXHAUSTED  RETRY_BUDGET  undeclared_error",
+    ] == err.splitlines()
     view.answer('{"total": 3}')
     assert '{"total": 3}\n' == capsys.readouterr().out
 

@@ -41,7 +41,10 @@ class SpendBudgetSpent(PlacetError):
     budget_max: str
 
     def text(self) -> str:
-        return f"The run may not spend more ({self.budget}: {self.budget_max})."
+        what = (
+            "" if self.budget == "active_ms" else ", and what its next turn may take at most would pass that"
+        )
+        return f"The run may not spend more than {self.budget_max} ({self.budget}){what}."
 
 
 def bound_of(budget: str, bound: int) -> str:
