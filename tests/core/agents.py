@@ -16,6 +16,7 @@ from placet_server.agent_setup import attach_agents
 from placet_server.core.admission.dispatch import QueueSettings
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.boundary import Hook
+from placet_server.core.publication.spent import spent_of
 from placet_server.harness.agent import Agents
 from placet_server.harness.observer import TurnCounts, Uncounted
 from placet_server.harness.provider.adapter import Models
@@ -25,7 +26,6 @@ from placet_server.harness.tracing import RunTracing
 from placet_server.model.action import Action
 from placet_server.model.usage import Budget, Counters
 from placet_server.rpc.convert.capability import capability_message
-from placet_server.store import run as runs
 from placet_server.store.clock import Clock
 from tests.core.kernels import QUEUE, open_kernel, put, read, work_off
 
@@ -132,7 +132,7 @@ async def asked(kernel: Kernel, key: str = "k", value: Any = ASKED, **options: A
 
 async def spent(kernel: Kernel, action_id: str) -> Counters:
     async with kernel.journal.pool.connection() as connection:
-        return (await runs.map_by_ids(connection, "acme", [action_id]))[action_id].counters
+        return (await spent_of(connection, "acme", [action_id]))[action_id].counters
 
 
 def end_of(wire: type[ModelServer], say: Say, words: str, *, model: str = "model-x") -> int:

@@ -15,7 +15,7 @@ from placet.app import App
 from placet.testing.model_servers import KEY, Call, Fail, ModelServer, OpenAIServer, Say, Stall, Step, call
 from placet_server.core.execution.cancel import cancel_action
 from placet_server.core.kernel import Kernel
-from placet_server.core.publication.turn import list_turns
+from placet_server.core.publication.turn import list_turns, map_runs
 from placet_server.core.publication.waits import with_family_waits
 from placet_server.core.recovery.rescue import rescue
 from placet_server.model.action import Action
@@ -243,6 +243,46 @@ async def test_what_a_delegate_has_spent_is_told_of_a_run_that_ends_by_it(databa
         assert (ActionState.EXHAUSTED, "SPEND_BUDGET", 2) == (ended.state, ended.reason, len(server.requests))
         whole = await spent(kernel, ended.action_id)
         assert (2, 96_100, 0) == (whole.turns, whole.input_tokens, whole.reserved_tokens)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_what_delegates_of_a_delegate_have_spent_is_the_runs_however_that_one_ended(
+    database: Database, is_cancelled: bool
+) -> None:
+    """By a bound that it would pass to hear of them, or cancelled while they wait."""
+    bound = Budget(tokens=60_000 if is_cancelled else 4400)
+    shop = Shop(delegates=[DelegateChoice("shop.writer", budget=bound)], budget=Budget(tokens=100_000))
+    shop.app.agent("shop.writer", model="other", delegates=["shop.clerk"])
+    shop.app.agent("shop.clerk", model="third", tools=["shop.find", "shop.pay"])
+    finds = [call("shop-find", order=str(number)) for number in range(4)]
+    pays = [call("shop-pay", order="A-1")] if is_cancelled else []
+    models = scripts(
+        [Say("", DEAR), Say("Over.")], [Say("", call("shop-clerk", message="Find.")), Say("Never.")]
+    )
+    models["model-z"] = [Say("", *finds, *pays), Say("Never.")]
+    async with OpenAIServer(models) as server, open_shop(database.dsn, shop, server) as kernel:
+        ended = await asked(kernel)
+        (child,) = await writers(kernel, ended)
+        if is_cancelled:
+            await cancel_action(kernel.engine, ALICE, child.action_id, "not that")
+            await work_off(kernel)
+            ended, child = await read(kernel, ended.action_id), await read(kernel, child.action_id)
+        how = ActionState.CANCELLED if is_cancelled else ActionState.EXHAUSTED
+        assert (how, said("Over."), 4) == (child.state, output(ended), len(server.requests))
+        whole = await spent(kernel, ended.action_id)
+        assert (4, 2 + len(finds) + len(pays), 400, 0) == (
+            whole.turns,
+            whole.calls,
+            whole.input_tokens,
+            whole.reserved_tokens,
+        )
+        part = (await map_runs(kernel.journal, "acme", [child]))[child.action_id].counters
+        assert (2, whole.calls - 1, 200, 0) == (
+            part.turns,
+            part.calls,
+            part.input_tokens,
+            part.reserved_tokens,
+        )
 
 
 def _budget(child: Action) -> dict[str, int]:

@@ -15,7 +15,6 @@ from placet_server.core.execution.child import ChildEnd
 from placet_server.harness.alias import alias_of
 from placet_server.harness.plan import (
     BOUND_IS_SPENT,
-    CALLS_MAX,
     FINISHED,
     NOT_RUN,
     Plan,
@@ -26,7 +25,7 @@ from placet_server.harness.plan import (
 from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, ModelCall
 from placet_server.harness.result import RESULTS_BYTES_MAX, render, results_of
 from placet_server.harness.transcript import Stage
-from placet_server.model.entry import Answered, Opened, PinnedTool
+from placet_server.model.entry import CALLS_MAX, Answered, Opened, PinnedTool
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind
 from placet_server.model.usage import Budget, Counters
 from tests.harness.conversation import ALL_WIRES, LOOKUP, OPENED, REFUND, WIRES, Journaled, ended, models_of

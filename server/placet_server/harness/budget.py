@@ -12,13 +12,12 @@ from dataclasses import replace
 
 from placet_server.harness.provider.answer import FINAL_OUTPUT
 from placet_server.model.entry import Answered, Failed, Requested, Told
-from placet_server.model.usage import NOTHING, Budget, Counters, Price, Reserve, Spent, Usage
+from placet_server.model.usage import COUNTER_MAX, NOTHING, Budget, Counters, Price, Reserve, Spent, Usage
 
 # Of JSON and prose in most tongues a token has three bytes or more.
 BYTES_PER_TOKEN = 3
 # Of words of whatever tongue it has fewer.
 BYTES_PER_TOKEN_MAX = 8
-COUNTER_MAX = 2**53
 # What most providers make of a large one at most.
 PICTURE_TOKENS = 5000
 _PICTURE_MARK = '"media_type":"image/'

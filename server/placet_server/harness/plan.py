@@ -14,13 +14,12 @@ from hashlib import sha256
 from placet_server.harness.budget import bound_of_calls, slice_for
 from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, ModelCall
 from placet_server.model.ask import said_texts
-from placet_server.model.entry import Answered, CallRecord, Opened, PinnedTool
+from placet_server.model.entry import CALLS_MAX, Answered, CallRecord, Opened, PinnedTool
 from placet_server.model.errors import JsonNotInteroperable, MalformedJson, PayloadTooLarge
 from placet_server.model.json_schema import Violation, compile_schema
 from placet_server.model.json_text import canonicalize, canonicalize_value
 from placet_server.model.usage import Budget, Counters
 
-CALLS_MAX = 64
 INPUT_BYTES_MAX = 2**20
 OUTPUT_BYTES_MAX = 2**20
 _NAMES_SHOWN_MAX = 64

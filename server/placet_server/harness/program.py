@@ -75,7 +75,7 @@ from placet_server.model.entry import (
 )
 from placet_server.model.entry_text import EntryRefused, entry_of
 from placet_server.model.inline import spec_of
-from placet_server.model.usage import Budget, Counters, Spent
+from placet_server.model.usage import Budget, Spent
 
 _log = logging.getLogger(__name__)
 MESSAGE_LENGTH_MAX = 512
@@ -133,7 +133,7 @@ async def _go_on(
         raise failure("agent_unavailable", f"The agent cannot be run here: {error.problem}.") from None
     except Ended as ended:
         if isinstance(ended.ending, SpentEnding) and ended.ending.reason != RETRY_BUDGET:
-            await stretch.entries.has_spent(loop.counters)
+            await stretch.entries.has_run(loop.active_ms)
         raise
 
 
@@ -349,8 +349,6 @@ class _Loop:
         reserve = reserve_of(state, requested, opened.price)
         counters = replace(state.told_of(requested.results), active_ms=self.active_ms)
         if (spent := bound_of_request(counters, opened.budget, requested.number, reserve)) is not None:
-            # What delegates have spent is told, also if nothing is asked for any more.
-            self._state = replace(state, counters=counters)
             _spent(spent)
         return replace(requested, tokens=reserve.tokens, micros=reserve.micros)
 
@@ -369,11 +367,6 @@ class _Loop:
         ahead = plan is not None and bool(plan.steps)
         await self._stretch.entries.append(entry, after.counters, seen=seen, ahead=ahead)
         self._state = after
-
-    @property
-    def counters(self) -> Counters:
-        """What it has spent by now."""
-        return replace(self._state.counters, active_ms=self.active_ms)
 
     @property
     def active_ms(self) -> int:

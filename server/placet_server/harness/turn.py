@@ -9,7 +9,7 @@ from dataclasses import replace
 from traceback import format_tb
 
 from placet_server.core.execution.stretch import Stretch
-from placet_server.harness.budget import COUNTER_MAX, credit_usage
+from placet_server.harness.budget import credit_usage
 from placet_server.harness.compaction import summed_up
 from placet_server.harness.plan import plan
 from placet_server.harness.provider.answer import (
@@ -25,6 +25,7 @@ from placet_server.harness.transcript import Transcript
 from placet_server.model.agent import ProviderRetry
 from placet_server.model.entry import Answered, Entry, Failed, Opened, Purpose, TurnProblem
 from placet_server.model.entry_text import EntryRefused, entry_of
+from placet_server.model.usage import COUNTER_MAX
 
 _log = logging.getLogger(__name__)
 RETRY_SECONDS_FIRST = 1.0

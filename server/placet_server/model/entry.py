@@ -16,6 +16,9 @@ from placet_server.model.usage import NOTHING, Budget, Counters, Price, Reserve,
 
 DETAIL_LENGTH_MAX = 512
 
+# That one answer makes.
+CALLS_MAX = 64
+
 
 class EntryType(StrEnum):
     OPENED = "opened"

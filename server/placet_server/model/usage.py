@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 MICROS = 1_000_000
+COUNTER_MAX = 2**53
 
 
 class BudgetReason(StrEnum):
@@ -131,6 +132,14 @@ class Counters:
     def micros(self) -> int:
         """As `tokens`."""
         return self.cost_micros + self.reserved_micros
+
+    def with_other(self, other: Counters) -> Self:
+        """Charged with what another run has spent, all but its time, and no more than the store can hold."""
+        sums = {name: min(getattr(self, name) + getattr(other, name), COUNTER_MAX) for name in _CHARGED}
+        return replace(self, **sums)
+
+
+_CHARGED = tuple(each.name for each in fields(Counters) if each.name != "active_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

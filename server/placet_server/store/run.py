@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import asyncpg
@@ -23,12 +23,33 @@ _COUNTERS = tuple(each.name for each in fields(Counters))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
-    """What a run has spent so far, and may spend. `ordinal`: of its newest entry."""
+    """What a run has spent so far, and may spend. `ordinal`: of its newest entry. `is_calling`: that is an answer, and
+    it has not succeeded with it.
+    """
 
     ordinal: int
     model: str
     budget: Budget
     counters: Counters
+    is_calling: bool = False
+
+
+class UntoldChild(NamedTuple):
+    step: str
+    action_id: str
+    is_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """A run whose newest entry is an answer: `is_over`, it has ended with it. `answers`: that one, where anything is
+    held for the calls that it makes; `children`: all tries of these.
+    """
+
+    action_id: str
+    is_over: bool
+    answers: list[str] = field(default_factory=list)
+    children: list[UntoldChild] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +106,12 @@ async def read_entries(connection: Connection, tenant: str, action_id: str) -> R
     return Remembered(entries, rows[0]["active_ms"], rows[0]["is_redriven"]) if rows else Remembered([])
 
 
-async def set_spent(
-    connection: Connection, tenant: str, action_id: str, counters: Counters, *, lease_id: str
+async def set_active(
+    connection: Connection, tenant: str, action_id: str, *, lease_id: str, active_ms: int
 ) -> None:
-    """Time is never less than it was; nothing for who has lost the lease."""
-    query = SQL["set_spent"]
-    arguments = query.arguments(tenant=tenant, action_id=action_id, lease_id=lease_id, **asdict(counters))
+    """Never less than it was, and nothing for who has lost the lease."""
+    query = SQL["set_active"]
+    arguments = query.arguments(tenant=tenant, action_id=action_id, lease_id=lease_id, active_ms=active_ms)
     await connection.execute(query.sql, *arguments)
 
 
@@ -134,18 +155,17 @@ async def list_entries(
     ]
 
 
-async def map_by_steps(
+async def list_by_steps(
     connection: Connection, tenant: str, parent_id: str, steps: Sequence[str]
-) -> dict[str, Counters]:
-    """What runs that are steps of an action have spent, by step, all tries of it together."""
-    query = SQL["sum_by_steps"]
+) -> list[tuple[str, str]]:
+    """Step and action id of all tries of these steps of an action."""
+    query = SQL["list_by_steps"]
     arguments = query.arguments(tenant=tenant, parent_id=parent_id, steps=list(steps))
-    rows = await connection.fetch(query.sql, *arguments)
-    return {r["step"]: Counters(**{name: int(r[name]) for name in _COUNTERS}) for r in rows}
+    return [(r["step"], r["action_id"]) for r in await connection.fetch(query.sql, *arguments)]
 
 
 async def map_by_ids(connection: Connection, tenant: str, action_ids: Sequence[str]) -> dict[str, StoredRun]:
-    """By action id; those that have not opened are not in it."""
+    """By action id, as their entries say; those that have not opened are not in it."""
     query = SQL["list_by_ids"]
     rows = await connection.fetch(query.sql, *query.arguments(tenant=tenant, action_ids=list(action_ids)))
     return {
@@ -154,9 +174,26 @@ async def map_by_ids(connection: Connection, tenant: str, action_ids: Sequence[s
             model=r["model"],
             budget=read(Budget, orjson.loads(r["budget"])),
             counters=Counters(**{name: r[name] for name in _COUNTERS}),
+            is_calling=r["is_calling"],
         )
         for r in rows
     }
+
+
+async def list_untold(
+    connection: Connection, tenant: str, action_ids: Sequence[str], *, calls_max: int
+) -> list[Untold]:
+    """What of these runs is in no entry of theirs yet, but that their newest answer asks for it."""
+    query = SQL["list_untold"]
+    arguments = query.arguments(tenant=tenant, action_ids=list(action_ids), calls_max=calls_max)
+    found: dict[str, Untold] = {}
+    for r in await connection.fetch(query.sql, *arguments):
+        untold = found.setdefault(r["action_id"], Untold(r["action_id"], r["is_over"]))
+        if r["body"] is not None:
+            untold.answers.append(r["body"])
+        if r["step"] is not None:
+            untold.children.append(UntoldChild(r["step"], r["child_id"], r["child_is_over"]))
+    return list(found.values())
 
 
 async def find_trace(connection: Connection, tenant: str, action_id: str) -> RunTrace | None:

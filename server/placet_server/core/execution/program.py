@@ -62,8 +62,8 @@ class RunEntries(Protocol):
     async def spent_before(self) -> Counters:
         """What earlier tries of the step that this run is have spent."""
 
-    async def has_spent(self, counters: Counters) -> None:
-        """So much by now, with no entry that says it: of a run that ends by that."""
+    async def has_run(self, active_ms: int) -> None:
+        """So long by now, with nothing else that is new: of a run that ends by that."""
 
 
 class NamedModel(NamedTuple):

@@ -18,6 +18,7 @@ from placet_server.core.execution.child import PROGRAM_STEP, ChildEnd, check_cal
 from placet_server.core.execution.program import Asks, RunEntries, StepCall
 from placet_server.core.publication import entries as memory
 from placet_server.core.publication.boundary import BoundaryName
+from placet_server.core.publication.spent import spent_by_steps
 from placet_server.model.action import Action
 from placet_server.model.entry import Entry, EntryType, Opened
 from placet_server.model.entry_text import of_text
@@ -176,18 +177,18 @@ class _Entries:
 
     async def spent_below(self, steps: Sequence[str]) -> dict[str, Counters]:
         action = self._attempt.action
-        return await memory.spent(self._attempt.journal, action, action.action_id, steps)
+        return await spent_by_steps(self._attempt.journal, action, action.action_id, steps)
 
     async def spent_before(self) -> Counters:
         action = self._attempt.action
         step, is_further, _ = action.step_path.partition("#")
         if not is_further or action.parent_id is None:
             return Counters()
-        found = await memory.spent(self._attempt.journal, action, action.parent_id, [step])
+        found = await spent_by_steps(self._attempt.journal, action, action.parent_id, [step])
         return found.get(step, Counters())
 
-    async def has_spent(self, counters: Counters) -> None:
-        await memory.has_spent(self._attempt.journal, self._attempt.action, counters)
+    async def has_run(self, active_ms: int) -> None:
+        await memory.has_run(self._attempt.journal, self._attempt.action, active_ms)
 
     async def append(
         self, entry: Entry, counters: Counters, *, seen: Sequence[str] = (), ahead: bool = False

@@ -40,27 +40,19 @@ async def read(journal: Journal, action: Action) -> Remembered:
     return await for_sure(journal, look)
 
 
-async def spent(
-    journal: Journal, action: Action, parent_id: str, steps: Sequence[str]
-) -> dict[str, Counters]:
-    """What runs have spent that are steps of an action, by step, once the store answers."""
-
-    async def look() -> dict[str, Counters]:
-        async with journal.pool.connection() as connection:
-            return await runs.map_by_steps(connection, action.requester.tenant, parent_id, steps)
-
-    return await for_sure(journal, look)
-
-
-async def has_spent(journal: Journal, action: Action, counters: Counters) -> None:
+async def has_run(journal: Journal, action: Action, active_ms: int) -> None:
     """Of a run that ends by its budget, for whoever reads it: what one goes on from follows from events, so nothing
     waits for a store that is away.
     """
     assert action.lease_id is not None, "what runs has a lease"
     with contextlib.suppress(StoreUnavailable):
         async with journal.pool.connection() as connection:
-            await runs.set_spent(
-                connection, action.requester.tenant, action.action_id, counters, lease_id=action.lease_id
+            await runs.set_active(
+                connection,
+                action.requester.tenant,
+                action.action_id,
+                lease_id=action.lease_id,
+                active_ms=active_ms,
             )
 
 

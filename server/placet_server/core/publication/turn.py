@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from placet_server.core.publication.called import Called, called
 from placet_server.core.publication.journal import Journal
+from placet_server.core.publication.spent import spent_of
 from placet_server.model.action import Action
 from placet_server.model.contract import EffectClass
 from placet_server.model.entry import Answered, Body, EntryType, Failed, Requested
@@ -81,7 +82,7 @@ async def map_runs(journal: Journal, tenant: str, actions: Iterable[Action]) -> 
     if not ids:
         return {}
     async with journal.pool.connection() as connection:
-        return await runs.map_by_ids(connection, tenant, ids)
+        return await spent_of(connection, tenant, ids)
 
 
 def _turn(action_id: str, number: int, entries: list[StoredEntry]) -> Turn:

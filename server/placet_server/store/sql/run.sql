@@ -38,21 +38,10 @@ join run_entries as e on e.tenant = u.tenant and e.action_id = u.action_id
 where u.tenant = :tenant and u.action_id = :action_id and (e.ordinal = 1 or e.ordinal >= u.compacted_ordinal)
 order by e.ordinal
 
--- name: set_spent
--- What a run has spent, without an entry; said by nobody but who holds its lease.
+-- name: set_active
+-- How long a run has run, without an entry; said by nobody but who holds its lease.
 update runs as u
-set
-    turns = :turns,
-    requests = :requests,
-    calls = :calls,
-    input_tokens = :input_tokens,
-    output_tokens = :output_tokens,
-    cached_tokens = :cached_tokens,
-    cost_micros = :cost_micros,
-    unpriced = :unpriced,
-    active_ms = greatest(u.active_ms, :active_ms),
-    reserved_tokens = :reserved_tokens,
-    reserved_micros = :reserved_micros
+set active_ms = greatest(u.active_ms, :active_ms)
 from actions as a
 where u.tenant = :tenant
   and u.action_id = :action_id
@@ -84,23 +73,46 @@ where bytes - octet_length(body) < :bytes_max
 order by ordinal
 
 -- name: list_by_ids
--- What some runs have spent, and may spend.
+-- What some runs have spent, and may spend; and whether each may have called what none of its entries tells of yet, which who has succeeded has not.
 select
-    action_id::text, ordinal, model, budget, turns, requests, calls, input_tokens, output_tokens, cached_tokens, cost_micros, unpriced, active_ms,
-    reserved_tokens, reserved_micros
-from runs
-where tenant = :tenant and action_id = any (:action_ids::uuid[])
+    u.action_id::text, u.ordinal, u.model, u.budget, u.turns, u.requests, u.calls, u.input_tokens, u.output_tokens, u.cached_tokens, u.cost_micros, u.unpriced,
+    u.active_ms, u.reserved_tokens, u.reserved_micros,
+    (select (a.state || '') <> 'SUCCEEDED' from actions as a where a.tenant = u.tenant and a.action_id = u.action_id)
+    and (select e.type = 'answered' from run_entries as e where e.tenant = u.tenant and e.action_id = u.action_id and e.ordinal = u.ordinal) as is_calling
+from runs as u
+where u.tenant = :tenant and u.action_id = any (:action_ids::uuid[])
 
--- name: sum_by_steps
--- What runs have spent that are steps of an action, by step: all tries of one together.
+-- name: list_untold
+-- Of runs whose newest entry is an answer: whether they are over; all tries of the calls that it makes, with whether they are; and the answer, once, where
+-- anything is held for them.
 select
-    l.step, sum(u.turns) as turns, sum(u.requests) as requests, sum(u.calls) as calls, sum(u.input_tokens) as input_tokens,
-    sum(u.output_tokens) as output_tokens, sum(u.cached_tokens) as cached_tokens, sum(u.cost_micros) as cost_micros, sum(u.unpriced) as unpriced,
-    sum(u.active_ms) as active_ms, sum(u.reserved_tokens) as reserved_tokens, sum(u.reserved_micros) as reserved_micros
-from lineage as l
-join runs as u on u.tenant = l.tenant and u.action_id = l.action_id
-where l.tenant = :tenant and l.parent_id = :parent_id and l.step = any (:steps::text[])
-group by l.step
+    u.action_id::text,
+    (select a.settle_time is not null from actions as a where a.tenant = u.tenant and a.action_id = u.action_id) as is_over,
+    l.step,
+    l.action_id::text as child_id,
+    (select a.settle_time is not null from actions as a where a.tenant = l.tenant and a.action_id = l.action_id) as child_is_over,
+    case when u.reserved_tokens + u.reserved_micros > 0 and coalesce(l.place, 1) = 1 then e.body end as body
+from runs as u
+cross join lateral (
+    select turn, body
+    from run_entries
+    where tenant = u.tenant and action_id = u.action_id and ordinal = u.ordinal and type = 'answered'
+    limit 1
+) as e
+left join lateral (
+    select tenant, step, action_id, row_number() over () as place
+    from lineage
+    where tenant = u.tenant
+      and parent_id = u.action_id
+      and step = any (array(select 'turn/' || e.turn || '/call/' || number from generate_series(1, :calls_max::integer) as number))
+) as l on true
+where u.tenant = :tenant and u.action_id = any (:action_ids::uuid[])
+
+-- name: list_by_steps
+-- All tries of steps of an action.
+select step, action_id::text
+from lineage
+where tenant = :tenant and parent_id = :parent_id and step = any (:steps::text[])
 
 -- name: find_trace
 -- Where the spans of a run belong; no row, or null: nowhere.
