@@ -171,6 +171,43 @@ async def test_one_message_that_is_too_long_for_any_request_is_summed_up_by_its_
             assert SUMMARY in str(server.requests[5].json["messages"])
 
 
+@pytest.mark.parametrize("how", ["answer", "arguments"])
+async def test_what_a_model_said_itself_is_no_longer_for_another_than_that_one_takes(
+    database: Database, how: str
+) -> None:
+    shop = Shop()
+    shop.app.agent("shop.small", model="other")
+    long = "word " * 12_000
+    said_first = [Say(long)] if how == "answer" else [Say("", call("shop-find", order=long)), Say("Done.")]
+    async with Small({"model-x": said_first, "model-y": script(Say("Fine."))}) as server:
+        server.begin, server.takes = 0, 10**6
+        async with open_shop(database.dsn, shop, server) as kernel:
+            one = await session(kernel)
+            await said_in(kernel, one, "Go.", "k1")
+            server.takes = 40_000
+            ended = await said_in(kernel, one, "And now?", "k2", agent="shop.small")
+            assert S.SUCCEEDED is ended.state
+            assert SUMMARY in str(server.requests[-1].json["messages"])
+
+
+@pytest.mark.parametrize(("turns", "runs"), [(6, 1), (3, 2), (2, 3)])
+async def test_whoever_has_few_turns_sums_up_a_session_that_is_much_too_long_before_they_are_spent(
+    database: Database, turns: int, runs: int
+) -> None:
+    shop = Shop(tools=())
+    shop.app.agent("shop.small", model="other", budget=Budget(turns=turns))
+    first = [Say(f"Hello {number}.") for number in range(8)]
+    async with Small({"model-x": first, "model-y": script(Say("Fine."))}) as server:
+        server.begin, server.takes = 0, 10**6
+        async with open_shop(database.dsn, shop, server) as kernel:
+            one = await session(kernel)
+            for number in range(len(first)):
+                await said_in(kernel, one, "word " * 6000, f"k{number}")
+            server.takes = 40_000
+            ends = [await said_in(kernel, one, "And?", f"s{n}", agent="shop.small") for n in range(runs)]
+            assert [S.EXHAUSTED] * (runs - 1) + [S.SUCCEEDED] == [end.state for end in ends]
+
+
 async def test_a_result_that_is_too_long_for_any_request_ends_its_run_alone(database: Database) -> None:
     shop = Shop(tools=["shop.book"])
 

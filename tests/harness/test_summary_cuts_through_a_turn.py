@@ -10,7 +10,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic_ai.messages import ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 
 from placet_server.harness import compaction
 from placet_server.harness.clip import clipped
@@ -43,6 +50,8 @@ from placet_server.model.entry import (
 from placet_server.model.entry_text import entry_of
 
 EXAMPLES = 2000 if os.environ.get("PLACET_LONG") else 100
+SIGNED = [ThinkingPart("w" * 3000, signature="s" * 900, provider_name="anthropic")]
+MADE = [ToolCallPart("x", json.dumps({"a": "v" * 3000}), tool_call_id="b")]
 TOO_LONG = TurnProblem.CONTEXT_TOO_LONG
 SAID = Answer(text='{"summary":1}', said=("It went well.",), finish="stop")
 
@@ -150,15 +159,24 @@ def test_a_summary_that_does_not_fit_is_asked_for_with_less_of_each_message_unti
     assert list(CLIPS) == clips
 
 
-def test_what_does_not_fit_is_told_by_its_ends_and_what_the_model_said_stays() -> None:
+def test_what_does_not_fit_is_told_by_its_ends() -> None:
     picture = Picture(media_type="image/png", data=b"x" * 3000)
     texts = [
         wire.request_text(["é" * 2000, picture], [ResultPart(call=1, id="a", tool="x", text="y" * 3000)]),
         wire.request_text(["Short."]),
-        json.dumps({"kind": "response", "parts": [{"content": "z" * 3000}]}),
+        wire.dump(ModelResponse(parts=[*SIGNED, TextPart("z" * 3000, id="t"), *MADE])),
     ]
     less = clipped(texts, 1500)
-    assert texts[1:] == less[1:]
+    assert texts[1] == less[1]
+    # Of the model's own there is no signature of what it does not say, nor an id of what is no longer that.
+    (answer,) = wire.load(less[2:])
+    words_said, made = answer.parts
+    assert isinstance(words_said, TextPart)
+    assert isinstance(made, ToolCallPart)
+    assert (None, "b", 1) == (words_said.id, made.tool_call_id, len(made.args_as_dict()))
+    assert len(less[2].encode()) < len(wire.dump(ModelResponse(parts=[]))) + 1200
+    # Who goes on from it sends it as it was.
+    assert [*less[:2], texts[2]] == clipped(texts, 1500, with_answers=False)
     (message,) = wire.load(less[:1])
     told, asked = message.parts
     assert isinstance(told, ToolReturnPart)

@@ -5,7 +5,8 @@ before an answer of the model, and so never between a call and its result. The r
 summed up, so it is smaller than what did not fit; and what was asked of the run stays in its own words.
 
 If the least that can be summed up does not fit, no more is told of it than does, `clip`: so that one message, however
-long it is, stands in nobody's way for ever.
+long it is, stands in nobody's way for ever. Each request that is refused is a turn. So where few are left, that is done
+at once, and with all that was said in the session before.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def to_sum_up(state: Transcript, messages: Sequence[str], bound: int) -> int | N
     if state.opened is None or (state.is_fresh and not (_is_too_long(state) and state.asked_at)):
         return None
     if _is_summary_too_long(state):
-        less = _less(state)
-        return state.summed if less is None and _next_clip(state) else less
+        less = None if _hurries(state) else _less(state)
+        return _all(state) if less is None and _next_clip(state) else less
     if not (_is_too_long(state) or _is_new_turn(state)):
         return None
     is_past_bound = 0 < bound < state.held_tokens(messages)
@@ -100,7 +101,10 @@ def request_of(
     """For a summary of so many; where they did not fit, of less of each."""
     before, clip = len(state.before), 0
     if state.asked is not None and _is_summary_too_long(state):
-        clip = _next_clip(state) if count == state.summed else state.asked.clip
+        clip = state.asked.clip if count < state.summed else _next_clip(state)
+    elif _is_too_long(state) and _turns_left(state) <= 1:
+        # There is no second chance; the next run of the session goes on from it.
+        clip = CLIPS[-1]
     return Requested(
         turn=state.turn + 1,
         purpose=Purpose.COMPACT,
@@ -160,7 +164,9 @@ def fitting(body: Compacted) -> Entry:
     try:
         return entry_of(body)
     except EntryRefused:
-        return entry_of(replace(body, messages=tuple(clipped(body.messages, ENTRY_BYTES_MAX // 2))))
+        return entry_of(
+            replace(body, messages=tuple(clipped(body.messages, ENTRY_BYTES_MAX // 2, with_answers=False)))
+        )
 
 
 def _is_too_long(state: Transcript) -> bool:
@@ -172,12 +178,29 @@ def _is_summary_too_long(state: Transcript) -> bool:
     return _is_too_long(state) and state.asked is not None and state.asked.purpose is Purpose.COMPACT
 
 
+def _turns_left(state: Transcript) -> int:
+    """That the run may still ask for."""
+    assert state.opened is not None
+    turns = state.opened.budget.turns
+    return turns - state.counters.turns if turns else len(CLIPS) + 2
+
+
+def _hurries(state: Transcript) -> bool:
+    """The turns that are left are for telling less of each message, and for the answer."""
+    return _turns_left(state) <= len(CLIPS) + 1
+
+
+def _all(state: Transcript) -> int:
+    """Of the session what is there; else what was to be summed up."""
+    return max(state.summed, len(state.before) + state.asked_at) if _hurries(state) else state.summed
+
+
 def _less(state: Transcript) -> int | None:
-    """At most three quarters of it, where that was said in the session before the run."""
+    """At most two thirds of it, where that was said in the session before the run."""
     end = min(state.summed, len(state.before) + state.asked_at)
     sizes = [len(text.encode()) for text in (*state.before, *state.told)[:end]]
     least, whole = _least(state), sum(sizes)
-    places = [place for place in state.answers if least < place < end and 4 * sum(sizes[:place]) <= 3 * whole]
+    places = [place for place in state.answers if least < place < end and 3 * sum(sizes[:place]) <= 2 * whole]
     return places[-1] if places else None
 
 
@@ -187,9 +210,12 @@ def _least(state: Transcript) -> int:
 
 
 def _next_clip(state: Transcript) -> int:
-    """Smaller than that of the request that did not fit; 0: there is none."""
+    """Smaller than that of the request that did not fit, the smallest where turns are few; 0: there is none."""
     before = 0 if state.asked is None else state.asked.clip
-    return next((clip for clip in CLIPS if not before or clip < before), 0)
+    smaller = [clip for clip in CLIPS if not before or clip < before]
+    if not smaller:
+        return 0
+    return smaller[-1] if _turns_left(state) <= 2 else smaller[0]
 
 
 def _is_heavy(state: Transcript) -> bool:

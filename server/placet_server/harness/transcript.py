@@ -302,7 +302,7 @@ class Transcript:
         assert self.asked is not None
         new, old = ((each.past is None, each.past or 0, each.summed) for each in (body, self.asked))
         is_clipped = 0 < body.clip and (not self.asked.clip or body.clip < self.asked.clip)
-        return new < old or (new == old and is_clipped)
+        return new < old or is_clipped
 
     def _answered(self, body: Answered) -> Self:
         self._check(self._is_asked(body.turn), body)
