@@ -150,23 +150,27 @@ class Children:
                 _check_pinned(step, checked)
                 if checked.capability.contract.effect != "READ":
                     await step.attempt.effect_of_child()
-                return await self._store(step, checked, number, lease)
+                child = await self._store(step, checked, number, lease)
+                if child is not None:
+                    return child
             except StoreUnavailable:
                 await self._pause()
-                if step.attempt.entry is not None:
-                    # It waits for the store as a result does, and comes first.
-                    await asyncio.wait((step.attempt.entry[1],))
+            if step.attempt.entry is not None:
+                # It waits for the store, or for who holds the parent's row, as a result does, and comes first.
+                await asyncio.wait((step.attempt.entry[1],))
 
-    async def _store(self, step: _Step, checked: Checked, number: int, lease: Lease) -> Action:
+    async def _store(self, step: _Step, checked: Checked, number: int, lease: Lease) -> Action | None:
+        """None: it came before the entry that makes it."""
         journal, attempt = self._kernel.journal, step.attempt
         row = self._row(step, checked, number)
+        ahead = attempt.entry is not None and not attempt.entry[1].done()
         run = begin_child(self._kernel, attempt, checked, row, lease)
         if run is not None:
-            return await self._first_of(run, step) or await self._met(step, row)
+            return await self._first_of(run, step) or await self._met(step, row, ahead=ahead)
         journal.boundary.reached("before_intent_persistence", checked.capability.name)
         written = await attempt.durably(journal.writer.admit_child(row))
         if written is None:
-            return await self._met(step, row)
+            return await self._met(step, row, ahead=ahead)
         journal.boundary.reached("intent_persisted", checked.capability.name)
         child = placed(journal, checked, row, written)
         if child.state is ActionState.QUEUED:
@@ -216,8 +220,10 @@ class Children:
             row["deliveries"] = requested(self._kernel.journal.callbacks, row)
         return cast(ChildRow, row)
 
-    async def _met(self, step: _Step, row: ChildRow) -> Action:
-        """The child that is there; or why there is none. Raises LeaseLost, Cancelled, JournalMismatch, ChildLimit."""
+    async def _met(self, step: _Step, row: ChildRow, *, ahead: bool) -> Action | None:
+        """The child that is there; or why there is none: None, if the entry that makes it was not known to be durable
+        when it was asked for. Raises LeaseLost, Cancelled, JournalMismatch, ChildLimit.
+        """
         parent = step.attempt.action
         tenant = parent.requester.tenant
         async with self._kernel.journal.pool.connection() as connection:
@@ -232,7 +238,9 @@ class Children:
         self._check_held(parent, stored)
         if deep >= DEPTH_MAX:
             raise ChildLimit(limit="depth", limit_max=DEPTH_MAX)
-        raise LeaseLost
+        if not ahead:
+            raise LeaseLost
+        return None
 
     async def _end(self, step: _Step, child: Action) -> Action:
         """The child, terminal or ambiguous, with its output. Raises Cancelled, Parked."""

@@ -94,9 +94,9 @@ class Stretch:
         try:
             with self._until_all_stand(calls, stood) as stands:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self.entries.written())
+                    durable = group.create_task(self.entries.written())
                     for index, call in enumerate(calls):
-                        group.create_task(self._call(index, call, ends, stands, told))
+                        group.create_task(self._call(index, call, ends, stands, told, durable))
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None
         self.attempt.check_wanted()
@@ -109,6 +109,7 @@ class Stretch:
         ends: dict[int, ChildEnd],
         stands: Callable[[str, Action | None], None],
         told: Callable[[int, ChildEnd], None],
+        durable: asyncio.Task[None],
     ) -> None:
         end = await self.attempt.calls.call(
             call.step,
@@ -119,6 +120,8 @@ class Stretch:
             call.scopes,
             call.contract_digest,
         )
+        # A refusal may come before the entry that makes the call, and nothing is told of what might be gone.
+        await durable
         stands(call.step, None)
         ends[index] = end
         self.reached("call_told")
