@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from placet.context import Context
+from placet_server.core.admission import child as admission_of_children
 from placet_server.core.admission.dispatch import QueueSettings
+from placet_server.core.admission.pipeline import Checked, check
 from placet_server.core.execution.ending import StopCause
 from placet_server.core.execution.engine import ExecutionSettings
 from placet_server.core.execution.pause import pause_queue, resume_queue
@@ -16,6 +18,7 @@ from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import child_id
 from placet_server.core.recovery.ownership import release_forgotten
 from placet_server.model.action import Action, Submission
+from placet_server.model.gate_errors import CapabilityNotFound
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.line import Line, ReadyLine
 from placet_server.store.batch_item import EntryItem
@@ -274,6 +277,29 @@ async def test_one_whose_admission_had_no_reply_is_not_begun_again_once_it_ended
         await until(lambda: 2 == len(asked) and 1 == len(kernel.engine.runs))
         assert 1 == await release_forgotten(kernel.engine)
         running.cancel()
+
+
+async def test_one_whose_admission_had_no_reply_is_waited_for_though_it_would_be_refused_by_now(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, asked = family(calls_one), []
+
+    async def allowed_once(*arguments: Any, **options: Any) -> Checked:
+        asked.append(options)
+        if len(asked) > 1:
+            raise CapabilityNotFound(capability="work.unsafe", version="1")
+        return await check(*arguments, **options)
+
+    now = ExecutionSettings(unowned_age_seconds=0.0)
+    async with open_kernel(database.dsn, shop.app, queue=QUEUE, settings=now) as kernel:
+        make_lossy(kernel, once('"step":"charge"'))
+        monkeypatch.setattr(admission_of_children, "check", allowed_once)
+        running = asyncio.create_task(run(kernel, "work.idempotent", {}, "k"))
+        await until(lambda: 2 == len(asked))
+        assert 1 == await release_forgotten(kernel.engine)
+        await work_off(kernel)
+        done = (await running).action
+        assert (ActionState.SUCCEEDED, 1, 1) == (done.state, done.attempt, shop.effects)
 
 
 async def test_no_call_is_made_of_an_answer_that_the_store_does_not_take(

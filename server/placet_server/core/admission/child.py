@@ -136,6 +136,7 @@ class Children:
     async def _admit(self, step: _Step, number: int) -> Action:
         """The child as it waits, or as it is found; or its end, if it has run here."""
         lease = new_lease(self._kernel)
+        lost = False
         while True:
             step.attempt.check_wanted()
             try:
@@ -154,7 +155,15 @@ class Children:
                 if child is not None:
                     return child
             except StoreUnavailable:
+                lost = True
                 await self._pause()
+            except PlacetError:
+                # It may have been written under what was allowed then, without a reply, and runs all the same.
+                tried = await self._find(step) if lost else None
+                if tried is None or tried.number != number:
+                    raise
+                _check_same(step, tried.action)
+                return tried.action
             if step.attempt.entry is not None:
                 # It waits for the store, or for who holds the parent's row, as a result does, and comes first.
                 await asyncio.wait((step.attempt.entry[1],))
