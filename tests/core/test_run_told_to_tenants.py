@@ -39,4 +39,5 @@ async def test_what_a_gateway_says_is_told_to_the_log_alone(
     assert ("model_refused", True) == (ended.failure_code, "(400)" in ended.message)
     assert not [each for each in ("10.0.0.1", "acct-77", "model-x", KEY) if each in ended.message]
     assert "acct-77" in caplog.text
+    assert f"test at {server.base_url} gave no answer" in caplog.text
     assert KEY not in caplog.text

@@ -26,6 +26,7 @@ from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, ModelCal
 from placet_server.harness.result import RESULTS_BYTES_MAX, render, results_of
 from placet_server.harness.transcript import Stage
 from placet_server.model.entry import CALLS_MAX, Answered, Opened, PinnedTool
+from placet_server.model.gate_errors import HandlerNotFound
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind
 from placet_server.model.usage import Budget, Counters
 from tests.harness.conversation import ALL_WIRES, LOOKUP, OPENED, REFUND, WIRES, Journaled, ended, models_of
@@ -176,6 +177,14 @@ def test_what_a_model_is_told_has_no_ids_of_ours() -> None:
     for kind in OutcomeKind:
         end = ChildEnd(Outcome(kind=kind, action_id="0199-this", reason="R", message="m"), '{"ok":true}')
         assert "0199-this" not in render(planned, end, sees_sensitive=True).text
+
+
+def test_a_model_is_not_told_how_to_start_a_server() -> None:
+    planned = PlannedCall(call=1, provider_id="a", tool=LOOKUP, alias=LOOKUP.alias, step="turn/1/call/1")
+    missing = HandlerNotFound(capability="orders.lookup", version="1")
+    refused = Outcome(kind=OutcomeKind.REFUSED, reason=missing.reason, message=missing.text())
+    text = render(planned, ChildEnd(refused), sees_sensitive=True).text
+    assert ("Nothing can run it now" in text, "start it" in text) == (True, False)
 
 
 def test_results_that_are_too_large_together_are_told_by_their_size() -> None:

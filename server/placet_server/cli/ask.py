@@ -233,8 +233,14 @@ def tell_reply(
         answer(reply.text or pretty_json(reply.output))
         spent = spent_line(found["usage"])
         joined = ", joined by its key" if attached else ""
-        warn(f"SUCCEEDED  run {reply.action_id}{f', {spent}' if spent else ''}{joined}")
+        warn(f"SUCCEEDED  run {reply.action_id}{f', {spent}' if spent else ''}{doubt_of(found)}{joined}")
     return ExitCode.WAITING if is_waiting else ExitCode.SUCCEEDED
+
+
+def doubt_of(found: dict[str, Any]) -> str:
+    """Of an ended run's document: something that it called may have happened."""
+    is_unknown = (found["outcome"] or {}).get("effect") == "UNKNOWN"
+    return ", effect UNKNOWN when it ended: placet ambiguous" if is_unknown else ""
 
 
 def spent_line(usage: dict[str, Any] | None) -> str:

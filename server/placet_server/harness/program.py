@@ -248,7 +248,8 @@ class _Loop:
         await self._append(self._fitting(requested), [told.action_id for told in results if told.action_id])
         await self.spans.told()
         heard = self._live.heard(self._state.turn, self._state.tries)
-        await self._append(await take_turn(self._stretch, self._state, provider, heard))
+        place = self._around.models.find(self._opened.model).base_url or ""
+        await self._append(await take_turn(self._stretch, self._state, provider, heard, place))
         if self._state.failure is not None:
             await self._wait_after(self._state.failure)
 
@@ -393,6 +394,7 @@ class _Loop:
         told = f"{told} ({failed.status})." if failed.status else f"{told}."
         if not failed.category.is_temporary:
             raise failure(f"model_{failed.category.value}", told)
+        told = f"{told} The server's log says more."
         if delay_of(failed, self._opened.retry) is None:
             ending = SpentEnding(
                 reason=RETRY_BUDGET, cause=failed.category.value, message=told[:MESSAGE_LENGTH_MAX]

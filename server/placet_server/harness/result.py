@@ -14,6 +14,7 @@ from placet_server.core.execution.child import ChildEnd
 from placet_server.harness.delegate import words_of
 from placet_server.harness.plan import Plan, PlannedCall
 from placet_server.harness.provider.answer import ResultPart
+from placet_server.model.gate_errors import HandlerNotFound
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind
 from placet_server.model.redaction import hidden_text
 
@@ -74,6 +75,9 @@ def _told(end: ChildEnd) -> tuple[str, ToldAs]:
             return _joined(f"Failed ({code}).", outcome), "failed"
         case OutcomeKind.DENIED:
             return _denied(outcome), "denied"
+        case OutcomeKind.REFUSED if outcome.reason == HandlerNotFound.reason:
+            # Its message is for who runs servers.
+            return f"Refused ({outcome.reason}). Nothing can run it now. Nothing was done.", "failed"
         case OutcomeKind.REFUSED:
             return _joined(f"Refused ({outcome.reason or 'by a rule'}).", outcome), "failed"
         case OutcomeKind.CANCELLED:

@@ -38,10 +38,10 @@ async def unheard(delta: Delta) -> None:
 
 
 async def take_turn(
-    stretch: Stretch, state: Transcript, provider: Provider, on_delta: OnDelta = unheard
+    stretch: Stretch, state: Transcript, provider: Provider, on_delta: OnDelta = unheard, place: str = ""
 ) -> Entry:
-    """Of a transcript whose newest entry is the request. Raises AgentsUnavailable, and what `on_delta` raises.
-    Cancelled, it hangs up.
+    """Of a transcript whose newest entry is the request. `place`: where the model is, for the log. Cancelled, it hangs
+    up. Raises AgentsUnavailable, and what `on_delta` raises.
     """
     assert state.opened is not None
     assert state.asked is not None
@@ -60,7 +60,8 @@ async def take_turn(
             )
     except TurnFailure as failure:
         stretch.reached("turn_received")
-        _log.warning("%s gave no answer: %s", state.opened.model, failure)
+        where = f" at {place}" if place else ""
+        _log.warning("%s%s gave no answer: %s", state.opened.model, where, failure)
         return entry_of(_failed(state, failure))
     except AgentsUnavailable:
         raise
