@@ -112,6 +112,8 @@ async def test_without_its_key_no_run_opens(database: Database, monkeypatch: pyt
         await work_off(kernel)
         ended = await read(kernel, action.action_id)
         assert (0, "agent_unavailable") == (len(server.requests), ended.failure_code)
+        # Whoever sends its key again is told the same.
+        assert action.action_id == (await put(kernel, "shop.helper", ASKED, "k")).action.action_id
 
 
 async def test_the_handle_of_who_asks_is_not_told_a_model(database: Database) -> None:

@@ -17,11 +17,12 @@ from placet.app import Tool
 from placet_server.core.admission.contract import Clocks, check_contract
 from placet_server.core.admission.credential import check_credential
 from placet_server.core.admission.input import check_input
-from placet_server.core.admission.key import Key, bind_key
+from placet_server.core.admission.key import Key, Known, bind_key, meet_known
 from placet_server.core.admission.message import check_time
 from placet_server.core.admission.session_gate import check_session
 from placet_server.core.decision.policy_slice import Question
 from placet_server.core.kernel import Kernel
+from placet_server.core.publication.read import now_us
 from placet_server.model.action import Invocation, Message
 from placet_server.model.approval import Terms, join
 from placet_server.model.caller import Caller
@@ -34,6 +35,7 @@ from placet_server.model.outcome import Outcome, OutcomeKind
 from placet_server.model.policy import PolicyVerdict
 from placet_server.model.policy_schema import Offered
 from placet_server.model.question import is_answerable, question_of
+from placet_server.store import action as actions
 
 
 class Call(NamedTuple):
@@ -125,16 +127,37 @@ async def check(
         offered = Offered(capability=capability, manifest=resolved.manifest)
         question = Question(call.caller, offered, canonical.value, invocation.labels, parent)
         verdict = await kernel.policy_gate.check(question, canonical)
-    if capability.kind is CapabilityKind.AGENT:
-        # What cannot open is told now: nobody says yes to it first, and no key is spent by it.
-        await kernel.engine.handlers.programs.check(capability, call.caller.tenant, canonical.value)
     key = bind_key(capability, call.caller, invocation.idempotency_key)
+    if capability.kind is CapabilityKind.AGENT:
+        await _check_opens(kernel, call, capability, canonical, key)
     checked = Checked(call, capability, tool, canonical, clocks, key, verdict)
     if invocation.session is not None:
         await check_session(kernel.journal, call.caller, invocation.session, capability)
     if capability.kind is CapabilityKind.HUMAN:
         await _check_answerable(kernel, checked, resolved.manifest, parent)
     return checked
+
+
+async def _check_opens(
+    kernel: Kernel, call: Call, capability: Capability, canonical: CanonicalJson, key: Key | None
+) -> None:
+    """What cannot open is told now: nobody says yes to it first, and no key is spent by it. What the key has begun
+    before stays as it is, whatever is missing by now.
+    """
+    journal = kernel.journal
+    try:
+        await kernel.engine.handlers.programs.check(capability, call.caller.tenant, canonical.value)
+    except PlacetError:
+        if key is None:
+            raise
+        async with journal.pool.connection() as connection:
+            found = await actions.get_by_key_digests(connection, [key.digest])
+        digest = canonical.digest.hex()
+        if (
+            not found
+            or meet_known(found[0], call.invocation, digest, await now_us(journal)) is Known.TAKE_OVER
+        ):
+            raise
 
 
 async def _check_answerable(kernel: Kernel, checked: Checked, manifest: str, parent: str) -> None:
