@@ -11,7 +11,7 @@ import pytest
 
 from placet.testing.model_servers import KEY, OpenAIServer, Say, call
 from placet_server.core.kernel import Kernel
-from placet_server.harness import program, tools
+from placet_server.harness import opening, tools
 from placet_server.model.errors import StoreUnavailable
 from placet_server.model.lifecycle import ActionState
 from tests.core.agents import KEY_VARIABLE, Shop, asked, open_shop, said
@@ -38,7 +38,7 @@ async def test_a_store_that_is_away_while_a_run_opens_is_waited_for(
             raise away.pop()
         return await find(*arguments)
 
-    monkeypatch.setattr(program, "resolve", resolve)
+    monkeypatch.setattr(opening, "resolve", resolve)
     async with OpenAIServer([Say("Hello.")]) as server, open_shop(database.dsn, Shop(), server) as kernel:
         ended = await asked(kernel)
         assert (said("Hello."), 1, []) == (output(ended), ended.attempt, away)

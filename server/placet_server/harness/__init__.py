@@ -1,9 +1,11 @@
 """How an agent runs: what its run remembers, what a model is asked, and what becomes of the answer. Pure, but for the
-first six, what tells of them (observer, tracing, span_context), and `provider/`, which alone talks to models.
+first eight, what tells of them (observer, tracing, span_context), and `provider/`, which alone talks to models.
 
 agent           which agents can run here, and what runs them
 program         the loop: ask, call, tell, until there is an answer
+opening         what holds for all of a run, pinned when it opens
 turn            one request, and the entry that comes of it
+ending          how a run ends, or is put off, otherwise than by its answer
 live            what is told of a run while it runs
 tools           which capabilities a run may call, pinned when it opens
 history         what was said in its session before a run, and what of it is still to be told
@@ -16,6 +18,7 @@ clip            messages of which only the ends are told, to be summed up
 result          what the model is told of how a call ended
 budget          charging before anything is spent
 instruction     instructions with the arguments of a run in them
+surroundings    what all runs of a server have
 alias           what a model calls a capability by
 local_model     a model without a model: plans over the sample shop by the words of the message
 observer        who is told of what models are asked, for metrics and spans

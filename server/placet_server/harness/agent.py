@@ -15,9 +15,10 @@ from placet_server.core.execution.stretch import stretch_of
 from placet_server.harness.budget import BYTES_PER_TOKEN_MAX
 from placet_server.harness.instruction import InstructionRefused, render
 from placet_server.harness.observer import NoSpans, RunSpans, TurnCounts, Uncounted
-from placet_server.harness.program import Surroundings, run
+from placet_server.harness.program import run
 from placet_server.harness.provider.adapter import Models, is_here
 from placet_server.harness.provider.answer import AgentsUnavailable
+from placet_server.harness.surroundings import Surroundings
 from placet_server.harness.tools import Offers, ToolsRefused, resolve
 from placet_server.model.agent import AgentSpec
 from placet_server.model.ask import arguments_of, budget_of

@@ -10,26 +10,23 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import NoReturn, assert_never
+from dataclasses import replace
+from typing import assert_never
 
-from placet.failure import Failure
 from placet_server.core.execution.child import ChildEnd
 from placet_server.core.execution.connectors import OutputText
-from placet_server.core.execution.ending import Ended, Postponed
+from placet_server.core.execution.ending import Ended
 from placet_server.core.execution.ending import Spent as SpentEnding
 from placet_server.core.execution.judgement import RETRY_BUDGET
 from placet_server.core.execution.program import StepCall
 from placet_server.core.execution.stretch import Stretch
-from placet_server.core.publication.for_sure import for_sure
-from placet_server.harness.budget import bound_of_further, bound_of_request
+from placet_server.harness.budget import bound_of_request
 from placet_server.harness.compaction import (
     PAST_SUMMARY,
     SUM_UP,
     SUMMARY,
     compacted,
     fitting,
-    is_past_help,
     request_of,
     reserve_of,
     sums_up_what_was_asked,
@@ -37,63 +34,43 @@ from placet_server.harness.compaction import (
 )
 from placet_server.harness.compaction import bound_of as bound_of_memory
 from placet_server.harness.delegate import input_of, record_of
-from placet_server.harness.history import Past, place_of, recall, results_for, saw_sensitive
-from placet_server.harness.instruction import InstructionRefused, render
+from placet_server.harness.ending import broken_rule, check_tries, delay_after, failure, spend
+from placet_server.harness.history import Past, recall, results_for
 from placet_server.harness.live import Live
 from placet_server.harness.observer import (
     UNTRACED,
-    NoSpans,
     Observed,
-    RunSpans,
     StretchSpans,
-    TurnCounts,
-    Uncounted,
 )
+from placet_server.harness.opening import open_run, sees_sensitive
 from placet_server.harness.plan import Plan, PlannedCall
-from placet_server.harness.provider.adapter import Models, load
-from placet_server.harness.provider.answer import FINAL_OUTPUT, AgentsUnavailable, Picture, Provider
+from placet_server.harness.provider.adapter import load
+from placet_server.harness.provider.answer import AgentsUnavailable, Picture, Provider
 from placet_server.harness.result import results_of
-from placet_server.harness.tools import Offers, ToolsRefused, resolve
+from placet_server.harness.surroundings import Surroundings
 from placet_server.harness.transcript import JournalBroken, Stage, Transcript, replay
-from placet_server.harness.turn import SLEPT_SECONDS_MAX, delay_of, take_turn
+from placet_server.harness.turn import take_turn
 from placet_server.model.agent import AgentSpec
-from placet_server.model.ask import Part, arguments_of, budget_of, parts_of
-from placet_server.model.budget_errors import bound_of
-from placet_server.model.caller import EVERY_SCOPE, SENSITIVE_SCOPE, Caller
+from placet_server.model.ask import Part, parts_of
+from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
 from placet_server.model.entry import (
     Compacted,
     Entry,
     Failed,
-    History,
     Opened,
-    PinnedTool,
     Purpose,
     Requested,
     Told,
-    TurnProblem,
 )
 from placet_server.model.entry_text import EntryRefused, entry_of
 from placet_server.model.inline import spec_of
-from placet_server.model.usage import Budget, Spent
 
 _log = logging.getLogger(__name__)
-MESSAGE_LENGTH_MAX = 512
 MEMORY_BROKEN = (
     "What the run remembers, or what was said in its session, is not in the store as it was written, so that nothing "
     "can go on from it. Ask anew, in another session; the operator's log says which entry it is."
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What all runs of a server have. `budget_max`: none of them spends more."""
-
-    models: Models
-    offers: Offers
-    budget_max: Budget
-    counts: TurnCounts = field(default_factory=Uncounted)
-    spans: RunSpans = field(default_factory=NoSpans)
 
 
 async def run(around: Surroundings, stretch: Stretch, capability: Capability, text: str) -> OutputText:
@@ -160,7 +137,7 @@ class _Loop:
         await load()
         await self._recall()
         if not is_redriven:
-            self._check_tries()
+            check_tries(self._state)
         while True:
             match self._state.stage:
                 case Stage.DONE:
@@ -168,9 +145,9 @@ class _Loop:
                     return OutputText(self._state.output)
                 case Stage.SPENT:
                     assert self._state.spent is not None
-                    _spent(self._state.spent)
+                    spend(self._state.spent)
                 case Stage.INVALID:
-                    raise failure("output_invalid", _broken(self._state))
+                    raise failure("output_invalid", broken_rule(self._state))
                 case Stage.ASK | Stage.CALL:
                     await self._turn()
                 case Stage.COMPACT:
@@ -181,59 +158,12 @@ class _Loop:
                     assert_never(self._state.stage)
 
     async def _open(self) -> None:
-        spec, caller = self._spec, self._caller
-        history, saw = await self._place()
-        value = json.loads(self._text)
-        arguments = arguments_of(value)
-        # What an earlier try of this very step has spent is gone.
-        before, asked = await self._stretch.entries.spent_before(), budget_of(value)
-        if (spent := bound_of_further(asked, before)) is not None:
-            _spent(spent)
-        asked = asked.without(before)
-        budget = spec.budget.tightened(self._around.budget_max).tightened(asked)
-        model = self._around.models.find(spec.model, with_price=bool(budget.cost_micros))
+        spec = self._spec
         # What is missing to ask it is told before anything is kept.
         self._provider(spec.model)
-        try:
-            tools = await for_sure(
-                self._stretch.attempt.journal,
-                lambda: resolve(self._around.offers, spec, caller.tenant, self._asking()),
-            )
-            opened = Opened(
-                spec_digest=self._capability.contract_digest,
-                model=spec.model,
-                instructions=render(spec.instructions, arguments),
-                tools=tools,
-                budget=budget,
-                price=model.price,
-                settings=replace(spec.settings, max_tokens=min(spec.settings.max_tokens, model.max_tokens)),
-                retry=spec.provider_retry,
-                arguments=json.dumps(arguments, ensure_ascii=False, sort_keys=True),
-                output_schema=self._capability.output_schema or None,
-                output_repairs_max=spec.output_repairs_max,
-                history=history,
-                memory=spec.memory,
-                saw_sensitive=saw or (self._sees_sensitive and _shows_sensitive(tools)),
-            )
-            await self._append(entry_of(opened))
-            await self.spans.opened(opened)
-        except ToolsRefused as error:
-            raise failure("agent_tools", f"{self._capability.name}: {error}.") from None
-        except InstructionRefused as error:
-            raise failure("agent_arguments", f"{self._capability.name}: {error}.", "invalid") from None
-        except EntryRefused as error:
-            raise failure(
-                "agent_tools", f"{self._capability.name} and its tools are too large: {error}."
-            ) from None
-
-    async def _place(self) -> tuple[History | None, bool]:
-        """In its session; and whether what was said there may hold what contracts call sensitive."""
-        history = await place_of(self._stretch)
-        saw = await saw_sensitive(self._stretch, history)
-        if saw and not self._sees_sensitive:
-            told = f"What was said in the session needs scope {SENSITIVE_SCOPE}: begin another one."
-            raise failure("session_sensitive", told)
-        return history, saw
+        opened, entry = await open_run(self._around, self._stretch, self._capability, spec, self._text)
+        await self._append(entry)
+        await self.spans.opened(opened)
 
     async def _recall(self) -> None:
         past = self._past = await recall(self._stretch, self._state, self._text)
@@ -253,6 +183,12 @@ class _Loop:
         if self._state.failure is not None:
             await self._wait_after(self._state.failure)
 
+    async def _wait_after(self, failed: Failed) -> None:
+        """Until the next try. Raises Failure, Ended."""
+        if seconds := delay_after(self._state, failed):
+            with self._stretch.asking():
+                await asyncio.sleep(seconds)
+
     @property
     def _spec(self) -> AgentSpec:
         """Of the agent; or as it was said with what it is asked."""
@@ -261,10 +197,6 @@ class _Loop:
     @property
     def _caller(self) -> Caller:
         return self._stretch.attempt.run.work.caller
-
-    def _asking(self) -> tuple[str, ...]:
-        """Itself, and what has asked it."""
-        return (self._capability.name, *(each.subject for each in self._caller.delegation))
 
     async def _compact(self) -> None:
         from placet_server.harness.provider import wire
@@ -306,7 +238,7 @@ class _Loop:
 
     @property
     def _sees_sensitive(self) -> bool:
-        return not self._caller.scopes.isdisjoint((EVERY_SCOPE, SENSITIVE_SCOPE))
+        return sees_sensitive(self._caller)
 
     async def _records(self, plan: Plan, ends: dict[int, ChildEnd]) -> tuple[Told, ...]:
         """With what delegates have spent; one that has never asked its model has spent nothing."""
@@ -350,7 +282,7 @@ class _Loop:
         reserve = reserve_of(state, requested, opened.price)
         counters = replace(state.told_of(requested.results), active_ms=self.active_ms)
         if (spent := bound_of_request(counters, opened.budget, requested.number, reserve)) is not None:
-            _spent(spent)
+            spend(spent)
         return replace(requested, tokens=reserve.tokens, micros=reserve.micros)
 
     def _fitting(self, body: Requested | Compacted) -> Entry:
@@ -373,75 +305,6 @@ class _Loop:
     def active_ms(self) -> int:
         """Milliseconds that something of the run has run, this stretch with all before it."""
         return self._ran_ms + round((asyncio.get_running_loop().time() - self._begin) * 1000)
-
-    def _check_tries(self) -> None:
-        """Raises Failure or Ended if the turn was asked for as often as it may be, with the times that a stretch ended
-        before there was an answer.
-        """
-        state = self._state
-        if state.failure is not None:
-            self._check_goes_on(state.failure)
-        elif state.asked is not None and state.answer is None and state.tries >= self._opened.retry.tries_max:
-            told = f"The model {self._opened.model} was asked {state.tries} times, and no answer was kept."
-            raise Ended(SpentEnding(reason=RETRY_BUDGET, cause=TurnProblem.TIMEOUT.value, message=told))
-
-    def _check_goes_on(self, failed: Failed) -> None:
-        """Raises Failure or Ended if this was the last try of the turn, and nothing helps."""
-        if not is_past_help(self._state):
-            return
-        told = f"The model {self._opened.model} gave no answer: {failed.category.value}"
-        # Its words may be anybody's, and tell of the operator's machines: the log has them.
-        told = f"{told} ({failed.status})." if failed.status else f"{told}."
-        if not failed.category.is_temporary:
-            raise failure(f"model_{failed.category.value}", told)
-        told = f"{told} The server's log says more."
-        if delay_of(failed, self._opened.retry) is None:
-            ending = SpentEnding(
-                reason=RETRY_BUDGET, cause=failed.category.value, message=told[:MESSAGE_LENGTH_MAX]
-            )
-            raise Ended(ending)
-
-    async def _wait_after(self, failed: Failed) -> None:
-        """Until the next try; a long time without this process. Raises Failure, Ended."""
-        self._check_goes_on(failed)
-        if not failed.category.is_temporary:
-            return
-        delay = delay_of(failed, self._opened.retry) or 0.0
-        if delay > SLEPT_SECONDS_MAX:
-            message = f"The model {self._opened.model} is to be asked again later: {failed.category.value}."
-            raise Ended(Postponed(delay_seconds=delay, message=message))
-        with self._stretch.asking():
-            await asyncio.sleep(delay)
-
-
-def failure(code: str, message: str, category: str = "permanent") -> Failure:
-    """Of the run itself: what its calls have done is told by the core."""
-    return Failure(
-        code,
-        message[:MESSAGE_LENGTH_MAX],
-        category="invalid" if category == "invalid" else "permanent",
-        effect="not_done",
-    )
-
-
-def _spent(spent: Spent) -> NoReturn:
-    raise Ended(SpentEnding(reason=spent.reason.value, cause=bound_of(spent.budget, spent.bound)))
-
-
-def _broken(state: Transcript) -> str:
-    """With what the last answer broke, as the model was told it: rules of the schema, and nothing of what it said."""
-    assert state.answer is not None
-    told = [call.refusal for call in state.answer.calls if call.tool == FINAL_OUTPUT]
-    last = state.answer.repair or (told[-1] if told else "")
-    said = (
-        f"The model gave no answer that the run may end with, {state.repairs} times. Of the last one: {last}"
-    )
-    return " ".join(said.split())
-
-
-def _shows_sensitive(tools: Sequence[PinnedTool]) -> bool:
-    """To a run that may see it. Delegates tell it in words."""
-    return any(tool.sensitive or tool.delegate for tool in tools)
 
 
 def _step(call: PlannedCall) -> StepCall:
