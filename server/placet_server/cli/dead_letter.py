@@ -1,4 +1,4 @@
-"""`placet dead` and `placet redrive`: what ended with nobody waiting, and trying it again."""
+"""`placet dead` and `placet redrive`: what was given up, or failed and was submitted, and trying it again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def dead(
     target: Target = None,
     is_json: Json = False,
 ) -> None:
-    """Dead letters: actions that ended with nobody waiting.
+    """Dead letters: actions given up, or failed and submitted.
 
     Every action whose budget is spent, and those submitted ones that failed. `placet show` tells what happened to one,
     `placet redrive` tries it again.

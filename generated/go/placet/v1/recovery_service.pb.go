@@ -90,7 +90,7 @@ const (
 	ReportFamily_REPORT_FAMILY_QUEUES ReportFamily = 2
 	// Effects that may have happened.
 	ReportFamily_REPORT_FAMILY_AMBIGUOUS ReportFamily = 3
-	// What ended with nobody waiting.
+	// What was given up, or failed and was submitted: dead letters.
 	ReportFamily_REPORT_FAMILY_DEAD_LETTERS ReportFamily = 4
 	// What waits for people, or was granted and has not begun.
 	ReportFamily_REPORT_FAMILY_APPROVALS ReportFamily = 5

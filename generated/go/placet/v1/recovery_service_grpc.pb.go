@@ -37,7 +37,7 @@ const (
 //
 // For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator.
 type RecoveryServiceClient interface {
-	// Actions that ended with nobody waiting: every EXHAUSTED one, and FAILED ones that were submitted. Newest first.
+	// Actions that ended so that nobody else may learn of it: every EXHAUSTED one, and FAILED ones that were submitted or are COMPOSED. Newest first.
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
 	// Tries ended actions again under the same id and key and a new generation. Never one whose effect is done or unknown.
 	Redrive(ctx context.Context, in *RedriveRequest, opts ...grpc.CallOption) (*RedriveResponse, error)
@@ -150,7 +150,7 @@ func (c *recoveryServiceClient) ListReports(ctx context.Context, in *ListReports
 //
 // For operators. `tenant` empty is the caller's own; any other, and "-", which is all together, needs scope operator.
 type RecoveryServiceServer interface {
-	// Actions that ended with nobody waiting: every EXHAUSTED one, and FAILED ones that were submitted. Newest first.
+	// Actions that ended so that nobody else may learn of it: every EXHAUSTED one, and FAILED ones that were submitted or are COMPOSED. Newest first.
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
 	// Tries ended actions again under the same id and key and a new generation. Never one whose effect is done or unknown.
 	Redrive(context.Context, *RedriveRequest) (*RedriveResponse, error)

@@ -65,7 +65,7 @@ class _ReportFamilyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReportFa
     REPORT_FAMILY_AMBIGUOUS: _ReportFamily.ValueType  # 3
     """Effects that may have happened."""
     REPORT_FAMILY_DEAD_LETTERS: _ReportFamily.ValueType  # 4
-    """What ended with nobody waiting."""
+    """What was given up, or failed and was submitted: dead letters."""
     REPORT_FAMILY_APPROVALS: _ReportFamily.ValueType  # 5
     """What waits for people, or was granted and has not begun."""
     REPORT_FAMILY_CALLBACKS: _ReportFamily.ValueType  # 6
@@ -83,7 +83,7 @@ REPORT_FAMILY_QUEUES: ReportFamily.ValueType  # 2
 REPORT_FAMILY_AMBIGUOUS: ReportFamily.ValueType  # 3
 """Effects that may have happened."""
 REPORT_FAMILY_DEAD_LETTERS: ReportFamily.ValueType  # 4
-"""What ended with nobody waiting."""
+"""What was given up, or failed and was submitted: dead letters."""
 REPORT_FAMILY_APPROVALS: ReportFamily.ValueType  # 5
 """What waits for people, or was granted and has not begun."""
 REPORT_FAMILY_CALLBACKS: ReportFamily.ValueType  # 6

@@ -82,7 +82,7 @@ class RecoveryServiceServicer:
     """
 
     def ListDeadLetters(self, request, context):
-        """Actions that ended with nobody waiting: every EXHAUSTED one, and FAILED ones that were submitted. Newest first.
+        """Actions that ended so that nobody else may learn of it: every EXHAUSTED one, and FAILED ones that were submitted or are COMPOSED. Newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

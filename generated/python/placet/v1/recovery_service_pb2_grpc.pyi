@@ -34,7 +34,7 @@ class RecoveryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RecoveryServiceAsyncStub: ...
     ListDeadLetters: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.ListDeadLettersRequest, _recovery_service_pb2.ListDeadLettersResponse]
-    """Actions that ended with nobody waiting: every EXHAUSTED one, and FAILED ones that were submitted. Newest first."""
+    """Actions that ended so that nobody else may learn of it: every EXHAUSTED one, and FAILED ones that were submitted or are COMPOSED. Newest first."""
     Redrive: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.RedriveRequest, _recovery_service_pb2.RedriveResponse]
     """Tries ended actions again under the same id and key and a new generation. Never one whose effect is done or unknown."""
     ListAmbiguous: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.ListAmbiguousRequest, _recovery_service_pb2.ListAmbiguousResponse]
@@ -58,7 +58,7 @@ class RecoveryServiceAsyncStub(RecoveryServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListDeadLetters: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.ListDeadLettersRequest, _recovery_service_pb2.ListDeadLettersResponse]  # type: ignore[assignment]
-    """Actions that ended with nobody waiting: every EXHAUSTED one, and FAILED ones that were submitted. Newest first."""
+    """Actions that ended so that nobody else may learn of it: every EXHAUSTED one, and FAILED ones that were submitted or are COMPOSED. Newest first."""
     Redrive: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.RedriveRequest, _recovery_service_pb2.RedriveResponse]  # type: ignore[assignment]
     """Tries ended actions again under the same id and key and a new generation. Never one whose effect is done or unknown."""
     ListAmbiguous: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.ListAmbiguousRequest, _recovery_service_pb2.ListAmbiguousResponse]  # type: ignore[assignment]
@@ -85,7 +85,7 @@ class RecoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _recovery_service_pb2.ListDeadLettersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_recovery_service_pb2.ListDeadLettersResponse, _abc.Awaitable[_recovery_service_pb2.ListDeadLettersResponse]]:
-        """Actions that ended with nobody waiting: every EXHAUSTED one, and FAILED ones that were submitted. Newest first."""
+        """Actions that ended so that nobody else may learn of it: every EXHAUSTED one, and FAILED ones that were submitted or are COMPOSED. Newest first."""
 
     @_abc_1.abstractmethod
     def Redrive(

@@ -933,7 +933,7 @@ export enum ReportFamily {
   AMBIGUOUS = 3,
 
   /**
-   * What ended with nobody waiting.
+   * What was given up, or failed and was submitted: dead letters.
    *
    * @generated from enum value: REPORT_FAMILY_DEAD_LETTERS = 4;
    */
@@ -966,7 +966,7 @@ export declare const ReportFamilySchema: GenEnum<ReportFamily>;
  */
 export declare const RecoveryService: GenService<{
   /**
-   * Actions that ended with nobody waiting: every EXHAUSTED one, and FAILED ones that were submitted. Newest first.
+   * Actions that ended so that nobody else may learn of it: every EXHAUSTED one, and FAILED ones that were submitted or are COMPOSED. Newest first.
    *
    * @generated from rpc placet.v1.RecoveryService.ListDeadLetters
    */
