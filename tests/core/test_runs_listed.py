@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
+
+from placet.testing.model_servers import KEY
 from placet_server.core.execution.cancel_many import cancel_many
 from placet_server.core.publication.read import list_actions
 from placet_server.harness.provider.catalogue import Kind
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.query import ActionQuery
-from tests.core.agents import ASKED, Shop, open_served
+from tests.core.agents import ASKED, KEY_VARIABLE, Shop, open_served
 from tests.core.kernels import ALICE, put
 from tests.core.test_agent_in_no_manifest import asking
 from tests.postgres import Database
@@ -26,7 +29,10 @@ class Desk(Shop):
             return f"settled {order}"
 
 
-async def test_all_runs_are_listed_page_by_page_and_nothing_else(database: Database) -> None:
+async def test_all_runs_are_listed_page_by_page_and_nothing_else(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
     async with open_served(database.dsn, Desk(), Kind.OPENAI_COMPATIBLE, NOWHERE) as kernel:
 
         async def submitted(capability: str, value: object, key: str, tenant: str = "acme") -> str:

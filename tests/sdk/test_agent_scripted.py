@@ -48,7 +48,7 @@ async def test_a_run_says_what_its_script_says_and_its_calls_wait_for_people() -
 
         assert [1, 2, 2, 3] == [request.turn for request in server.models["fast"].requests]
         calls = await server.calls(reply.action_id)
-        assert [(1, "desk-look", True), (1, "desk-look", False), (1, "desk-shout", False)] == [
+        assert [(1, "desk.look", True), (1, "desk.look", False), (1, "desk-shout", False)] == [
             (each.turn, each.tool, each.action is not None) for each in calls[:3]
         ]
         refunded = calls[3].action

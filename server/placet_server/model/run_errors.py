@@ -50,7 +50,7 @@ class SessionBusy(PlacetError):
     problem: str = "not_over"
 
     def text(self) -> str:
-        return f"The session has a run that is not over, {self.action_id}: {_BUSY[self.problem]}."
+        return f"The session has a run that is not over, {self.action_id}: {_BUSY.get(self.problem, self.problem)}."
 
 
 _BUSY = {
