@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from placet import RunEvent
+from placet.errors import TransportError
 from placet.run_event import run_event
 from placet.v1 import action_pb2, error_reason_pb2, event_pb2, outcome_pb2
 from placet_server.cli import run_view
+from placet_server.cli.failure import advice_of
 from placet_server.cli.run_view import Left, Listening, RunView
 
 ID = "0199b0c0-0000-7000-8000-000000000001"
@@ -173,3 +175,9 @@ def test_who_leaves_stops_nothing(
     with pytest.raises(Left):
         listening.reply_of(run)  # type: ignore[arg-type]
     assert ([], []) == (client.joined, client.cancelled)
+
+
+def test_whose_answer_is_too_late_or_lost_is_gone_on_with_by_its_id() -> None:
+    late = TransportError("Deadline Exceeded", code="DEADLINE_EXCEEDED", action_id="01a22e54")
+    assert "it goes on without you: placet resume 01a22e54" == advice_of(late, is_call=False, is_run=True)
+    assert "repeat it with the same --key" == advice_of(late)

@@ -44,7 +44,9 @@ def waits_of(error: PlacetError) -> list[dict[str, Any]]:
 
 def advice_of(error: PlacetError, *, is_call: bool = True, is_run: bool = False) -> str:
     """Retry advice as a sentence."""
-    if is_run and error.action_id and isinstance(error, PendingError | WaitingError):
+    # Also of one whose answer was too late, or was lost: it is stored.
+    still_runs = isinstance(error, PendingError | WaitingError | TransportError)
+    if is_run and error.action_id and still_runs:
         return f"it goes on without you: placet resume {error.action_id}"
     if isinstance(error, TransportError | UnavailableError) and not error.action_id:
         again = "The same request with the same --key may be sent again" if is_call else "Ask again"
