@@ -64,11 +64,11 @@ from placet_server.settings_file import SettingsFile, SettingsFileRefused
 from placet_server.store import instance
 from placet_server.store.batch import BatchWriter
 from placet_server.store.clock import Clock, DatabaseClock
+from placet_server.store.connection import ConnectionOptions, StoreUnfit, connect
 from placet_server.store.durability import verify_durability
 from placet_server.store.migrate import migrate, validate
 from placet_server.store.patience import Patience
 from placet_server.store.pool import Pool
-from placet_server.store.session import SessionOptions, StoreUnfit, connect
 from placet_server.telemetry.observer import CountingObserver
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ def _journal(
     callbacks: Callbacks,
 ) -> Journal:
     writer = BatchWriter(
-        connect=partial(connect, dsn, SessionOptions(application_name="placet writer", pinned_plans=True)),
+        connect=partial(connect, dsn, ConnectionOptions(application_name="placet writer", pinned_plans=True)),
         boot_id=boot_id,
         clock=options.clock,
         observe=options.observer.flushed,

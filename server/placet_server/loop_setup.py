@@ -29,8 +29,8 @@ from placet_server.loops.wake_listener import WakeListener
 from placet_server.loops.wake_sweeper import WakeSweeper
 from placet_server.store import instance
 from placet_server.store.clock import Clock
+from placet_server.store.connection import ConnectionOptions, connect
 from placet_server.store.pool import Pool
-from placet_server.store.session import SessionOptions, connect
 from placet_server.telemetry.observer import CountingObserver
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def start_wake_listener(
 ) -> None:
     listener = WakeListener(
         kernel.journal,
-        connect=partial(connect, dsn, SessionOptions(application_name="placet wake")),
+        connect=partial(connect, dsn, ConnectionOptions(application_name="placet wake")),
         on_cancel=deliverer.hurry,
         observe=options.observer.notified,
     )
@@ -135,7 +135,7 @@ async def start_queue_runner(stack: AsyncExitStack, kernel: Kernel, config: Conf
         poll_seconds=config.queue_poll_seconds,
         agent_runs_max=config.agent_runs_max,
     )
-    options = SessionOptions(application_name="placet queue", pinned_plans=True)
+    options = ConnectionOptions(application_name="placet queue", pinned_plans=True)
     pool = Pool(dsn, options=options, connections_max=1, timeout_seconds=ANSWER_SECONDS)
     await pool.open()
     stack.push_async_callback(pool.close)

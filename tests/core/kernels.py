@@ -46,8 +46,8 @@ from placet_server.store import action as actions
 from placet_server.store import instance
 from placet_server.store.batch import BatchWriter
 from placet_server.store.clock import Clock, DatabaseClock
+from placet_server.store.connection import ConnectionOptions, connect
 from placet_server.store.pool import Pool
-from placet_server.store.session import SessionOptions, connect
 
 SIGNING_KEY = new_private_key()
 
@@ -134,7 +134,7 @@ def _journal_of(
     return Journal(
         pool=pool,
         writer=BatchWriter(
-            connect=lambda: connect(dsn, SessionOptions(pinned_plans=True)), boot_id=boot_id, clock=clock
+            connect=lambda: connect(dsn, ConnectionOptions(pinned_plans=True)), boot_id=boot_id, clock=clock
         ),
         lanes=LaneWriter(pool=pool, hub=hub, clock=clock),
         hub=hub,
@@ -154,7 +154,7 @@ def _offered() -> tuple[Capability, ...]:
 
 
 def _claims(dsn: str) -> Pool:
-    options = SessionOptions(application_name="placet queue", pinned_plans=True)
+    options = ConnectionOptions(application_name="placet queue", pinned_plans=True)
     return Pool(dsn, options=options, connections_max=1, timeout_seconds=ANSWER_SECONDS)
 
 

@@ -14,7 +14,7 @@ from placet_server.core.recovery.rescue import close_unwanted
 from placet_server.model.action import Action
 from placet_server.store import action as actions
 from placet_server.store import queries
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 from placet_server.store.wake import Parent
 from tests.core.composed import DONE, end, family, park, standing, waiting_for
 from tests.core.kernels import QUEUE, open_kernel, places

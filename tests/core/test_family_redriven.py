@@ -14,7 +14,7 @@ from placet_server.core.recovery.redrive import RedriveCommand, redrive
 from placet_server.model.action import Action
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import ambiguous, reconcile
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 from tests.core.family import family
 from tests.core.kernels import ALICE, QUEUE, dispatch, open_kernel, output, put, read, work_off
 from tests.postgres import Database

@@ -28,7 +28,7 @@ from placet_server.model.identity_errors import MessageReplayed, QuotaExceeded
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.run_errors import SessionBusy
 from placet_server.model.session import WAITING_MAX, NewSession, OnBusy, SessionUse
-from placet_server.store import agent_session as sessions
+from placet_server.store import session as sessions
 from placet_server.store import session_run as session_runs
 from placet_server.store.clock import FixedClock
 from tests.core.agents import ASKED, KEY_VARIABLE, Shop, open_shop, said

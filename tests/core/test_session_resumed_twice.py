@@ -15,7 +15,7 @@ from placet_server.core.publication.session import get_session
 from placet_server.model.errors import NotFound
 from placet_server.model.run_errors import ResumeTokenSpent, SessionClosed
 from placet_server.model.session import NewSession
-from placet_server.store import agent_session as sessions
+from placet_server.store import session as sessions
 from placet_server.store.clock import FixedClock
 from tests.core.kernels import ALICE, BOB, EVE, open_kernel
 from tests.core.workshop import Workshop

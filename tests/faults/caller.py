@@ -27,7 +27,7 @@ from placet.v1 import (
 from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
 from placet_server.store import event as events
-from placet_server.store.session import Connection, connect
+from placet_server.store.connection import Connection, connect
 from tests.faults.processes import POLL_SECONDS, WAIT_SECONDS, Server
 
 TENANT = "dev"

@@ -18,7 +18,7 @@ import pytest
 from placet.aio import AsyncClient
 from placet.errors import PlacetError
 from placet.v1 import decision_pb2
-from placet_server.store.session import Connection, connect
+from placet_server.store.connection import Connection, connect
 from tests.faults.caller import Caller, check_chain, reason_of
 from tests.faults.processes import Server, Servers
 from tests.postgres import Database

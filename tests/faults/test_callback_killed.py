@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from placet_server.store.session import connect
+from placet_server.store.connection import connect
 from tests.core.receiver import SECRET, open_receiver
 from tests.faults.caller import Caller
 from tests.faults.processes import Server, Servers, until_so

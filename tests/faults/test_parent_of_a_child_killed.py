@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from placet.aio import AsyncClient
-from placet_server.store.session import connect
+from placet_server.store.connection import connect
 from tests.faults.caller import Caller, check_chain, state_of
 from tests.faults.processes import Provider, Server, Servers, until_so
 from tests.postgres import Database

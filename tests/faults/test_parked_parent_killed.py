@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from placet.aio import AsyncClient
-from placet_server.store.session import connect
+from placet_server.store.connection import connect
 from tests.faults.caller import Caller, check_chain
 from tests.faults.processes import Server, Servers, until_so
 from tests.faults.test_approval_killed import anna, bury

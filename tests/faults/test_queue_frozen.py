@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from placet.aio import AsyncClient
-from placet_server.store.session import connect
+from placet_server.store.connection import connect
 from tests.faults.caller import Caller, check_chain, effect_of, state_of, until_all_ended
 from tests.faults.processes import LEASE_SECONDS, POLL_SECONDS, WAIT_SECONDS, Provider, Server, Servers
 from tests.faults.store_owner import Store, frozen, stopped

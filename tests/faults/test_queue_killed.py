@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pytest
 
 from placet.v1 import action_pb2
-from placet_server.store.session import connect
+from placet_server.store.connection import connect
 from tests.faults.caller import Answer, Caller, advice_of, check_chain, effect_of, state_of, until_all_ended
 from tests.faults.processes import Provider, Server, Servers
 from tests.postgres import Database

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from placet.v1 import action_pb2
-from placet_server.store.session import connect
+from placet_server.store.connection import connect
 from tests.faults.caller import Answer, Caller, check_chain, state_of, until_all_ended
 from tests.faults.processes import POLL_SECONDS, Provider, Server, Servers
 from tests.postgres import Database

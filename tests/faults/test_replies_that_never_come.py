@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from placet_server.store.session import Connection, connect
+from placet_server.store.connection import Connection, connect
 from tests.faults.caller import Caller
 from tests.faults.processes import POLL_SECONDS, WAIT_SECONDS, Server, Servers, until_so
 from tests.faults.store_owner import Store

@@ -18,7 +18,7 @@ from placet.aio import AsyncClient
 from placet.errors import PermissionDeniedError
 from placet.testing.model_servers import KEY, OpenAIServer, Say
 from placet.v1 import session_service_pb2
-from placet_server.store.session import connect
+from placet_server.store.connection import connect
 from tests.examples import LONG
 from tests.faults.caller import state_of
 from tests.faults.processes import Server, Servers

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from placet_server.store.session import connect
+from placet_server.store.connection import connect
 from tests.faults.caller import Answer, Caller, check_chain
 from tests.faults.processes import (
     LEASE_SECONDS,

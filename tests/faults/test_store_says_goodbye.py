@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from placet_server.model.errors import StoreUnavailable
+from placet_server.store.connection import connect
 from placet_server.store.pool import Pool
-from placet_server.store.session import connect
 from tests.postgres import Database
 
 READY_FOR_QUERY = b"Z\x00\x00\x00\x05I"

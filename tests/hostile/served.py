@@ -27,7 +27,7 @@ from placet.v1.policy_service_pb2_grpc import PolicyServiceStub
 from placet.v1.recovery_service_pb2_grpc import RecoveryServiceStub
 from placet.v1.runtime_service_pb2_grpc import RuntimeServiceStub
 from placet.v1.session_service_pb2_grpc import SessionServiceStub
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 from tests.rpc.keys import AUDIENCE, ISSUER, Issuer
 from tests.rpc.support import bearer
 from tests.toolchain import ROOT

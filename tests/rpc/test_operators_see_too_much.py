@@ -15,7 +15,7 @@ from placet_server.model.caller import Caller
 from placet_server.model.errors import ScopeMissing
 from placet_server.rpc.permission import tenant_of
 from placet_server.store import callback as deliveries
-from placet_server.store.session import connect
+from placet_server.store.connection import connect
 from tests.core.receiver import callback
 from tests.postgres import Database
 from tests.rpc.servers import Client, config_of, running

@@ -23,7 +23,7 @@ from placet_server.app import PlacetServer
 from placet_server.config import ConfigRefused
 from placet_server.model.errors import StoreUnavailable
 from placet_server.store import instance
-from placet_server.store.session import connect
+from placet_server.store.connection import connect
 from tests.postgres import Cluster, Database
 from tests.rpc.servers import config_of, invocation, running
 from tests.rpc.support import SERVICES, bearer, refusal

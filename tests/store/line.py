@@ -10,8 +10,8 @@ from placet_server.model.action import Action
 from placet_server.model.line import Line
 from placet_server.store import action as actions
 from placet_server.store import instance, queries
+from placet_server.store.connection import Connection, ConnectionOptions, connect
 from placet_server.store.queue import LineShare, Picked, claim_batch
-from placet_server.store.session import Connection, SessionOptions, connect
 from tests.postgres import Database
 
 SQL = queries.load("action")
@@ -20,7 +20,7 @@ NOWHERE: dict[str, list[int]] = {"queue_ready": [], "queue_delayed": [], "dead_l
 
 
 async def open_boot(database: Database) -> tuple[Connection, str]:
-    connection = await connect(database.dsn, SessionOptions(pinned_plans=True))
+    connection = await connect(database.dsn, ConnectionOptions(pinned_plans=True))
     boot = instance.this_boot("1")
     await instance.register(connection, boot)
     return connection, boot.boot_id

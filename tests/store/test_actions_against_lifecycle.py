@@ -9,7 +9,7 @@ import pytest
 
 from placet_server.model.lifecycle import LATE, TERMINAL, TRANSITIONS, ActionState
 from placet_server.store import queries
-from placet_server.store.session import SessionOptions, connect
+from placet_server.store.connection import ConnectionOptions, connect
 from tests.postgres import Database
 
 pytestmark = pytest.mark.both_servers
@@ -95,7 +95,7 @@ async def advance(connection: Any, target: ActionState, **changes: Any) -> bool:
 
 
 async def test_the_lease_holder_makes_the_moves_of_the_table_and_no_other(database: Database) -> None:
-    connection = await connect(database.dsn, SessionOptions(pinned_plans=True))
+    connection = await connect(database.dsn, ConnectionOptions(pinned_plans=True))
     # A lease holder marks and checkpoints without moving; who acquires or closes a ready row, or redrives an ended one,
     # holds no lease.
     expected = {

@@ -18,8 +18,8 @@ from placet_server.model.gate_errors import CapabilityNotFound, HandlerNotFound
 from placet_server.model.manifest import HandlerClaims, Manifest
 from placet_server.model.run_errors import AgentUnavailable
 from placet_server.store import catalog as rows
+from placet_server.store.connection import Connection, ConnectionOptions
 from placet_server.store.pool import Pool
-from placet_server.store.session import Connection, SessionOptions
 from tests.postgres import Database
 
 READ = contract_for(EffectClass.READ)
@@ -390,7 +390,7 @@ async def test_a_tenant_waits_for_the_server_that_is_taking_a_name(pool: Pool, d
 
 
 async def test_who_cannot_have_the_lock_in_time_is_told_to_come_back(pool: Pool, database: Database) -> None:
-    impatient = SessionOptions(lock_timeout_seconds=0.05)
+    impatient = ConnectionOptions(lock_timeout_seconds=0.05)
     async with Pool(database.dsn, options=impatient) as other, pool.tx() as connection:
         await rows.lock(connection, "acme", None)
         with pytest.raises(StoreUnavailable):

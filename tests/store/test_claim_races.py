@@ -14,7 +14,7 @@ from placet_server.model.action import Action
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import action as actions
 from placet_server.store import instance, queue
-from placet_server.store.session import Connection, connect
+from placet_server.store.connection import Connection, connect
 from tests.postgres import Database
 from tests.store.line import (
     NOWHERE,

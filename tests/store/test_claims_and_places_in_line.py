@@ -15,8 +15,8 @@ from placet_server.store import action as actions
 from placet_server.store import queue
 from placet_server.store.batch import BatchWriter
 from placet_server.store.clock import DatabaseClock
+from placet_server.store.connection import Connection, connect
 from placet_server.store.event import list_receipts
-from placet_server.store.session import Connection, connect
 from tests.postgres import Database
 from tests.store.line import (
     LINE,

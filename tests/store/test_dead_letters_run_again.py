@@ -12,8 +12,8 @@ from placet_server.model.action import Action
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.query import DeadLetterFilter
 from placet_server.store import dead_letter
+from placet_server.store.connection import Connection
 from placet_server.store.migrate import MIGRATIONS_FOLDER
-from placet_server.store.session import Connection
 from tests.postgres import Database
 from tests.store.line import NOWHERE, claim, id_of, kill, open_boot, places, read, row, submit
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from placet_server.store import queue
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 from tests.postgres import Database
 from tests.store.line import LINE, claim, claimed, open_boot, places, row, submit
 

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from placet_server.store import reconcile
+from placet_server.store.connection import Connection
 from placet_server.store.reconcile import FIRST, Due, Kind
-from placet_server.store.session import Connection
 from tests.postgres import Database
 from tests.store.line import id_of, kill, open_boot, read
 

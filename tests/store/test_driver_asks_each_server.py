@@ -9,9 +9,9 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from placet_server.store.connection import connect
 from placet_server.store.driver import ARRAYS
 from placet_server.store.queries import load_all
-from placet_server.store.session import connect
 from tests.postgres import Database
 
 VALUES: dict[str, list[Any]] = {

@@ -9,11 +9,11 @@ import pytest
 from placet_server.embedded.server import EmbeddedPostgres
 from placet_server.model.durability import Durability, DurabilityClass, Replication
 from placet_server.model.errors import StoreUnavailable
+from placet_server.store.connection import connect
 from placet_server.store.durability import DurabilityRefused, verify_durability
 from placet_server.store.health import probe_store
 from placet_server.store.instance import register, this_boot
 from placet_server.store.pool import Pool
-from placet_server.store.session import connect
 from tests.postgres import Database
 
 DURABLE = [DurabilityClass.DURABLE_SINGLE_PROCESS, DurabilityClass.DURABLE_SHARED]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from placet_server.store import ambiguous, dead_letter, reconcile
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 from tests.postgres import Database
 from tests.store.line import id_of, kill, open_boot
 

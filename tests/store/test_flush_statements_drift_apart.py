@@ -10,7 +10,7 @@ from placet_server.store import instance, queries
 from placet_server.store.batch import BatchWriter
 from placet_server.store.batch_item import Admission, Written
 from placet_server.store.clock import FixedClock
-from placet_server.store.session import SessionOptions, connect
+from placet_server.store.connection import ConnectionOptions, connect
 from tests.postgres import Database
 
 pytestmark = pytest.mark.both_servers
@@ -87,7 +87,7 @@ async def rows(connection: Any) -> list[Any]:
 
 
 async def open_boot(database: Database) -> tuple[Any, instance.Boot]:
-    connection = await connect(database.dsn, SessionOptions(pinned_plans=True))
+    connection = await connect(database.dsn, ConnectionOptions(pinned_plans=True))
     boot = instance.this_boot("1")
     await instance.register(connection, boot)
     return connection, boot

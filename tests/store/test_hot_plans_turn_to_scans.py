@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from placet_server.store import queries
+from placet_server.store.connection import ConnectionOptions, connect
 from placet_server.store.queries import Query
-from placet_server.store.session import SessionOptions, connect
 from tests.postgres import Database
 
 pytestmark = pytest.mark.both_servers
@@ -51,7 +51,7 @@ HOT: dict[str, tuple[str, ...]] = {
         "find_trace",
         "set_trace",
     ),
-    "agent_session": ("insert", "find_by_key", "get", "list_page", "lock", "lock_free", "close"),
+    "session": ("insert", "find_by_key", "get", "list_page", "lock", "lock_free", "close"),
     "session_token": ("get_token", "burn_token"),
     "session_run": (
         "is_over",
@@ -77,7 +77,7 @@ LOOPS: dict[str, tuple[str, ...]] = {
     "ambiguous": ("find", "list_page"),
     "approval": ("claim_due", "count_pending"),
     "catalog": ("list_withdrawn",),
-    "agent_session": ("close_idle", "delete_closed"),
+    "session": ("close_idle", "delete_closed"),
     "session_run": ("list_passed",),
     "retention": ("end_of_page", "trim_lanes", "delete_ended", "delete_boots", "delete_deliveries"),
 }
@@ -240,7 +240,7 @@ async def fill(connection: Any) -> None:
 
 @pytest.mark.parametrize("pinned", [True, False])
 async def test_empty_tables_without_statistics_are_read_by_key(database: Database, pinned: bool) -> None:
-    connection = await connect(database.dsn, SessionOptions(pinned_plans=pinned))
+    connection = await connect(database.dsn, ConnectionOptions(pinned_plans=pinned))
     found = await all_faults(connection, HOT, KEYS)
     await connection.close()
     assert [] == found
@@ -254,7 +254,7 @@ async def test_a_tenant_with_many_actions_is_read_by_key_before_and_after_analyz
         if analyzed:
             await filling.execute("analyze actions, events, lane_items, sessions, session_runs")
         for pinned in (True, False):
-            connection = await connect(database.dsn, SessionOptions(pinned_plans=pinned))
+            connection = await connect(database.dsn, ConnectionOptions(pinned_plans=pinned))
             found = await all_faults(connection, HOT, KEYS)
             found += await all_faults(connection, LOOPS, LOOP_INDEXES) if analyzed else []
             found += [] if pinned else await all_faults(connection, POOLED, LOOP_INDEXES)

@@ -13,8 +13,8 @@ import pytest
 
 from placet_server.embedded.server import EmbeddedPostgres
 from placet_server.model.errors import StoreUnavailable
+from placet_server.store.connection import ConnectionOptions, Failure, classify, connect, translate
 from placet_server.store.pool import Pool
-from placet_server.store.session import Failure, SessionOptions, classify, connect, translate
 from tests.postgres import Database
 from tests.store.support import frozen, runs, wait_until_async
 
@@ -258,7 +258,7 @@ async def test_sessions_are_bounded_and_durable(database: Database) -> None:
         found = [await connection.fetchval("select current_setting($1)", name) for name in names]
     assert ["on", "5s", "2s", "off", "5s", "placet", "auto"] == found
 
-    pinned = await connect(database.dsn, SessionOptions(pinned_plans=True))
+    pinned = await connect(database.dsn, ConnectionOptions(pinned_plans=True))
     assert ["off", "force_generic_plan"] == [
         await pinned.fetchval("select current_setting($1)", name)
         for name in ("enable_seqscan", "plan_cache_mode")

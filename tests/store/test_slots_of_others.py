@@ -7,7 +7,7 @@ from functools import partial
 from uuid import uuid4
 
 from placet_server.store import slot
-from placet_server.store.session import Connection, connect
+from placet_server.store.connection import Connection, connect
 from placet_server.store.slot import Held
 from tests.postgres import Database
 

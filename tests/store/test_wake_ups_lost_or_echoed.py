@@ -10,8 +10,8 @@ import pytest
 
 from placet_server.model.errors import StoreUnavailable
 from placet_server.store import instance
+from placet_server.store.connection import ConnectionOptions, connect
 from placet_server.store.notify import PAYLOAD_BYTES_MAX, NoticeChannel
-from placet_server.store.session import SessionOptions, connect
 from tests.postgres import Database
 
 
@@ -23,7 +23,7 @@ class Listener:
         self.lost = asyncio.Event()
 
     async def open(self, dsn: str) -> NoticeChannel:
-        options = SessionOptions(application_name="placet wake")
+        options = ConnectionOptions(application_name="placet wake")
         return await NoticeChannel.open(partial(connect, dsn, options), self.heard.put_nowait, self.lost.set)
 
 

@@ -13,8 +13,8 @@ from placet_server.model.lifecycle import ActionState
 from placet_server.store import action as actions
 from placet_server.store import event as events
 from placet_server.store import queries, wake
+from placet_server.store.connection import Connection
 from placet_server.store.reconcile import Due, note_finding
-from placet_server.store.session import Connection
 from placet_server.store.wake import Parent
 from tests.postgres import Database
 from tests.store.line import LINE, advance, claim, id_of, open_boot, places, read, row, submit

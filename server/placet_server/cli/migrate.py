@@ -46,7 +46,7 @@ def migrate(
         from placet_server.embedded.error import EmbeddedError
         from placet_server.model.errors import StoreUnavailable
         from placet_server.store import migrate as schema
-        from placet_server.store.session import StoreUnfit
+        from placet_server.store.connection import StoreUnfit
 
     import asyncio
 

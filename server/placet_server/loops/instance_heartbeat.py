@@ -15,8 +15,8 @@ from contextlib import suppress
 
 from placet_server.model.errors import StoreUnavailable
 from placet_server.store.clock import Clock, DatabaseClock
+from placet_server.store.connection import Connection, ConnectionOptions, connect, translate
 from placet_server.store.instance import Boot, renew, retire
-from placet_server.store.session import Connection, SessionOptions, connect, translate
 
 ANSWER_TIMEOUT_SECONDS_MAX = 2.0
 RETRY_SECONDS_MAX = 1.0
@@ -118,7 +118,7 @@ class InstanceHeartbeat:
 
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
-            options = SessionOptions(
+            options = ConnectionOptions(
                 application_name="placet heartbeat",
                 connect_timeout_seconds=self._answer_timeout_seconds,
             )

@@ -13,8 +13,8 @@ from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.notice import Notice, packed, unpacked
 from placet_server.loops.loop import repeat
 from placet_server.model.errors import StoreUnavailable
+from placet_server.store.connection import Connection
 from placet_server.store.notify import PAYLOAD_BYTES_MAX, NoticeChannel
-from placet_server.store.session import Connection
 
 RECONNECT_SECONDS = 0.5
 LOOK_SECONDS = 1.0

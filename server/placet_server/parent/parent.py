@@ -30,9 +30,9 @@ from placet_server.rpc.identity.dev_token import dev_logins, write_token_files
 from placet_server.rpc.server import PortTaken
 from placet_server.rpc.transport import address_of
 from placet_server.store import instance
+from placet_server.store.connection import StoreUnfit, connect
 from placet_server.store.migrate import migrate, validate
 from placet_server.store.patience import Patience
-from placet_server.store.session import StoreUnfit, connect
 from placet_server.telemetry import logs
 from placet_server.telemetry.exposition import MetricsPort
 from placet_server.telemetry.metric import Metrics

@@ -14,7 +14,7 @@ from placet_server.model.wait import WAITS_MAX, Wait, WaitKind
 from placet_server.store import queries
 from placet_server.store.action import ID_MIN
 from placet_server.store.approval_record import read_approval, read_decision
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("approval")
 

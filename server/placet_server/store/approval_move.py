@@ -11,7 +11,7 @@ from placet_server.model.action import Action
 from placet_server.model.decision import Approval, ApprovalState, Decision
 from placet_server.store.approval import SQL
 from placet_server.store.approval_record import read_approval
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 
 class Fact(NamedTuple):

@@ -4,7 +4,7 @@ flushes.
 Why one. A commit costs a round trip, a flush of the log and some hundred microseconds of Python; sixty
 calls that each commit alone pay that sixty times. Here they wait for each other a moment and pay once: one
 statement, one implicit tx. A second writer on the same queue only halves the batches, so there is one connection
-and one task. Its session is pinned to index plans, because a plan made while the table was empty would scan it for
+and one task. It is pinned to index plans, because a plan made while the table was empty would scan it for
 ever. For Postgres to start a statement costs more than a row does, so a batch gets the least one that is enough.
 
 When to flush. When the event loop has nothing else to do, or after LINGER_SECONDS_MAX. As long as other calls keep
@@ -51,10 +51,10 @@ from placet_server.store.batch_item import (
     Written,
 )
 from placet_server.store.clock import Clock
+from placet_server.store.connection import Connection, Failure, classify
 from placet_server.store.lineage import DEPTH_MAX
 from placet_server.store.message import MessageClaimed, is_claimed
 from placet_server.store.run import is_there
-from placet_server.store.session import Failure, RawConnection, classify
 
 SQL = queries.load("action")
 OF_PARENTS = queries.load("batch")
@@ -105,7 +105,7 @@ class BatchWriter:
     def __init__(
         self,
         *,
-        connect: Callable[[], Awaitable[RawConnection]],
+        connect: Callable[[], Awaitable[Connection]],
         boot_id: str,
         clock: Clock,
         observe: Callable[[int, float], None] = lambda items, seconds: None,
@@ -116,7 +116,7 @@ class BatchWriter:
         self._observe = observe
         self._queue: deque[_Item] = deque()
         self._under_way: list[_Item] = []
-        self._connection: RawConnection | None = None
+        self._connection: Connection | None = None
         self._sleeper: asyncio.Future[None] | None = None
         self._closing = False
         self._ended = False

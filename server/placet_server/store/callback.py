@@ -10,7 +10,7 @@ from asyncpg import Record
 
 from placet_server.model.callback import Callback, Delivery, DeliveryFilter, DeliveryState, data_text
 from placet_server.store import queries
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("callback")
 

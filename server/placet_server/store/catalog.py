@@ -19,7 +19,7 @@ from placet_server.model.manifest import (
 )
 from placet_server.store import queries
 from placet_server.store.action_record import read_action
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 _SQL = queries.load("catalog")
 CREATE_REVISION, LOCK_REVISION = _SQL["create_revision"], _SQL["lock_revision"]

@@ -10,7 +10,7 @@ from placet_server.model.query import DeadLetterFilter
 from placet_server.store import queries
 from placet_server.store.action import ID_MAX
 from placet_server.store.action_record import read_action
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("dead_letter")
 

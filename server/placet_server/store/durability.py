@@ -6,7 +6,7 @@ import asyncpg
 
 from placet_server.model.durability import Durability, DurabilityClass, Replication
 from placet_server.store import queries
-from placet_server.store.session import Connection, StoreUnfit
+from placet_server.store.connection import Connection, StoreUnfit
 
 READ_SETTINGS = queries.load("durability")["read_settings"]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from placet_server.model.query import FeedFilter
 from placet_server.store import queries
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("feed")
 STANDING, READ, PLACE, LAG, SUMMARIZE = (

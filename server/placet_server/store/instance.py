@@ -13,7 +13,7 @@ from datetime import datetime
 from uuid import uuid4
 
 from placet_server.store import queries
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 LEASE_SECONDS_DEFAULT = 15.0
 

@@ -8,7 +8,7 @@ from placet_server.model.action import Action
 from placet_server.model.outcome import EffectState
 from placet_server.store import queries
 from placet_server.store.action_record import read_action
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("lineage")
 

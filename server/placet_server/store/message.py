@@ -8,7 +8,7 @@ from typing import NamedTuple, TypedDict
 import asyncpg
 
 from placet_server.store import queries
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("message")
 

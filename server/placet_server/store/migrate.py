@@ -18,9 +18,9 @@ from uuid import uuid4
 import asyncpg
 
 from placet_server.store import queries
-from placet_server.store.session import (
+from placet_server.store.connection import (
     Connection,
-    SessionOptions,
+    ConnectionOptions,
     StoreUnfit,
     connect,
     translate,
@@ -33,7 +33,7 @@ ANSWER_TIMEOUT_SECONDS = 5.0
 
 _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 _SQL = queries.load("migrate")
-_SESSION = queries.load("session")
+_CONNECTION = queries.load("connection")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,13 +237,13 @@ async def _require_own_sessions(first: Connection, second: Connection) -> None:
     unless it has given the first one's to the second.
     """
     mark = uuid4().hex
-    _, first_process = _pair(await first.fetchrow(_SESSION["mark"].sql, mark))
+    _, first_process = _pair(await first.fetchrow(_CONNECTION["mark"].sql, mark))
     async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
         await second.transaction().start()  # Never ended: its connection is cut.
-        seen_mark, second_process = _pair(await second.fetchrow(_SESSION["read_mark"].sql))
+        seen_mark, second_process = _pair(await second.fetchrow(_CONNECTION["read_mark"].sql))
         if seen_mark == mark or second_process == first_process:
             raise PoolerRefused
-        if _pair(await first.fetchrow(_SESSION["read_mark"].sql)) != (mark, first_process):
+        if _pair(await first.fetchrow(_CONNECTION["read_mark"].sql)) != (mark, first_process):
             raise PoolerRefused
 
 
@@ -253,7 +253,7 @@ def _pair(row: asyncpg.Record | None) -> tuple[str | None, int]:
 
 
 async def _connect(dsn: str, lock_timeout_seconds: float) -> Connection:
-    options = SessionOptions(
+    options = ConnectionOptions(
         application_name="placet migrate",
         statement_timeout_seconds=0,
         lock_timeout_seconds=lock_timeout_seconds,

@@ -1,4 +1,4 @@
-"""The session by which processes wake each other: it listens, and sends what others are to hear.
+"""The connection by which processes wake each other: it listens, and sends what others are to hear.
 
 Never a transaction of anybody's work: NOTIFY takes one lock for the whole database until its commit, and what is sent
 must be in the store before anybody hears of it.
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from placet_server.store import queries
-from placet_server.store.session import Connection, translate
+from placet_server.store.connection import Connection, translate
 
 Result = TypeVar("Result")
 

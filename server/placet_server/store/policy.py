@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from placet_server.model.policy import PolicySet, PolicyVerdict
 from placet_server.store import queries
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("policy")
 

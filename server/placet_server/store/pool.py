@@ -13,18 +13,18 @@ from types import TracebackType
 from typing import Self
 
 from placet_server.model.errors import StoreUnavailable
-from placet_server.store.session import (
+from placet_server.store.connection import (
     Connection,
+    ConnectionOptions,
     Failure,
-    SessionOptions,
     classify,
-    open_session,
+    open_connection,
     translate,
 )
 
 
 class Pool:
-    """A pool of configured sessions. Belongs to the event loop that uses it.
+    """A pool of configured connections. Belongs to the event loop that uses it.
 
     Nothing is asked of Postgres when a connection comes back: whoever changes a session's settings does so with ``set
     local``, takes only tx-level advisory locks, and listens on a connection of its own.
@@ -34,13 +34,13 @@ class Pool:
         self,
         dsn: str,
         *,
-        options: SessionOptions | None = None,
+        options: ConnectionOptions | None = None,
         connections_max: int = 10,
         timeout_seconds: float = 2.0,
     ) -> None:
         """``timeout_seconds``: how long one use of a connection may take, waiting for a free one included."""
         self._dsn = dsn
-        self._options = options or SessionOptions()
+        self._options = options or ConnectionOptions()
         self._timeout_seconds = timeout_seconds
         self._free_places = asyncio.Semaphore(connections_max)
         # The last one used is used next, so that the rest may stay idle, and is the least likely to be dead.
@@ -115,7 +115,7 @@ class Pool:
             candidate = self._idle.pop()
             connection = None if candidate.is_closed() else candidate
         if connection is None:
-            connection = await open_session(self._dsn, self._options)
+            connection = await open_connection(self._dsn, self._options)
         self._lent.add(connection)
         return connection
 

@@ -13,7 +13,7 @@ from placet_server.model.action import Action
 from placet_server.model.line import PRIORITY_LAST, Line, ReadyLine
 from placet_server.store import queries
 from placet_server.store.action_record import read_action
-from placet_server.store.session import Connection, RawConnection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("queue")
 
@@ -70,9 +70,7 @@ class QueueDepth:
     settles_per_second: float = 0.0
 
 
-async def list_lines(
-    connection: Connection | RawConnection, *, after: Line | None, count_max: int
-) -> list[ReadyLine]:
+async def list_lines(connection: Connection, *, after: Line | None, count_max: int) -> list[ReadyLine]:
     """Those not paused, in the order of their names, from the one after `after` on. Fewer than `count_max`: these were
     the last.
     """
@@ -87,7 +85,7 @@ async def list_lines(
 
 
 async def claim_batch(
-    connection: Connection | RawConnection,
+    connection: Connection,
     shares: Sequence[LineShare],
     *,
     boot_id: str,
@@ -115,7 +113,7 @@ async def claim_batch(
     return [_picked(r) for r in await connection.fetch(query.sql, *arguments)]
 
 
-async def peek(connection: Connection | RawConnection, share: LineShare) -> list[str]:
+async def peek(connection: Connection, share: LineShare) -> list[str]:
     """The ids of the first in a line, whose places are locked until the tx ends."""
     query = SQL["peek"]
     arguments = query.arguments(
@@ -128,7 +126,7 @@ async def peek(connection: Connection | RawConnection, share: LineShare) -> list
 
 
 async def claim_given(
-    connection: Connection | RawConnection,
+    connection: Connection,
     share: LineShare,
     holders: Sequence[tuple[str, str]],
     *,

@@ -8,7 +8,7 @@ from datetime import datetime
 import orjson
 
 from placet_server.store import queries
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("queue_count")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from placet_server.store import queries
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("queue_pause")
 

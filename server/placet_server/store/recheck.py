@@ -7,7 +7,7 @@ from datetime import datetime
 from placet_server.model.action import PRIORITY_DEFAULT, QUEUE_DEFAULT, Action
 from placet_server.store import queries
 from placet_server.store.batch_item import ApprovalPart
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("recheck")
 

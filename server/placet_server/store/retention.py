@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from placet_server.store import queries
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("retention")
 

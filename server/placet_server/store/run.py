@@ -13,7 +13,7 @@ from placet_server.model.document import read
 from placet_server.model.entry import EntryRow, EntryType
 from placet_server.model.usage import Budget, Counters
 from placet_server.store import queries
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("run")
 

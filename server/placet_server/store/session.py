@@ -1,145 +1,149 @@
-"""One Postgres session: how it is opened and configured, and what its failures mean."""
+"""Sessions. One typed function per query; the order of their runs is `session_run.py`."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-from dataclasses import dataclass
-from enum import Enum, auto
-from typing import TypeAlias
+from datetime import datetime
+from typing import Any, NamedTuple
 
-import asyncpg
+import orjson
 
-from placet_server.model.errors import StoreUnavailable
+from placet_server.model.session import NewSession, Session, SessionState
 from placet_server.store import queries
-from placet_server.store.driver import DriverConnection
+from placet_server.store.connection import Connection
+from placet_server.store.session_token import TokenRow, read_token
 
-CONFIGURE = queries.load("session")["configure"]
-
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-RawConnection: TypeAlias = Connection
-
-TCP_USER_TIMEOUT_SECONDS = 5
-CLIENT_CHECK_SECONDS = 1
-# One plan for the life of the session, and always by index: a plan made while a table is empty would
-# otherwise scan it.
-PINNED_PLANS = {
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-    "enable_bitmapscan": "off",
-    "plan_cache_mode": "force_generic_plan",
-}
+SQL = queries.load("session")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOptions:
-    """What bounds a session, in seconds. ``pinned_plans`` is for the writer of batches."""
+class KeyHolder(NamedTuple):
+    """The session that a key has made, and of what."""
 
-    application_name: str = "placet"
-    connect_timeout_seconds: float = 2.0
-    statement_timeout_seconds: float = 5.0
-    lock_timeout_seconds: float = 2.0
-    idle_in_transaction_timeout_seconds: float = 5.0
-    pinned_plans: bool = False
-
-    def settings(self) -> dict[str, str]:
-        """The session parameters by their Postgres names."""
-        return {
-            "application_name": self.application_name,
-            "synchronous_commit": "on",
-            "jit": "off",
-            # Every large table is read by key. A plan that was kept from when it was small would scan it.
-            "enable_seqscan": "off",
-            "timezone": "UTC",
-            "statement_timeout": _milliseconds(self.statement_timeout_seconds),
-            "lock_timeout": _milliseconds(self.lock_timeout_seconds),
-            "idle_in_transaction_session_timeout": _milliseconds(self.idle_in_transaction_timeout_seconds),
-            # What a caller that is gone had asked for ends, too.
-            "client_connection_check_interval": _milliseconds(CLIENT_CHECK_SECONDS),
-            "tcp_keepalives_idle": "5",
-            "tcp_keepalives_interval": "2",
-            "tcp_keepalives_count": "3",
-            "tcp_user_timeout": _milliseconds(TCP_USER_TIMEOUT_SECONDS),
-            **(PINNED_PLANS if self.pinned_plans else {}),
-        }
+    session_id: str
+    agent: str
+    title: str
+    labels: dict[str, str]
+    idle_us: int
+    token: TokenRow
 
 
-class StoreUnfit(Exception):
-    """A database that this release must not run on. Raised at start only; the text is for the operator."""
-
-
-class Failure(Enum):
-    """What an exception from a session means to its caller."""
-
-    UNAVAILABLE = auto()  # The store did not answer, or cannot: nothing is known of the statement.
-    CONTENDED = auto()  # Deadlock, serialization, lock timeout: the tx is undone, trying again is right.
-    OTHER = auto()  # Violated constraints, faulty SQL, and what is no database error at all.
-
-
-async def connect(dsn: str, options: SessionOptions | None = None) -> Connection:
-    """A configured connection, outside any pool.
-
-    Raises StoreUnavailable within ``connect_timeout_seconds``. The caller closes it, or terminates it after
-    a failure.
+class Locked(NamedTuple):
+    """A session as its tx has it. `is_idle`: without a run for its time. `active_action_id`: whose turn it is, or was
+    last. `subject`: whose it is.
     """
-    try:
-        return await open_session(dsn, options or SessionOptions())
-    except Exception as error:
-        raise translate(error) from error
+
+    session_id: str
+    is_open: bool
+    is_idle: bool
+    active_action_id: str | None
+    run_count: int
+    subject: str
 
 
-async def open_session(dsn: str, options: SessionOptions) -> Connection:
-    """Like ``connect``, with the driver's own exceptions."""
-    async with asyncio.timeout(options.connect_timeout_seconds):
-        connection: Connection = await asyncpg.connect(
-            dsn, timeout=options.connect_timeout_seconds, connection_class=DriverConnection
-        )
-        try:
-            await connection.execute(CONFIGURE.sql, json.dumps(options.settings()))
-        except asyncpg.InterfaceError as error:
-            # Who asked for the connection never had it, and could not tell that this means its end.
-            lost = connection.is_closed()
-            connection.terminate()
-            if lost:
-                raise ConnectionResetError(str(error)) from error
-            raise
-        except BaseException:
-            connection.terminate()
-            raise
-    return connection
+async def insert(
+    connection: Connection,
+    tenant: str,
+    subject: str,
+    session_id: str,
+    wanted: NewSession,
+    *,
+    key_digest: bytes | None,
+    token: tuple[bytes, bytes],
+    token_seconds: float,
+    open_max: int,
+    now: datetime | None,
+) -> bool:
+    """False: its key has made one before, or so many are open. `token`: what is kept of its resume token, digest and
+    nonce.
+    """
+    query = SQL["insert"]
+    arguments = query.arguments(
+        tenant=tenant,
+        session_id=session_id,
+        agent=wanted.agent,
+        subject=subject,
+        title=wanted.title,
+        labels=orjson.dumps(wanted.labels, option=orjson.OPT_SORT_KEYS).decode(),
+        idle_seconds=wanted.idle_seconds,
+        key_digest=key_digest,
+        token_digest=token[0],
+        token_nonce=token[1],
+        token_seconds=token_seconds,
+        open_max=open_max,
+        now=now,
+    )
+    return await connection.fetchval(query.sql, *arguments) is not None
 
 
-def classify(error: BaseException, connection: Connection | None = None) -> Failure:
-    """By type and SQLSTATE, never by text. ``connection``: the one it came from, if known."""
-    if isinstance(error, asyncpg.PostgresError):
-        return _classify_state(error.sqlstate or "")
-    if isinstance(error, (OSError, StoreUnavailable)):  # Timeouts, too.
-        return Failure.UNAVAILABLE
-    # The driver lost its thread: mostly a server that said goodbye on an idle connection and has not closed it yet.
-    if isinstance(error, asyncpg.InternalClientError):
-        return Failure.UNAVAILABLE
-    if isinstance(error, asyncpg.InterfaceError) and connection is not None and connection.is_closed():
-        return Failure.UNAVAILABLE
-    return Failure.OTHER
+async def find_by_key(connection: Connection, tenant: str, key_digest: bytes) -> KeyHolder | None:
+    query = SQL["find_by_key"]
+    r = await connection.fetchrow(query.sql, *query.arguments(key_digest=key_digest, tenant=tenant))
+    if r is None:
+        return None
+    labels = orjson.loads(r["labels"])
+    return KeyHolder(r["session_id"], r["agent"], r["title"], labels, r["idle_us"], read_token(r))
 
 
-def translate(error: Exception, connection: Connection | None = None) -> Exception:
-    """StoreUnavailable if trying again is right, else ``error`` itself: a fault of ours."""
-    if isinstance(error, StoreUnavailable) or classify(error, connection) is Failure.OTHER:
-        return error
-    return StoreUnavailable(detail=f"{type(error).__name__}: {error}")
+async def get(
+    connection: Connection, tenant: str, subject: str, session_id: str, now: datetime | None
+) -> Session | None:
+    query = SQL["get"]
+    arguments = query.arguments(tenant=tenant, subject=subject, session_id=session_id, now=now)
+    r = await connection.fetchrow(query.sql, *arguments)
+    return None if r is None else _read(r)
 
 
-def _classify_state(state: str) -> Failure:
-    if state in ("40001", "40P01", "55P03"):
-        return Failure.CONTENDED
-    # 08 connection, 28 authorization, 3D no such database, 53 resources (disk full, too many clients), 57
-    # operator intervention (shutdown, restart, statement timeout), 58 system; a read-only server (after a
-    # failover); 25P03 and 25P04 ended the session.
-    if state[:2] in ("08", "28", "3D", "53", "57", "58") or state in ("25006", "25P03", "25P04"):
-        return Failure.UNAVAILABLE
-    return Failure.OTHER
+async def list_page(
+    connection: Connection,
+    tenant: str,
+    subject: str,
+    *,
+    before: str,
+    page_size: int,
+    now: datetime | None,
+) -> list[Session]:
+    """Newest first."""
+    query = SQL["list_page"]
+    arguments = query.arguments(tenant=tenant, subject=subject, before=before, page_size=page_size, now=now)
+    return [_read(r) for r in await connection.fetch(query.sql, *arguments)]
 
 
-def _milliseconds(seconds: float) -> str:
-    return str(max(1, round(seconds * 1000)) if seconds > 0 else 0)
+async def lock(
+    connection: Connection, tenant: str, session_id: str, *, subject: str | None, now: datetime | None
+) -> Locked | None:
+    """Until the tx ends. `subject` None: whoever's it is."""
+    query = SQL["lock"]
+    arguments = query.arguments(tenant=tenant, session_id=session_id, subject=subject, now=now)
+    r = await connection.fetchrow(query.sql, *arguments)
+    return None if r is None else Locked(*r)
+
+
+async def lock_free(
+    connection: Connection, tenant: str, session_id: str, now: datetime | None
+) -> Locked | None:
+    """Whoever's it is; None, too, if somebody else has locked it."""
+    query = SQL["lock_free"]
+    arguments = query.arguments(tenant=tenant, session_id=session_id, now=now)
+    r = await connection.fetchrow(query.sql, *arguments)
+    return None if r is None else Locked(*r)
+
+
+async def close(connection: Connection, tenant: str, session_id: str, now: datetime | None) -> None:
+    query = SQL["close"]
+    await connection.execute(query.sql, *query.arguments(tenant=tenant, session_id=session_id, now=now))
+
+
+async def close_idle(connection: Connection, now: datetime, *, count_max: int) -> int:
+    query = SQL["close_idle"]
+    return int(await connection.fetchval(query.sql, *query.arguments(now=now, count_max=count_max)))
+
+
+async def delete_closed(connection: Connection, before: datetime, *, count_max: int) -> int:
+    query = SQL["delete_closed"]
+    return int(await connection.fetchval(query.sql, *query.arguments(before=before, count_max=count_max)))
+
+
+def _read(r: Any) -> Session:
+    members: dict[str, Any] = dict(r)
+    members["state"] = SessionState(members["state"])
+    members["labels"] = orjson.loads(members["labels"])
+    return Session(**members)

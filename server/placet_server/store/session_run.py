@@ -13,7 +13,7 @@ from placet_server.model.line import Line
 from placet_server.model.session import SessionPlace
 from placet_server.store import queries
 from placet_server.store.batch_item import Written
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("session_run")
 ACTION_SQL = queries.load("action")

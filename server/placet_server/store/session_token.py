@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from placet_server.store import queries
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("session_token")
 

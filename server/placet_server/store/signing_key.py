@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from placet_server.store import queries
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 _SQL = queries.load("signing_key")
 LOCK, LIST_KEYS, PUT_KEY = _SQL["lock"], _SQL["list_keys"], _SQL["put_key"]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import orjson
 
 from placet_server.store import queries
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("slot")
 

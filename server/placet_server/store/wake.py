@@ -10,7 +10,7 @@ import orjson
 
 from placet_server.model.line import Line
 from placet_server.store import queries
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SQL = queries.load("wake")
 

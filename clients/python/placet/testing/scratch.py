@@ -88,7 +88,7 @@ def _run(dsn: str, program: str, *arguments: str) -> None:
 
 async def _visit(dsn: str) -> None:
     """The first session after a migration writes down what all later ones need of the catalogue, and so do not read."""
-    from placet_server.store.session import connect
+    from placet_server.store.connection import connect
 
     await (await connect(dsn)).close()
 

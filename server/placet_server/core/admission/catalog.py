@@ -36,8 +36,8 @@ from placet_server.store.catalog import (
     StoredManifest,
 )
 from placet_server.store.clock import Clock, DatabaseClock
+from placet_server.store.connection import Connection
 from placet_server.store.pool import Pool
-from placet_server.store.session import Connection
 
 _OWNERS_MAX = 1024
 _ENTRIES_MAX = 4096

@@ -17,7 +17,7 @@ from placet_server.model.manifest import LOCAL_TENANT, Handlers, Manifest, Probl
 from placet_server.model.usage import Budget
 from placet_server.store import catalog as rows
 from placet_server.store.catalog import ChosenVersion, StoredManifest
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 # Of those that agents of a manifest ask, and that these ask, and so on: a run bounds what was not seen here.
 AGENTS_LOOKED_AT_MAX = 256

@@ -24,9 +24,9 @@ from placet_server.model.policy_text import parse_policies
 from placet_server.store import catalog
 from placet_server.store import policy as rows
 from placet_server.store.clock import Clock
+from placet_server.store.connection import Connection
 from placet_server.store.policy import PolicySetRow, StoredPolicySet
 from placet_server.store.pool import Pool
-from placet_server.store.session import Connection
 
 # The capability that puts sets in force.
 ADMIT_POLICY_SET = "placet.policy.admit"

@@ -37,12 +37,12 @@ from placet_server.model.session import (
     SessionUse,
 )
 from placet_server.store import action as actions
-from placet_server.store import agent_session as sessions
+from placet_server.store import session as sessions
 from placet_server.store import session_run as session_runs
-from placet_server.store.agent_session import Locked
 from placet_server.store.batch_item import Written
+from placet_server.store.connection import Connection
 from placet_server.store.message import is_claimed
-from placet_server.store.session import Connection
+from placet_server.store.session import Locked
 from placet_server.store.session_run import Passed
 
 CREATE = "CreateSession"

@@ -20,7 +20,7 @@ from placet_server.model.caller import Caller
 from placet_server.model.errors import NotFound
 from placet_server.model.run_errors import ResumeTokenSpent, SessionClosed
 from placet_server.model.session import Session
-from placet_server.store import agent_session as sessions
+from placet_server.store import session as sessions
 from placet_server.store import session_token as session_tokens
 from placet_server.store.session_token import TokenRow
 

@@ -42,7 +42,7 @@ from placet_server.model.wait import WaitKind
 from placet_server.store import approval as approvals
 from placet_server.store import approval_move as moves
 from placet_server.store.approval_move import Fact
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 SUGGESTION_BYTES_MAX = 64 * 1024
 

@@ -34,7 +34,7 @@ from placet_server.model.lifecycle import ActionState
 from placet_server.store import approval as approvals
 from placet_server.store import approval_move as moves
 from placet_server.store.approval_move import Due
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 BATCH_MAX = 200
 # So many connections of the pool, at most.

@@ -45,7 +45,7 @@ from placet_server.store import policy as rows
 from placet_server.store import recheck as again
 from placet_server.store.action_record import requester_document
 from placet_server.store.batch_item import ApprovalPart
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 OfferedOf = Callable[[Action], Awaitable[Offered]]
 

@@ -26,7 +26,7 @@ from placet_server.model.errors import NotFound, StateConflict
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.store import approval as approvals
 from placet_server.store import approval_move as moves
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

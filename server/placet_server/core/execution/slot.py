@@ -18,7 +18,7 @@ from placet_server.model.capability import Capability
 from placet_server.model.contract import Limits
 from placet_server.model.errors import Overloaded, PlacetError, StoreUnavailable
 from placet_server.store import slot
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 from placet_server.store.slot import Held
 
 KNOWN_MAX = 4096

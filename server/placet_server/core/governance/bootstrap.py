@@ -10,7 +10,7 @@ from placet_server.model.caller import OPERATOR_SCOPE, Caller, CallerKind, Crede
 from placet_server.model.errors import ScopeMissing, Unauthenticated
 from placet_server.model.policy import OPERATOR_TENANT
 from placet_server.store import bootstrap
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 TOKEN_TTL_SECONDS = 86_400.0
 # No token of another source is of tenant "-", so no other caller has this credential there.

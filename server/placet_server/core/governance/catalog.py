@@ -13,7 +13,7 @@ from placet_server.model.caller import Caller
 from placet_server.model.document import DocumentRefused, written
 from placet_server.model.errors import FieldViolation, MalformedRequest, StaleDigest
 from placet_server.model.manifest import Manifest, Problem
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 # What people are shown of weakenings; the number counts all.
 SHOWN_MAX = 32

@@ -11,8 +11,8 @@ from placet_server.model.caller import EVERY_SCOPE, OPERATOR_SCOPE, Caller
 from placet_server.model.document import DocumentRefused, read
 from placet_server.model.errors import FieldViolation, MalformedRequest, ScopeMissing
 from placet_server.model.policy import OPERATOR_TENANT, PolicySet
+from placet_server.store.connection import Connection
 from placet_server.store.policy import StoredPolicySet
-from placet_server.store.session import Connection
 
 
 class AdmitPolicySet:

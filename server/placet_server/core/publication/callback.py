@@ -17,7 +17,7 @@ from placet_server.model.errors import NotFound
 from placet_server.model.query import PAGE_SIZE_MAX
 from placet_server.store import callback as rows
 from placet_server.store.callback import TargetKey
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 if TYPE_CHECKING:
     from placet_server.core.publication.journal import Journal

@@ -11,7 +11,7 @@ from placet_server.core.publication.journal import Journal
 from placet_server.model.action import Action
 from placet_server.model.lifecycle import TERMINAL
 from placet_server.store import lineage
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 if TYPE_CHECKING:
     from placet_server.core.publication.settle import Verdict

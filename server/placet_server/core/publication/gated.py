@@ -26,7 +26,7 @@ from placet_server.model.lifecycle import TERMINAL, ActionState, check_transitio
 from placet_server.store import action as actions
 from placet_server.store import approval_move as moves
 from placet_server.store.approval_move import Due, Fact
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -22,10 +22,10 @@ from placet_server.model.lifecycle import SESSION
 from placet_server.model.line import Line
 from placet_server.model.query import PAGE_SIZE_MAX
 from placet_server.model.session import Session, SessionPlace
-from placet_server.store import agent_session as sessions
+from placet_server.store import session as sessions
 from placet_server.store import session_run as session_runs
 from placet_server.store.action import ID_MAX, request_cancel
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 from placet_server.store.session_run import Passed, Said
 
 _log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from placet_server.model.entry import CALLS_MAX, Answered, EntryType
 from placet_server.model.entry_text import of_text
 from placet_server.model.usage import Counters
 from placet_server.store import run as runs
+from placet_server.store.connection import Connection
 from placet_server.store.run import StoredRun, Untold
-from placet_server.store.session import Connection
 
 
 async def spent_of(connection: Connection, tenant: str, action_ids: Sequence[str]) -> dict[str, StoredRun]:

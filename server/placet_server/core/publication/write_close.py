@@ -11,7 +11,7 @@ from placet_server.core.publication.settle import Verdict, event_of
 from placet_server.model.action import Action
 from placet_server.model.lifecycle import check_transition
 from placet_server.store import action as actions
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 
 async def write_close(connection: Connection, action: Action, verdict: Verdict, now: datetime | None) -> bool:

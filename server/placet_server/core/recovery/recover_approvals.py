@@ -9,7 +9,7 @@ from placet_server.core.publication.journal import Journal
 from placet_server.model.decision import Approval, ApprovalState
 from placet_server.model.report import ReportEntry, ReportFamily, ReportSection
 from placet_server.store import approval as approvals
-from placet_server.store.session import Connection
+from placet_server.store.connection import Connection
 
 BATCHES_MAX = 25
 TEXT_LENGTH_MAX = 256

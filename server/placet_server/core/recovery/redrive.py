@@ -26,13 +26,14 @@ from placet_server.model.contract import EffectClass
 from placet_server.model.lifecycle import TERMINAL, ActionState
 from placet_server.model.outcome import EffectState
 from placet_server.model.query import PAGE_SIZE_MAX, DeadLetterFilter
-from placet_server.store import agent_session, dead_letter, queue
 from placet_server.store import approval as approvals
 from placet_server.store import approval_move as moves
+from placet_server.store import dead_letter, queue
+from placet_server.store import session as sessions
 from placet_server.store import session_run as session_runs
+from placet_server.store.connection import Connection
 from placet_server.store.dead_letter import Found
 from placet_server.store.queue import QueueDepth
-from placet_server.store.session import Connection
 
 AttemptsOf = Callable[[Action], Awaitable[int]]
 """How many attempts the action's contract allows."""
@@ -191,9 +192,7 @@ async def _has_its_turn(connection: Connection, journal: Journal, action: Action
     place = (await session_runs.map_places(connection, tenant, [action_id])).get(action_id)
     if place is None:
         return True
-    locked = await agent_session.lock(
-        connection, tenant, place.session_id, subject=None, now=journal.clock.now()
-    )
+    locked = await sessions.lock(connection, tenant, place.session_id, subject=None, now=journal.clock.now())
     if locked is None or not locked.is_open or locked.is_idle:
         return False
     return locked.active_action_id == action_id

@@ -17,9 +17,10 @@ from uuid import UUID
 
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.read import now_us
-from placet_server.store import agent_session, callback, message, retention
+from placet_server.store import callback, message, retention
+from placet_server.store import session as sessions
+from placet_server.store.connection import Connection
 from placet_server.store.retention import Bounds, Page, Place
-from placet_server.store.session import Connection
 
 EXAMINED_MAX = 5000
 ACTIONS_MAX = 500
@@ -150,10 +151,10 @@ async def _clean_others(connection: Connection, kept: Retention, now: datetime) 
 
 async def _clean_sessions(connection: Connection, kept: Retention, now: datetime) -> tuple[int, int]:
     """How many were idle for their time and are closed, so that their runs go; and how many are gone after theirs."""
-    idle = await agent_session.close_idle(connection, now, count_max=SESSIONS_MAX)
+    idle = await sessions.close_idle(connection, now, count_max=SESSIONS_MAX)
     if kept.ended is None:
         return idle, 0
-    return idle, await agent_session.delete_closed(connection, now - kept.ended, count_max=SESSIONS_MAX)
+    return idle, await sessions.delete_closed(connection, now - kept.ended, count_max=SESSIONS_MAX)
 
 
 async def _clean_verdicts(connection: Connection, kept: Retention, now: datetime) -> tuple[int, int]:

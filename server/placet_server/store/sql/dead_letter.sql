@@ -43,7 +43,7 @@ select
         where v.action_id = s.action_id and v.tenant = s.tenant and (
             o.state <> 'OPEN'
             or o.active_action_id is distinct from s.action_id
-            -- It was idle for its time: `standing` in agent_session.sql.
+            -- It was idle for its time: `standing` in session.sql.
             or greatest(o.expire_time, timestamptz 'epoch' + s.settle_time_us * interval '1 microsecond' + o.idle)
                 <= coalesce(:now::timestamptz, statement_timestamp()))
     ) as is_passed
