@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from placet_server.core.execution.ending import Postponed, Spent, StopCause
+from placet_server.core.execution.ending import Exhausted, Postponed, StopCause
 from placet_server.core.execution.judgement import judge
 from placet_server.model.budget_errors import bound_of
 from placet_server.model.lifecycle import ActionState
@@ -46,7 +46,7 @@ def test_nobody_puts_itself_off_for_ever(asked: float, given: float) -> None:
 
 @pytest.mark.parametrize("stop", [None, StopCause.SHUTDOWN, StopCause.CANCELLED_BY_CALLER])
 def test_what_is_spent_is_spent_whatever_stops_it(stop: StopCause | None) -> None:
-    spent = Spent(reason="LOOP_BUDGET", cause=bound_of("calls", 100), message="no more")
+    spent = Exhausted(reason="LOOP_BUDGET", cause=bound_of("calls", 100), message="no more")
     verdict = judge(RUN, spent, now_us=NOW_US, stop=stop)
     assert (ActionState.EXHAUSTED, "LOOP_BUDGET", "calls=100", "no more") == (
         verdict.state,

@@ -10,7 +10,7 @@ from placet.app import App
 from placet.failure import Failure
 from placet_server.core.admission.dispatch import QueueSettings
 from placet_server.core.execution.cancel import cancel_action
-from placet_server.core.execution.ending import Ended, Postponed, Spent
+from placet_server.core.execution.ending import Ended, Exhausted, Postponed
 from placet_server.core.execution.stretch import Stretch
 from placet_server.core.publication.outcome import error_of, outcome_of
 from placet_server.core.publication.promote import promote
@@ -134,7 +134,7 @@ async def test_a_run_that_is_cancelled_while_it_puts_itself_off_is_cancelled(dat
 async def test_a_run_whose_bound_is_spent_is_exhausted_by_name_and_never_redriven(
     database: Database, reason: str, cause: str, error: type, metadata: dict[str, str]
 ) -> None:
-    script, _ = provider_that(None, Ended(Spent(reason=reason, cause=cause, message="no more")))
+    script, _ = provider_that(None, Ended(Exhausted(reason=reason, cause=cause, message="no more")))
     async with open_kernel(database.dsn, script.app, queue=QUEUE, programs=script) as kernel:
         asked = (await put(kernel, "plan.agent", ASKED, "k")).action
         await work_off(kernel)

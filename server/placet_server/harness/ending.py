@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from placet.failure import Failure
-from placet_server.core.execution.ending import Ended, Postponed
-from placet_server.core.execution.ending import Spent as SpentEnding
+from placet_server.core.execution.ending import Ended, Exhausted, Postponed
 from placet_server.core.execution.judgement import RETRY_BUDGET
 from placet_server.harness.compaction import is_past_help
 from placet_server.harness.provider.answer import FINAL_OUTPUT
@@ -31,7 +30,7 @@ def failure(code: str, message: str, category: str = "permanent") -> Failure:
 
 
 def spend(spent: Spent) -> NoReturn:
-    raise Ended(SpentEnding(reason=spent.reason.value, cause=bound_of(spent.budget, spent.bound)))
+    raise Ended(Exhausted(reason=spent.reason.value, cause=bound_of(spent.budget, spent.bound)))
 
 
 def broken_rule(state: Transcript) -> str:
@@ -54,7 +53,7 @@ def check_tries(state: Transcript) -> None:
         check_goes_on(state, state.failure)
     elif state.asked is not None and state.answer is None and state.tries >= retry.tries_max:
         told = f"The model {model} was asked {state.tries} times, and no answer was kept."
-        raise Ended(SpentEnding(reason=RETRY_BUDGET, cause=TurnProblem.TIMEOUT.value, message=told))
+        raise Ended(Exhausted(reason=RETRY_BUDGET, cause=TurnProblem.TIMEOUT.value, message=told))
 
 
 def check_goes_on(state: Transcript, failed: Failed) -> None:
@@ -69,7 +68,7 @@ def check_goes_on(state: Transcript, failed: Failed) -> None:
         raise failure(f"model_{failed.category.value}", told)
     told = f"{told} The server's log says more."
     if delay_of(failed, retry) is None:
-        ending = SpentEnding(
+        ending = Exhausted(
             reason=RETRY_BUDGET, cause=failed.category.value, message=told[:MESSAGE_LENGTH_MAX]
         )
         raise Ended(ending)

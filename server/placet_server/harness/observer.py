@@ -41,7 +41,7 @@ PROVIDERS: Mapping[Kind, str] = {
 }
 
 
-class Asked(NamedTuple):
+class ChatRequest(NamedTuple):
     """One request to a model."""
 
     entry: ModelEntry
@@ -50,7 +50,7 @@ class Asked(NamedTuple):
     settings: ModelSettings
 
 
-class Came(NamedTuple):
+class ChatEnd(NamedTuple):
     """What came of it. `error`: a TurnProblem, `cancelled`, or the class of a fault; empty: there is an answer.
     `status`: what the provider said by HTTP, if that was the error.
     """
@@ -71,7 +71,7 @@ class TurnCounts(Protocol):
 class ChatSpan(Protocol):
     """Of one request."""
 
-    def end(self, came: Came) -> None: ...
+    def end(self, end: ChatEnd) -> None: ...
 
 
 class StretchSpans(Protocol):
@@ -80,7 +80,7 @@ class StretchSpans(Protocol):
     async def opened(self, opened: Opened) -> None:
         """The run has a place where its trace can be kept; steps that are admitted from here on find it there."""
 
-    async def chat(self, asked: Asked) -> ChatSpan:
+    async def chat(self, request: ChatRequest) -> ChatSpan:
         """The request is about to be made."""
 
     def called(self, calls: Sequence[PlannedCall], ends: Mapping[int, ChildEnd]) -> None:
@@ -104,14 +104,14 @@ class Untraced:
 
     async def opened(self, opened: Opened) -> None: ...
 
-    async def chat(self, asked: Asked) -> ChatSpan:
+    async def chat(self, request: ChatRequest) -> ChatSpan:
         return self
 
     def called(self, calls: Sequence[PlannedCall], ends: Mapping[int, ChildEnd]) -> None: ...
 
     async def told(self) -> None: ...
 
-    def end(self, came: Came) -> None: ...
+    def end(self, end: ChatEnd) -> None: ...
 
 
 UNTRACED = Untraced()
@@ -156,29 +156,29 @@ class Observed:
         timeout_seconds: float,
     ) -> Answer:
         """See `Provider.turn`."""
-        chat = await self._spans.chat(Asked(self._entry, messages, pins, settings))
+        chat = await self._spans.chat(ChatRequest(self._entry, messages, pins, settings))
         begin = perf_counter()
-        came = Came(None, CANCELLED)
+        end = ChatEnd(None, CANCELLED)
         try:
             answer = await self._provider.turn(
                 messages, pins, settings, on_delta=on_delta, timeout_seconds=timeout_seconds
             )
-            came = Came(answer)
+            end = ChatEnd(answer)
             return answer
         except TurnFailure as failure:
-            came = Came(None, failure.category.value, failure.status)
+            end = ChatEnd(None, failure.category.value, failure.status)
             raise
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            came = Came(None, type(error).__name__)
+            end = ChatEnd(None, type(error).__name__)
             raise
         finally:
             self._counts.asked_model(
                 PROVIDERS[self._entry.kind],
                 self._entry.model,
                 perf_counter() - begin,
-                came.error,
-                None if came.answer is None else came.answer.usage,
+                end.error,
+                None if end.answer is None else end.answer.usage,
             )
-            chat.end(came)
+            chat.end(end)

@@ -15,8 +15,7 @@ from typing import assert_never
 
 from placet_server.core.execution.child import ChildEnd
 from placet_server.core.execution.connectors import OutputText
-from placet_server.core.execution.ending import Ended
-from placet_server.core.execution.ending import Spent as SpentEnding
+from placet_server.core.execution.ending import Ended, Exhausted
 from placet_server.core.execution.judgement import RETRY_BUDGET
 from placet_server.core.execution.program import StepCall
 from placet_server.core.execution.stretch import Stretch
@@ -109,7 +108,7 @@ async def _go_on(
         _log.warning("%s cannot be run: %s", capability.name, error)
         raise failure("agent_unavailable", f"The agent cannot be run here: {error.problem}.") from None
     except Ended as ended:
-        if isinstance(ended.ending, SpentEnding) and ended.ending.reason != RETRY_BUDGET:
+        if isinstance(ended.ending, Exhausted) and ended.ending.reason != RETRY_BUDGET:
             await stretch.entries.has_run(loop.active_ms)
         raise
 

@@ -23,11 +23,11 @@ from opentelemetry.trace import Link, Span, SpanKind, set_span_in_context
 from placet.failure import Cancelled, Failure, Parked
 from placet_server.core.execution.attempt import LeaseLost
 from placet_server.core.execution.child import ChildEnd
-from placet_server.core.execution.ending import Ended, Spent, StopCause
+from placet_server.core.execution.ending import Ended, Exhausted, StopCause
 from placet_server.core.execution.stretch import Stretch
 from placet_server.core.execution.trace import span_of
 from placet_server.core.publication.journal import Journal
-from placet_server.harness.observer import PROVIDERS, UNTRACED, Asked, Came, ChatSpan, StretchSpans
+from placet_server.harness.observer import PROVIDERS, UNTRACED, ChatEnd, ChatRequest, ChatSpan, StretchSpans
 from placet_server.harness.plan import PlannedCall
 from placet_server.harness.provider import content
 from placet_server.harness.provider.content import Sensitive
@@ -148,20 +148,20 @@ class _Stretch:
         except StoreUnavailable:
             _log.warning("the trace of a run is not kept", extra={"action_id": action.action_id})
 
-    async def chat(self, asked: Asked) -> ChatSpan:
-        shown = self._sensitive(asked.pins.tools) if self._tracing.shows_content else None
+    async def chat(self, request: ChatRequest) -> ChatSpan:
+        shown = self._sensitive(request.pins.tools) if self._tracing.shows_content else None
         span = self._tracing.tracer.start_span(
-            f"chat {asked.entry.model}",
+            f"chat {request.entry.model}",
             context=set_span_in_context(self._span),
             kind=SpanKind.CLIENT,
-            attributes=of_model(asked.entry) | of_settings(asked.settings),
+            attributes=of_model(request.entry) | of_settings(request.settings),
         )
         if shown is not None:
-            span.set_attribute("gen_ai.input.messages", content.input_messages(asked.messages, shown))
-            if asked.pins.instructions:
-                told = content.instructions(asked.pins.instructions, shown)
+            span.set_attribute("gen_ai.input.messages", content.input_messages(request.messages, shown))
+            if request.pins.instructions:
+                told = content.instructions(request.pins.instructions, shown)
                 span.set_attribute("gen_ai.system_instructions", told)
-        self._span.set_attribute("gen_ai.provider.name", PROVIDERS[asked.entry.kind])
+        self._span.set_attribute("gen_ai.provider.name", PROVIDERS[request.entry.kind])
         return _Chat(self, span, shown)
 
     def called(self, calls: Sequence[PlannedCall], ends: Mapping[int, ChildEnd]) -> None:
@@ -199,8 +199,8 @@ class _Stretch:
                 return "ended", ""
             case Failure():
                 return "failed", error.code
-            case Ended(ending=Spent() as spent):
-                return "exhausted", spent.reason
+            case Ended(ending=Exhausted() as ending):
+                return "exhausted", ending.reason
             case Ended():
                 return "postponed", ""
             case LeaseLost():
@@ -266,8 +266,8 @@ class _Chat:
         self._span = span
         self._shown = shown
 
-    def end(self, came: Came) -> None:
-        span, answer = self._span, came.answer
+    def end(self, end: ChatEnd) -> None:
+        span, answer = self._span, end.answer
         if answer is not None:
             span.set_attributes(of_response(answer.text, answer.finish))
             if answer.usage is not None:
@@ -276,10 +276,10 @@ class _Chat:
             if self._shown is not None:
                 said = content.output_messages(answer.text, answer.finish, self._shown)
                 span.set_attribute("gen_ai.output.messages", said)
-        if came.error:
-            fail(span, came.error)
-        if came.status:
-            span.set_attribute("http.response.status_code", came.status)
+        if end.error:
+            fail(span, end.error)
+        if end.status:
+            span.set_attribute("http.response.status_code", end.status)
         span.end()
 
 

@@ -27,7 +27,7 @@ class Revisions(NamedTuple):
     own: int
 
 
-class Asked(NamedTuple):
+class ActionInput(NamedTuple):
     """What an action was asked to do, and the capability of its parent; empty for none."""
 
     input_json: str
@@ -152,12 +152,14 @@ async def get_verdicts(
     return {r["digest"]: PolicyVerdict.from_text(r["document"]) for r in records}
 
 
-async def list_asked(connection: Connection, tenant: str, action_ids: Sequence[str]) -> dict[str, Asked]:
+async def list_inputs(
+    connection: Connection, tenant: str, action_ids: Sequence[str]
+) -> dict[str, ActionInput]:
     """By action id; what is not there is not in it."""
-    query = SQL["list_asked"]
+    query = SQL["list_inputs"]
     arguments = query.arguments(tenant=tenant, action_ids=list(action_ids))
     records = await connection.fetch(query.sql, *arguments)
-    return {str(r["action_id"]): Asked(r["input"], r["parent"] or "") for r in records}
+    return {str(r["action_id"]): ActionInput(r["input"], r["parent"] or "") for r in records}
 
 
 async def put_refusal(connection: Connection, tenant: str, refusal: Refusal, now: datetime | None) -> None:

@@ -6,7 +6,7 @@ from placet import Client, PlacetError, TextDelta, ToolStarted
 from placet.ask_requests import Reply
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.demo.claim import Claims
-from placet_server.cli.demo.people import ASKS, FIRST, Asked, decide
+from placet_server.cli.demo.people import ASKS, FIRST, PendingApproval, decide
 from placet_server.cli.demo.stage import Stage
 from placet_server.cli.demo.teller import Teller
 from placet_server.cli.exit_code import ExitCode
@@ -16,7 +16,7 @@ COMMAND = f'placet ask {AGENT} "{MESSAGE}" --key {KEY}'
 ASK_SECONDS = 40.0
 
 
-def ask_an_agent(stage: Stage, teller: Teller, claims: Claims) -> Asked:
+def ask_an_agent(stage: Stage, teller: Teller, claims: Claims) -> PendingApproval:
     """One of two people says yes; the other one is yet to."""
     teller.act(
         f"{ASKS} asks an agent: a model in a loop, whose calls pass the same gates. This model needs no key."
@@ -33,7 +33,7 @@ def ask_an_agent(stage: Stage, teller: Teller, claims: Claims) -> Asked:
         seen=f"{approval.capability} waits at {waits[0].step_path}",
         wanted="payments.reimburse waits at turn/2/call/1",
     )
-    asked = Asked(approval_id=approval.approval_id, digest=approval.digest)
+    asked = PendingApproval(approval_id=approval.approval_id, digest=approval.digest)
     decide(stage, teller, asked, FIRST)
     return asked
 

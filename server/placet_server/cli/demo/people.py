@@ -41,14 +41,14 @@ OTHER_AMOUNT = Wish(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PendingApproval:
     """What waits, and what a yes to it is bound to."""
 
     approval_id: str
     digest: str
 
 
-def ask_above_the_limit(stage: Stage, teller: Teller, claims: Claims, client: Client) -> Asked:
+def ask_above_the_limit(stage: Stage, teller: Teller, claims: Claims, client: Client) -> PendingApproval:
     """One of two people says yes; the other one is yet to."""
     teller.act(f"A refund above the limit: two of {ROLE} have to say yes. {ASKS} of {ROLE} asks.")
     teller.command("placet policy admit refunds.cedar")
@@ -61,20 +61,22 @@ def ask_above_the_limit(stage: Stage, teller: Teller, claims: Claims, client: Cl
     claims.add("one yes of two runs nothing", seen=f"{first}, {_refunds(stage)}", wanted="PENDING, 1 refund")
     teller.aside("another amount is another request, and asks anew:")
     other = _ask(stage, teller, claims, OTHER_AMOUNT)
-    borrowed = Asked(approval_id=other.approval_id, digest=asked.digest)
+    borrowed = PendingApproval(approval_id=other.approval_id, digest=asked.digest)
     refused = decide(stage, teller, borrowed, FIRST)
     claims.add("a yes to one amount is none to another", seen=refused, wanted="STALE_DIGEST")
     return asked
 
 
-def say_the_second_yes(stage: Stage, teller: Teller, claims: Claims, asked: Sequence[Asked]) -> None:
+def say_the_second_yes(
+    stage: Stage, teller: Teller, claims: Claims, asked: Sequence[PendingApproval]
+) -> None:
     states = [decide(stage, teller, each, SECOND) for each in asked]
     claims.add(
         "the second yes makes it ready", seen=", ".join(states), wanted=", ".join(["GRANTED"] * len(asked))
     )
 
 
-def _ask(stage: Stage, teller: Teller, claims: Claims, wish: Wish) -> Asked:
+def _ask(stage: Stage, teller: Teller, claims: Claims, wish: Wish) -> PendingApproval:
     client = stage.client(ASKS)
     teller.command(wish.command, ASKS)
     answer = ask(client, wish)
@@ -83,10 +85,10 @@ def _ask(stage: Stage, teller: Teller, claims: Claims, wish: Wish) -> Asked:
         raise Complaint(f"it should wait: {answer.text}", ExitCode.FAILED)
     claims.add(f"{wish.input['amount_cents'] / 100:.2f} waits for people", seen=answer.kind, wanted="WAITING")
     approval = client.approval(client.get(answer.action_id).approval_id)
-    return Asked(approval_id=approval.approval_id, digest=approval.digest)
+    return PendingApproval(approval_id=approval.approval_id, digest=approval.digest)
 
 
-def decide(stage: Stage, teller: Teller, asked: Asked, who: str) -> str:
+def decide(stage: Stage, teller: Teller, asked: PendingApproval, who: str) -> str:
     """The state of the approval then, or why the yes does not count."""
     teller.command(f"placet approve {asked.approval_id}@{asked.digest}", who)
     try:

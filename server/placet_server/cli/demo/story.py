@@ -10,7 +10,13 @@ from placet_server.cli.complaint import Complaint
 from placet_server.cli.demo.agent import ask_an_agent, hear_the_agent
 from placet_server.cli.demo.caller import Answer, Waiting, Wish, answer_of, ask
 from placet_server.cli.demo.claim import Claims
-from placet_server.cli.demo.people import ASKS, GOODWILL, Asked, ask_above_the_limit, say_the_second_yes
+from placet_server.cli.demo.people import (
+    ASKS,
+    GOODWILL,
+    PendingApproval,
+    ask_above_the_limit,
+    say_the_second_yes,
+)
 from placet_server.cli.demo.stage import APPS, POLL_SECONDS, Stage
 from placet_server.cli.demo.teller import Teller
 from placet_server.cli.exit_code import ExitCode
@@ -99,7 +105,7 @@ def _refund_once(stage: Stage, teller: Teller, claims: Claims, client: Client) -
     return first
 
 
-def _crash(stage: Stage, teller: Teller, claims: Claims, asked: Sequence[Asked]) -> list[Waiting]:
+def _crash(stage: Stage, teller: Teller, claims: Claims, asked: Sequence[PendingApproval]) -> list[Waiting]:
     teller.act("The provider does what it is told, but its answers are delayed. Four callers wait.")
     stage.hold_answers()
     callers = []

@@ -22,7 +22,7 @@ from placet_server.model.policy_errors import PolicySetRefused
 from placet_server.model.policy_schema import Offered
 from placet_server.model.query import ActionQuery
 from placet_server.store import policy as rows
-from placet_server.store.policy import Asked
+from placet_server.store.policy import ActionInput
 
 # Whose inputs are in memory at a time.
 _INPUTS_AT_A_TIME = 20
@@ -106,16 +106,16 @@ class _Offers:
 
 async def _recorded(
     kernel: Kernel, tenant: str, some: Sequence[Action]
-) -> tuple[dict[str, Asked], dict[str, PolicyVerdict]]:
+) -> tuple[dict[str, ActionInput], dict[str, PolicyVerdict]]:
     digests = {action.verdict_digest for action in some if action.verdict_digest is not None}
     async with kernel.journal.pool.connection() as connection:
-        asked = await rows.list_asked(connection, tenant, [action.action_id for action in some])
+        asked = await rows.list_inputs(connection, tenant, [action.action_id for action in some])
         return asked, await rows.get_verdicts(connection, tenant, sorted(digests))
 
 
-async def _decided(book: Rulebook, action: Action, offered: Offered, asked: Asked) -> PolicyVerdict:
+async def _decided(book: Rulebook, action: Action, offered: Offered, given: ActionInput) -> PolicyVerdict:
     question = Question(
-        caller_of(action.requester), offered, orjson.loads(asked.input_json), action.labels, asked.parent
+        caller_of(action.requester), offered, orjson.loads(given.input_json), action.labels, given.parent
     )
     decided = await book.decide(question)
     book.remember(question, decided)

@@ -50,8 +50,8 @@ NEW_RUN = "another run in its session was asked for, instead of this one"
 _HELD = orjson.dumps({"attempt": 0, "cause": SESSION, "lane_number": 0, "steps": 0}).decode()
 
 
-class Turn(NamedTuple):
-    """`number`: which run of its session it is. `held`: it waits for its turn, and how the row stands then."""
+class StoredInSession(NamedTuple):
+    """A run. `number`: which of its session it is. `held`: it waits for its turn, and how the row stands then."""
 
     written: Written
     number: int
@@ -123,7 +123,9 @@ async def check_same_session(kernel: Kernel, call: Call, holder: Action) -> None
         await make_way(kernel, call.caller, wanted, place.number)
 
 
-async def write_in_session(journal: Journal, checked: Checked, row: Mapping[str, Any]) -> Turn | None:
+async def write_in_session(
+    journal: Journal, checked: Checked, row: Mapping[str, Any]
+) -> StoredInSession | None:
     """None: the key is held, the message was taken, or this boot may start nothing.
 
     Raises NotFound, SessionBusy, SessionClosed.
@@ -139,10 +141,10 @@ async def write_in_session(journal: Journal, checked: Checked, row: Mapping[str,
                 if await _is_held_by_another(connection, checked, row):
                     return None
                 raise refusal
-            turn = await _write(connection, journal, use, row, waits=busy_with is not None)
-            if turn is not None and turn.held is not None and use.on_busy is OnBusy.CANCEL_PREVIOUS:
-                await _mark_before(connection, journal, caller, use.session_id, turn.number, NEW_RUN)
-            return turn
+            stored = await _write(connection, journal, use, row, waits=busy_with is not None)
+            if stored is not None and stored.held is not None and use.on_busy is OnBusy.CANCEL_PREVIOUS:
+                await _mark_before(connection, journal, caller, use.session_id, stored.number, NEW_RUN)
+            return stored
     except Exception as error:
         if is_claimed(error):
             return None
@@ -221,7 +223,7 @@ async def _is_held_by_another(connection: Connection, checked: Checked, row: Map
 
 async def _write(
     connection: Connection, journal: Journal, use: SessionUse, row: Mapping[str, Any], *, waits: bool
-) -> Turn | None:
+) -> StoredInSession | None:
     now, tenant, action_id = journal.clock.now(), row["tenant"], row["action_id"]
     written = await session_runs.place(connection, row, boot_id=journal.boot_id, now=now)
     if written is None:
@@ -230,7 +232,7 @@ async def _write(
     held = None
     if waits:
         held = await session_runs.hold(connection, tenant, action_id, event_body=_HELD, now=now)
-    return Turn(written, number, held)
+    return StoredInSession(written, number, held)
 
 
 async def _mark_before(

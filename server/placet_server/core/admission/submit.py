@@ -113,15 +113,15 @@ async def _store_in_session(
     journal, use = kernel.journal, checked.call.invocation.session
     assert use is not None
     journal.boundary.reached("before_intent_persistence", checked.capability.name)
-    turn = await write_in_session(journal, checked, _with_message(checked, row))
-    if turn is None:
+    stored = await write_in_session(journal, checked, _with_message(checked, row))
+    if stored is None:
         return None
-    action = placed(journal, checked, row, turn.written)
-    if turn.held is None:
-        return _stored(journal, checked, action, turn.written)
+    action = placed(journal, checked, row, stored.written)
+    if stored.held is None:
+        return _stored(journal, checked, action, stored.written)
     journal.boundary.reached("intent_persisted", checked.capability.name)
-    await make_way(kernel, checked.call.caller, use, turn.number)
-    return as_held(action, turn.held)
+    await make_way(kernel, checked.call.caller, use, stored.number)
+    return as_held(action, stored.held)
 
 
 def _stored(journal: Journal, checked: Checked, action: Action, written: Written) -> Action:

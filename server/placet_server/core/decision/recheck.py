@@ -95,7 +95,7 @@ class Recheck:
         input_json, parent = action.input_json, ""
         if input_json is None or action.parent_id is not None:
             async with self._journal.pool.connection() as connection:
-                asked = await rows.list_asked(connection, action.requester.tenant, [action.action_id])
+                asked = await rows.list_inputs(connection, action.requester.tenant, [action.action_id])
             stored = asked[action.action_id]
             input_json, parent = stored.input_json if input_json is None else input_json, stored.parent
         value = orjson.loads(input_json)
@@ -163,7 +163,7 @@ class Recheck:
         question = action.input_json
         if question is None:
             async with self._journal.pool.connection() as connection:
-                asked = await rows.list_asked(connection, action.requester.tenant, [action.action_id])
+                asked = await rows.list_inputs(connection, action.requester.tenant, [action.action_id])
             question = asked[action.action_id].input_json
         row = {
             "tenant": action.requester.tenant,

@@ -102,7 +102,7 @@ class Postponed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class Exhausted:
     """Of what is COMPOSED: a budget would be passed by going on. `reason`: a name of ErrorReason. `cause`: which bound,
     by `bound_of`; or what failed the last time, if it is RETRY_BUDGET.
     """
@@ -112,13 +112,13 @@ class Spent:
     message: str = ""
 
 
-Ending = Returned | ReturnedBadly | Failed | Raised | Stopped | Parked | Postponed | Spent
+Ending = Returned | ReturnedBadly | Failed | Raised | Stopped | Parked | Postponed | Exhausted
 
 
 class Ended(BaseException):
     """How a program of ours ends, if not by a value or a Failure. No `except Exception` of it takes it for an error."""
 
-    def __init__(self, ending: Postponed | Spent) -> None:
+    def __init__(self, ending: Postponed | Exhausted) -> None:
         super().__init__(ending)
         self.ending = ending
 

@@ -25,13 +25,13 @@ from placet_server.core.execution.ending import (
     UNDECLARED_ERROR,
     UNWANTED,
     Ending,
+    Exhausted,
     Failed,
     Parked,
     Postponed,
     Raised,
     Returned,
     ReturnedBadly,
-    Spent,
     StopCause,
     Stopped,
 )
@@ -100,7 +100,7 @@ def judge(action: Action, ending: Ending, *, now_us: int, stop: StopCause | None
             )
         case Postponed():
             return _postponed(action, ending, unwanted)
-        case Spent():
+        case Exhausted():
             return _exhausted(action, ending.reason, ending.cause)._replace(message=ending.message)
         case _:
             assert_never(ending)

@@ -66,7 +66,7 @@ where r.tenant = :tenant
   and not exists (select from actions as a where a.tenant = r.tenant and a.action_id = r.refusal_id)
   and r.refusal_id in (select refusal_id from policy_refusals where tenant = :tenant order by refusal_id desc offset :kept limit 5000)
 
--- name: list_asked
+-- name: list_inputs
 -- What actions were asked to do, and by which capability's action, for who decides about them again.
 select a.action_id, a.input, p.capability as parent
 from unnest(:action_ids::uuid[]) as r(action_id)
