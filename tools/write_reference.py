@@ -38,6 +38,7 @@ _SAMPLE = re.compile(r" ?(\{.*\})$")
 
 NOTHING = "nothing was stored and nothing ran"
 READ_OR = "NOT_DONE; unset for READ"
+WAITS = "NOT_DONE; UNKNOWN of what is COMPOSED once a step may have done something; unset for READ"
 _OF_STEPS = "what is known of what the run has called"
 _NEW_RUN = (
     "Begin another run, with a larger budget if this one was too small: {} of its agent, or the server's."
@@ -115,13 +116,13 @@ ADVICE = {
     ),
     "DURABILITY_UNAVAILABLE": Advice(NOTHING, "NEVER", "Call a server that keeps more, or require less."),
     "APPROVAL_REQUIRED": Advice(
-        READ_OR,
+        WAITS,
         "AFTER_WAIT",
         "Have people decide it, then ask again with the same key, or WaitAction. `on_wait` HOLD waits for "
         "them.",
     ),
     "INPUT_REQUIRED": Advice(
-        READ_OR,
+        WAITS,
         "AFTER_WAIT",
         "Have somebody answer it, then ask again with the same key, or WaitAction. `on_wait` HOLD waits for "
         "the answer.",

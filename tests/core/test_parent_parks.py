@@ -175,7 +175,7 @@ async def test_a_step_that_takes_long_parks_its_parent_too(database: Database) -
         with pytest.raises(WaitExpired) as caught:
             await run(kernel, "plan.run", {}, "k", time_left_seconds=0.5)
         assert caught.value.outcome is not None
-        assert (OutcomeKind.PENDING, EffectState.UNKNOWN) == (
+        assert (OutcomeKind.PENDING, EffectState.NOT_DONE) == (
             caught.value.outcome.kind,
             caught.value.outcome.effect,
         )

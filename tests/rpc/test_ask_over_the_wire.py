@@ -16,7 +16,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from placet import App
 from placet.testing.model_servers import KEY, OpenAIServer, Say, Step, call
-from placet.v1 import action_pb2, agent_pb2, ask_pb2
+from placet.v1 import action_pb2, agent_pb2, ask_pb2, outcome_pb2
 from placet.v1 import runtime_service_pb2 as pb
 from tests.core.agents import Shop
 from tests.postgres import Database
@@ -188,7 +188,14 @@ async def test_a_run_that_waits_for_people_is_returned_with_what_decides_it(
         assert (WAITING, 0, 1) == (answer.action.state, len(answer.parts), len(model.requests))
         (wait,) = answer.action.outcome.waits
         assert "turn/1/call/1" == wait.step_path
-        assert "APPROVAL_REQUIRED" == (await refusal(ask(client))).reason
+        refused = await refusal(ask(client))
+        shown = await client.runtime.GetAction(
+            pb.GetActionRequest(action_id=answer.action.action_id), metadata=client.metadata
+        )
+        # Nobody has paid anything yet, and everybody is told so.
+        told = (answer.action.outcome, shown.action.outcome, *refused.outcomes)
+        assert [outcome_pb2.EFFECT_STATE_NOT_DONE] * 3 == [each.effect for each in told]
+        assert "APPROVAL_REQUIRED" == refused.reason
 
 
 async def test_an_agent_that_is_said_when_it_is_asked_waits_for_others_with_all_that_was_said(

@@ -12,7 +12,7 @@ from typing import Any
 from placet_server.model.caller import Credential, Delegate, Login
 from placet_server.model.contract import Backoff
 from placet_server.model.durability import DurabilityClass
-from placet_server.model.lifecycle import CHILD, SESSION, ActionState
+from placet_server.model.lifecycle import CHILD, SESSION, TERMINAL, ActionState
 from placet_server.model.outcome import EffectState, FailureCategory
 from placet_server.model.session import SessionUse
 from placet_server.model.wait import Wait
@@ -168,6 +168,8 @@ class Action:
     # it waits for.
     approval_id: str | None = None
     waits: tuple[Wait, ...] = ()
+    # Of an open COMPOSED one, if whoever read it has looked: none of its steps can have done anything yet.
+    steps_did_nothing: bool = False
 
     @property
     def is_submitted(self) -> bool:
@@ -178,6 +180,11 @@ class Action:
     def is_parked(self) -> bool:
         """It waits for its steps, or for its turn in its session, and nobody runs it."""
         return self.state is ActionState.WAITING and self.cause in (CHILD, SESSION)
+
+    @property
+    def is_open_composed(self) -> bool:
+        """It does nothing itself, and what it has called may do something whether it runs or not."""
+        return self.effect_class == "COMPOSED" and self.state not in TERMINAL
 
     @property
     def effect_key(self) -> str:

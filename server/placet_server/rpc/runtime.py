@@ -22,9 +22,9 @@ from placet_server.core.kernel import Kernel
 from placet_server.core.publication import read
 from placet_server.core.publication.cursor import cursor_of
 from placet_server.core.publication.descendants import watch_descendants
+from placet_server.core.publication.family import with_effect_so_far
 from placet_server.core.publication.feed import feed_lag, watch_events
 from placet_server.core.publication.outcome import outcome_of
-from placet_server.core.publication.waits import with_family_waits
 from placet_server.model.action import Action, OnWait, Submission
 from placet_server.model.caller import OPERATOR_SCOPE, Caller
 from placet_server.model.errors import FieldViolation, MalformedRequest, PlacetError
@@ -175,7 +175,7 @@ class RuntimeServicer(AskCalls):
         else:
             action = await read.get_action(self._kernel.journal, rpc.caller, request.action_id, full=full)
         rpc.action_id = action.action_id
-        action = await with_family_waits(self._kernel.journal, action)
+        action = await read.as_told(self._kernel.journal, action)
         message = action_message(action, with_payloads=full)
         await self._fill_runs(rpc, [(message, action)])
         return pb.GetActionResponse(action=message)
@@ -226,6 +226,7 @@ class RuntimeServicer(AskCalls):
         request = rpc.request
         rpc.action_id = request.action_id
         action = await cancel_action(self._kernel.engine, rpc.caller, request.action_id, request.reason)
+        action = await with_effect_so_far(self._kernel.journal, action)
         response = pb.CancelActionResponse(action=action_message(action))
         await self._fill_runs(rpc, [(response.action, action)])
         return response

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from placet_server.model.action import Action
@@ -40,6 +41,13 @@ async def find_effect(connection: Connection, tenant: str, parent_id: str) -> Ef
     return EffectState(
         await connection.fetchval(query.sql, *query.arguments(tenant=tenant, parent_id=parent_id))
     )
+
+
+async def list_acted(connection: Connection, tenant: str, action_ids: Sequence[str]) -> frozenset[str]:
+    """Which of these open COMPOSED actions have steps that may have done something, at whatever depth."""
+    query = SQL["list_acted"]
+    arguments = query.arguments(tenant=tenant, action_ids=list(action_ids))
+    return frozenset(str(r["action_id"]) for r in await connection.fetch(query.sql, *arguments))
 
 
 async def find_depth(connection: Connection, tenant: str, parent_id: str, action_id: str) -> int:

@@ -167,7 +167,8 @@ func (RetryAdvice) EnumDescriptor() ([]byte, []int) {
 	return file_placet_v1_outcome_proto_rawDescGZIP(), []int{1}
 }
 
-// The promise of the product as a field: done, not done, or not known. Independent of kind.
+// The promise of the product as a field: done, not done, or not known. Independent of kind; before the end, what is so as far as things stand. What is
+// COMPOSED has the effect of its steps: NOT_DONE as long as none of them, and of theirs, can have done anything.
 type EffectState int32
 
 const (

@@ -122,7 +122,9 @@ class _EffectStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EffectSta
     """The effect may have happened."""
 
 class EffectState(_EffectState, metaclass=_EffectStateEnumTypeWrapper):
-    """The promise of the product as a field: done, not done, or not known. Independent of kind."""
+    """The promise of the product as a field: done, not done, or not known. Independent of kind; before the end, what is so as far as things stand. What is
+    COMPOSED has the effect of its steps: NOT_DONE as long as none of them, and of theirs, can have done anything.
+    """
 
 EFFECT_STATE_UNSPECIFIED: EffectState.ValueType  # 0
 """The capability has no effect (effect class READ), or no action exists."""

@@ -63,7 +63,8 @@ export const EffectStateSchema = /*@__PURE__*/
   enumDesc(file_placet_v1_outcome, 2);
 
 /**
- * The promise of the product as a field: done, not done, or not known. Independent of kind.
+ * The promise of the product as a field: done, not done, or not known. Independent of kind; before the end, what is so as far as things stand. What is
+ * COMPOSED has the effect of its steps: NOT_DONE as long as none of them, and of theirs, can have done anything.
  *
  * @generated from enum placet.v1.EffectState
  */

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.outcome import error_of, outcome_of
-from placet_server.core.publication.waits import with_family_waits
+from placet_server.core.publication.read import as_told
 from placet_server.model.action import Action, OnWait
 from placet_server.model.errors import PlacetError, WaitExpired
 from placet_server.model.lifecycle import ActionState
@@ -17,7 +17,7 @@ async def answer(journal: Journal, action: Action, on_wait: OnWait) -> Action:
     """The action: SUCCEEDED, or WAITING for who wants that returned. Raises the error of every other state, with the
     outcome.
     """
-    action = await with_family_waits(journal, action)
+    action = await as_told(journal, action)
     if waits_for_people(action) and on_wait is OnWait.RETURN:
         return action
     error = _still_held(action) if on_wait is OnWait.HOLD else error_of(action)

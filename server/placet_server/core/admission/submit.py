@@ -14,6 +14,7 @@ from placet_server.core.admission.session import as_held, check_same_session, ma
 from placet_server.core.decision.request import request_of
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.approval_callback import requested
+from placet_server.core.publication.family import with_effect_so_far
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.lease import new_action_id
 from placet_server.core.publication.line import line_of
@@ -60,7 +61,7 @@ async def store(kernel: Kernel, checked: Checked, place: Submission) -> Submitte
             return _answer(call, action, attached=False)
         made = await find_by_message(kernel.journal, checked)
         if made is not None:
-            return _answer(call, await with_waits(kernel.journal, made), attached=True)
+            return _answer(call, await _as_met(kernel.journal, made), attached=True)
         if checked.key is None:
             raise Draining()
         known = await find_by_key(kernel.journal, checked.key.digest)
@@ -75,9 +76,13 @@ async def store(kernel: Kernel, checked: Checked, place: Submission) -> Submitte
             if may_be_in_session(checked):
                 await check_same_session(kernel, call, known)
             await take_for(kernel.journal, checked, known)
-            return _answer(call, await with_waits(kernel.journal, known), attached=True)
+            return _answer(call, await _as_met(kernel.journal, known), attached=True)
         predecessor = known
     raise Draining()
+
+
+async def _as_met(journal: Journal, action: Action) -> Action:
+    return await with_effect_so_far(journal, await with_waits(journal, action))
 
 
 def _answer(call: Call, action: Action, *, attached: bool) -> Submitted:

@@ -27,6 +27,7 @@ from placet_server.core.admission.submit import (
     store_row,
 )
 from placet_server.core.kernel import Kernel
+from placet_server.core.publication.family import all_with_effect_so_far
 from placet_server.core.publication.read import now_us
 from placet_server.core.publication.waits import all_with_waits
 from placet_server.model.action import Action, Submission
@@ -90,12 +91,16 @@ async def submit_batch(kernel: Kernel, items: Sequence[tuple[Call, Submission]])
 
 
 async def _with_waits(kernel: Kernel, results: list[Result]) -> list[Result]:
-    """What was met and waits for people says for what, as far as the store can tell by now."""
+    """What was met and waits for people says for what, and what calls others what is known of these, as far as the
+    store can tell by now.
+    """
     met = [each.action for each in results if isinstance(each, Submitted) and each.attached]
     if not met:
         return results
     try:
-        told = await all_with_waits(kernel.journal, met[0].requester.tenant, met)
+        tenant = met[0].requester.tenant
+        told = await all_with_waits(kernel.journal, tenant, met)
+        told = await all_with_effect_so_far(kernel.journal, tenant, told)
     except StoreUnavailable:
         return results
     known = {action.action_id: action for action in told}

@@ -1,9 +1,11 @@
-"""What a COMPOSED action's end says of its effect: what is known then of its steps, those of steps that are COMPOSED
-themselves included, as their rows say it. Not written again when a step that was in doubt is known later.
+"""What a COMPOSED action says of its effect: what is known of its steps, those of steps that are COMPOSED themselves
+included, as their rows say it. Its end has that written, and not again when a step that was in doubt is known later; of
+one that is open it is looked up for who is told of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from placet_server.core.publication.for_sure import for_sure
@@ -27,6 +29,22 @@ async def with_effect(connection: Connection, action: Action, verdict: Verdict) 
         return verdict
     effect = await lineage.find_effect(connection, action.requester.tenant, action.action_id)
     return verdict._replace(effect=effect)
+
+
+async def with_effect_so_far(journal: Journal, action: Action) -> Action:
+    """Before its end."""
+    return (await all_with_effect_so_far(journal, action.requester.tenant, [action]))[0]
+
+
+async def all_with_effect_so_far(journal: Journal, tenant: str, actions: Sequence[Action]) -> list[Action]:
+    """The same for many of one tenant, in one look."""
+    asked = [a.action_id for a in actions if a.is_open_composed and a.effect_begun]
+    if not asked:
+        return list(actions)
+    async with journal.pool.connection() as connection:
+        acted = await lineage.list_acted(connection, tenant, asked)
+    idle = frozenset(asked) - acted
+    return [a.changed(steps_did_nothing=True) if a.action_id in idle else a for a in actions]
 
 
 async def with_effect_for_sure(journal: Journal, action: Action, verdict: Verdict) -> Verdict:

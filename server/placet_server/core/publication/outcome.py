@@ -26,7 +26,7 @@ from placet_server.model.ending_errors import (
 )
 from placet_server.model.errors import Code, PlacetError, WaitExpired
 from placet_server.model.gate_errors import CapabilityNotFound
-from placet_server.model.lifecycle import TERMINAL, ActionState
+from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState, FailureCategory, Outcome, OutcomeKind, RetryAdvice
 from placet_server.model.policy_errors import PolicyRefused
 from placet_server.model.wait import WaitKind
@@ -87,16 +87,13 @@ def error_of(action: Action) -> PlacetError | None:
 def _effect(action: Action) -> EffectState | None:
     if action.effect_class == "READ":
         return None
-    if action.effect_begun and (action.state is ActionState.RUNNING or _is_open_composed(action)):
+    if action.is_open_composed and action.effect_begun:
+        return EffectState.NOT_DONE if action.steps_did_nothing else EffectState.UNKNOWN
+    if action.effect_begun and action.state is ActionState.RUNNING:
         return EffectState.UNKNOWN
     return (
         EffectState.UNKNOWN if action.effect_unknown and action.state is ActionState.QUEUED else action.effect
     )
-
-
-def _is_open_composed(action: Action) -> bool:
-    """What it has called may do something whether it runs itself or not."""
-    return action.effect_class == "COMPOSED" and action.state not in TERMINAL
 
 
 def _advice(action: Action, kind: OutcomeKind) -> RetryAdvice:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from placet_server.core.publication.family import all_with_effect_so_far, with_effect_so_far
 from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.waits import all_with_waits, with_family_waits, with_waits
 from placet_server.model.action import Action
@@ -38,6 +39,11 @@ async def get_action_by_digests(journal: Journal, caller: Caller, digests: list[
     return await with_waits(journal, held)
 
 
+async def as_told(journal: Journal, action: Action) -> Action:
+    """With what is known of what it has called: whose yes that waits for, and whether it can have done anything yet."""
+    return await with_effect_so_far(journal, await with_family_waits(journal, action))
+
+
 async def list_actions(journal: Journal, caller: Caller, query: ActionQuery) -> ActionPage:
     """Newest first.
 
@@ -57,6 +63,7 @@ async def list_actions(journal: Journal, caller: Caller, query: ActionQuery) -> 
             ceiling=ceiling,
         )
     found = await all_with_waits(journal, caller.tenant, scan.actions)
+    found = await all_with_effect_so_far(journal, caller.tenant, found)
     return ActionPage(actions=tuple(found), next_after_action_id=scan.last_scanned or "")
 
 
@@ -70,7 +77,7 @@ async def wait_action(journal: Journal, caller: Caller, action_id: str, timeout_
             action = await get_action(journal, caller, action_id, full=True)
             left = end - loop.time()
             if action.state in TERMINAL or action.state is ActionState.AMBIGUOUS or left <= 0:
-                return await with_family_waits(journal, action)
+                return await as_told(journal, action)
             await journal.hub.wait(action_id, subscription, min(left, journal.poll_seconds))
         finally:
             journal.hub.unsubscribe(action_id, subscription)

@@ -25,6 +25,26 @@ from (
     where l.tenant = :tenant and l.parent_id = :parent_id and a.effect_class <> 'READ'
 ) as step
 
+-- name: list_acted
+-- Which of these open actions that do nothing themselves have steps that may have done something by now, steps of steps included.
+select w.action_id
+from unnest(:action_ids::uuid[]) as w (action_id)
+where exists (
+    with recursive step as (
+        select l.tenant, l.action_id from lineage as l where l.tenant = :tenant and l.parent_id = w.action_id
+        union all
+        -- One that has ended has said what its own have done.
+        select l.tenant, l.action_id
+        from step as s
+        join actions as a on a.tenant = s.tenant and a.action_id = s.action_id
+        join lineage as l on l.tenant = a.tenant and l.parent_id = a.action_id
+        where a.effect_class = 'COMPOSED' and a.settle_time is null
+    )
+    select from step as s join actions as a on a.tenant = s.tenant and a.action_id = s.action_id
+    where num_nonnulls(s.tenant, s.action_id) = 2
+      and (a.effect <> 'NOT_DONE' or a.effect_unknown or (a.effect_begun and a.effect_class <> 'COMPOSED' and (a.state || '') = 'RUNNING'))
+)
+
 -- name: depth
 -- How many ancestors a child has.
 select depth from lineage where tenant = :tenant and parent_id = :parent_id and action_id = :action_id
