@@ -31,7 +31,7 @@ from placet_server.model.errors import FieldViolation, MalformedRequest, PlacetE
 from placet_server.model.outcome import OutcomeKind
 from placet_server.model.query import PAGE_SIZE_MAX
 from placet_server.rpc.announcement import Announcer, announce_stream
-from placet_server.rpc.ask import AskCalls, fill_answer
+from placet_server.rpc.ask import AskCalls
 from placet_server.rpc.call import Rpc, closing, time_left
 from placet_server.rpc.convert.action import action_message, query_of
 from placet_server.rpc.convert.caller import caller_message
@@ -43,6 +43,7 @@ from placet_server.rpc.convert.time import duration, seconds, timestamp
 from placet_server.rpc.message import check_no_message, message_of
 from placet_server.rpc.page import fitting, page_position, page_token
 from placet_server.rpc.permission import may, permitted_rpcs
+from placet_server.rpc.running import call_of, end_stream, fill_ended, fill_runs
 from placet_server.rpc.status import outcome_trailers, status_message
 from placet_server.rpc.validation import Validation
 
@@ -73,45 +74,30 @@ class RuntimeServicer(AskCalls):
         self._check_item = Validation().item_check_of(pb.SubmitRequest)
 
     async def execute(self, rpc: Rpc[pb.ExecuteRequest]) -> pb.ExecuteResponse:
-        call = Call(
-            caller=rpc.caller,
-            invocation=invocation_of(rpc.request.invocation),
-            time_left_seconds=time_left(rpc),
-            trace=rpc.trace,
-            on_admitted=partial(self._announcer.admitted, rpc),
-            message=message_of(rpc),
-        )
+        call = call_of(rpc, invocation_of(rpc.request.invocation), partial(self._announcer.admitted, rpc))
         done = await execute(self._kernel, call)
         rpc.action_id = done.action.action_id
         response = pb.ExecuteResponse(attached=done.attached)
-        fill_answer(rpc, response.action, done.action)
-        await self._fill_runs(rpc, [(response.action, done.action)])
+        await fill_ended(self._kernel.journal, rpc, response.action, done.action)
         return response
 
     async def execute_stream(
         self, rpc: Rpc[pb.ExecuteStreamRequest]
     ) -> AsyncIterator[pb.ExecuteStreamResponse]:
-        call = Call(
-            caller=rpc.caller,
-            invocation=invocation_of(rpc.request.invocation),
-            time_left_seconds=time_left(rpc),
-            trace=rpc.trace,
-            message=message_of(rpc),
-        )
+        call = call_of(rpc, invocation_of(rpc.request.invocation))
         async with closing(execute_stream(self._kernel, call)) as events:
             async for event in events:
                 if not rpc.action_id:
                     await announce_stream(rpc, event.action_id)
                 yield pb.ExecuteStreamResponse(event=event_message(event))
-        await self._end_stream(rpc, call.invocation.on_wait)
+        await end_stream(self._kernel.journal, rpc, call.invocation.on_wait)
 
     async def resume_action(self, rpc: Rpc[pb.ResumeActionRequest]) -> pb.ResumeActionResponse:
         rpc.action_id = rpc.request.action_id
         on_wait = ON_WAIT.get(rpc.request.on_wait, OnWait.FAIL)
         action = await resume(self._kernel, rpc.caller, rpc.action_id, time_left(rpc), rpc.trace, on_wait)
         response = pb.ResumeActionResponse()
-        fill_answer(rpc, response.action, action)
-        await self._fill_runs(rpc, [(response.action, action)])
+        await fill_ended(self._kernel.journal, rpc, response.action, action)
         return response
 
     async def resume_action_stream(
@@ -132,7 +118,7 @@ class RuntimeServicer(AskCalls):
         async with closing(resumed) as events:
             async for event in events:
                 yield pb.ResumeActionStreamResponse(event=event_message(event))
-        await self._end_stream(rpc, on_wait)
+        await end_stream(self._kernel.journal, rpc, on_wait)
 
     async def submit(self, rpc: Rpc[pb.SubmitRequest]) -> pb.SubmitResponse:
         request = rpc.request
@@ -177,7 +163,7 @@ class RuntimeServicer(AskCalls):
         rpc.action_id = action.action_id
         action = await read.as_told(self._kernel.journal, action)
         message = action_message(action, with_payloads=full)
-        await self._fill_runs(rpc, [(message, action)])
+        await fill_runs(self._kernel.journal, rpc, [(message, action)])
         return pb.GetActionResponse(action=message)
 
     async def list_actions(self, rpc: Rpc[pb.ListActionsRequest]) -> pb.ListActionsResponse:
@@ -185,7 +171,7 @@ class RuntimeServicer(AskCalls):
         query = query_of(request, page_position(request, tenant))
         page = await read.list_actions(self._kernel.journal, rpc.caller, query)
         told = [action_message(action) for action in page.actions]
-        await self._fill_runs(rpc, list(zip(told, page.actions, strict=True)))
+        await fill_runs(self._kernel.journal, rpc, list(zip(told, page.actions, strict=True)))
         messages = fitting(told)
         is_whole = len(messages) == len(page.actions)
         position = page.next_after_action_id if is_whole else messages[-1].action_id
@@ -199,7 +185,7 @@ class RuntimeServicer(AskCalls):
         timeout_seconds = wanted if left is None else min(wanted, max(left - REPLY_SECONDS, 0.0))
         action = await read.wait_action(self._kernel.journal, rpc.caller, request.action_id, timeout_seconds)
         message = action_message(action)
-        await self._fill_runs(rpc, [(message, action)])
+        await fill_runs(self._kernel.journal, rpc, [(message, action)])
         return pb.WaitActionResponse(action=message)
 
     async def watch_action(self, rpc: Rpc[pb.WatchActionRequest]) -> AsyncIterator[pb.WatchActionResponse]:
@@ -228,7 +214,7 @@ class RuntimeServicer(AskCalls):
         action = await cancel_action(self._kernel.engine, rpc.caller, request.action_id, request.reason)
         action = await with_effect_so_far(self._kernel.journal, action)
         response = pb.CancelActionResponse(action=action_message(action))
-        await self._fill_runs(rpc, [(response.action, action)])
+        await fill_runs(self._kernel.journal, rpc, [(response.action, action)])
         return response
 
     async def cancel_actions(self, rpc: Rpc[pb.CancelActionsRequest]) -> pb.CancelActionsResponse:
