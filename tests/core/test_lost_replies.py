@@ -52,15 +52,15 @@ class Lossy:
 
 def make_lossy(kernel: Kernel, lose: Callable[[str], bool]) -> None:
     """From the next connection on, which is at once."""
-    writer = kernel.journal.writer
-    real_connect = writer._connect
+    connection = kernel.journal.writer._connection
+    real_connect = connection._connect
 
     async def connect() -> Any:
         return Lossy(await real_connect(), lose)
 
-    writer._connect = connect
-    if writer._connection is not None:
-        writer._connection.terminate()
+    connection._connect = connect
+    if connection.current is not None:
+        connection.current.terminate()
 
 
 def once(text: str) -> Callable[[str], bool]:

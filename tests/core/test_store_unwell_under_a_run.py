@@ -77,15 +77,15 @@ async def test_an_entry_that_is_sent_again_while_it_is_written_is_there_once(
 ) -> None:
     script = [Say("", call("shop-count", order="A-1")), Say("One.")]
     async with OpenAIServer(script) as server, open_shop(database.dsn, Shop(), server) as kernel:
-        writer: Any = kernel.journal.writer
-        real_connect = writer._connect
+        connection: Any = kernel.journal.writer._connection
+        real_connect = connection._connect
 
         async def connect() -> Any:
             return Doubled(await real_connect(), kernel, f'"type":"{type_}"')
 
-        writer._connect = connect
-        if writer._connection is not None:
-            writer._connection.terminate()
+        connection._connect = connect
+        if connection.current is not None:
+            connection.current.terminate()
         ended = await asked(kernel)
         assert (said("One."), 1, 2) == (output(ended), ended.attempt, len(server.requests))
 

@@ -21,7 +21,10 @@ before it believes that somebody else was faster.
 
 What failure means. If the store does not answer, admissions are given up with StoreUnavailable (their
 callers must hear soon; a row that was written all the same is found by `core/recovery/ownership.py`), while
-advances stay queued until they are written or the process ends: they are results. A batch that Postgres
+advances stay queued until they are written or the process ends: they are results. Children that were sent are given up
+once the server process that they were sent to is gone (`store/writer_connection.py`): who calls them looks whether they
+are there, and must not look too soon. For the same reason nothing is written on another connection before that, as what
+was sent first would come last. A batch that Postgres
 rejects is halved until the culprit stands alone, so that one bad item fails alone and one locked row waits
 alone. No flush is ever cancelled by one of its callers."""
 
@@ -32,15 +35,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
-from enum import IntEnum
 from operator import itemgetter
-from typing import Any, NamedTuple
-
-import orjson
+from typing import NamedTuple
 
 from placet_server.model.errors import StoreUnavailable
-from placet_server.store import queries
 from placet_server.store.batch_item import (
     Admission,
     Advance,
@@ -50,14 +48,12 @@ from placet_server.store.batch_item import (
     WaitingRow,
     Written,
 )
+from placet_server.store.batch_statement import Kind, statement_for
 from placet_server.store.clock import Clock
 from placet_server.store.connection import Connection, Failure, classify
-from placet_server.store.lineage import DEPTH_MAX
 from placet_server.store.message import MessageClaimed, is_claimed
 from placet_server.store.run import is_there
-
-SQL = queries.load("action")
-OF_PARENTS = queries.load("batch")
+from placet_server.store.writer_connection import WriterConnection
 
 LINGER_SECONDS_MAX = 0.008
 # A pass of the event loop so short that nobody had anything to do in it.
@@ -72,28 +68,13 @@ CONTENDED_SECONDS = 0.2
 _log = logging.getLogger(__name__)
 
 
-class _Kind(IntEnum):
-    """Which statements write an item. 0 are those of the hot path, which may stand in one batch."""
-
-    FLUSH = 0
-    ADVANCE_QUEUED = 1
-    SUBMIT = 2
-    ADMIT_MESSAGE = 3
-    SUBMIT_MESSAGE = 4
-    SUBMIT_WAITING = 5
-    PARK = 6
-    ADVANCE_STEP = 7
-    # Children, and entries of runs.
-    OF_PARENT = 8
-
-
 class _Item(NamedTuple):
     action_id: str
     document: Admission | SubmissionRow | Advance | EntryItem
     is_admission: bool
     size_bytes: int
     future: asyncio.Future[Written | None]
-    kind: _Kind = _Kind.FLUSH
+    kind: Kind = Kind.FLUSH
 
 
 _kind = itemgetter(5)
@@ -110,13 +91,14 @@ class BatchWriter:
         clock: Clock,
         observe: Callable[[int, float], None] = lambda items, seconds: None,
     ) -> None:
-        self._connect = connect
+        self._connection = WriterConnection(connect)
         self._boot_id = boot_id
         self._clock = clock
         self._observe = observe
         self._queue: deque[_Item] = deque()
         self._under_way: list[_Item] = []
-        self._connection: Connection | None = None
+        # Children of whom nobody knows whether they were written, with what to tell of them once that is over.
+        self._doubted: list[tuple[_Item, StoreUnavailable]] = []
         self._sleeper: asyncio.Future[None] | None = None
         self._closing = False
         self._ended = False
@@ -128,21 +110,21 @@ class BatchWriter:
 
     def admit_message(self, admission: Admission) -> asyncio.Future[Written | None]:
         """With the columns of a message that has an id. Raises StoreUnavailable, MessageClaimed through the future."""
-        return self._put_new(admission, 600, _Kind.ADMIT_MESSAGE)
+        return self._put_new(admission, 600, Kind.ADMIT_MESSAGE)
 
     def submit(self, submission: SubmissionRow) -> asyncio.Future[Written | None]:
         """Raises StoreUnavailable through the future."""
-        return self._put_new(submission, 700, _Kind.SUBMIT)
+        return self._put_new(submission, 700, Kind.SUBMIT)
 
     def submit_message(self, submission: SubmissionRow) -> asyncio.Future[Written | None]:
         """As `admit_message`."""
-        return self._put_new(submission, 700, _Kind.SUBMIT_MESSAGE)
+        return self._put_new(submission, 700, Kind.SUBMIT_MESSAGE)
 
     def submit_waiting(self, waiting: WaitingRow) -> asyncio.Future[Written | None]:
         """With the columns of a message that has an id, or without. Raises StoreUnavailable, MessageClaimed through the
         future.
         """
-        return self._put_new(waiting, 2000 + len(waiting["terms"]), _Kind.SUBMIT_WAITING)
+        return self._put_new(waiting, 2000 + len(waiting["terms"]), Kind.SUBMIT_WAITING)
 
     def admit_child(self, child: ChildRow) -> asyncio.Future[Written | None]:
         """None as well if the parent's lease is not this one any more, it is to be cancelled, it is too deep, or the
@@ -150,28 +132,30 @@ class BatchWriter:
 
         Raises StoreUnavailable through the future.
         """
-        return self._put_new(child, 800, _Kind.OF_PARENT)
+        return self._put_new(child, 800, Kind.OF_PARENT)
 
     def advance(self, advance: Advance) -> asyncio.Future[Written | None]:
         """Resolves once the store has answered, however long that takes."""
         size = 400 + len(advance.get("output") or "") + len(advance.get("provider_cursor") or "")
-        kind = _Kind.ADVANCE_STEP if "parent_id" in advance else _Kind.FLUSH
+        kind = Kind.ADVANCE_STEP if "parent_id" in advance else Kind.FLUSH
         if "dead_letter" in advance:
-            kind = _Kind.ADVANCE_QUEUED
+            kind = Kind.ADVANCE_QUEUED
         if "awaited" in advance:
-            kind = _Kind.PARK
+            kind = Kind.PARK
         return self._put(_Item(advance["action_id"], advance, False, size, self._future(), kind))
 
     def append(self, entry: EntryItem) -> asyncio.Future[Written | None]:
         """As `advance`. None: it is no entry that comes next, or the lease is another's."""
         size = 600 + len(entry["body"]) + len(entry["event_body"])
-        return self._put(_Item(entry["action_id"], entry, False, size, self._future(), _Kind.OF_PARENT))
+        return self._put(_Item(entry["action_id"], entry, False, size, self._future(), Kind.OF_PARENT))
 
     async def run(self) -> None:
         """The writer's task: ends after `close`, once everything queued is written or the store is gone."""
         try:
             while self._queue or not self._closing:
                 await self._wait_for_items()
+                if self._doubted:
+                    await self._end_doubt()
                 if self._queue:
                     self._under_way = self._take()
                     await self._flush(self._under_way)
@@ -181,8 +165,7 @@ class BatchWriter:
             # Broken off while it waits for the store, it has left these without an answer.
             self._queue.extend(self._under_way)
             self._fail_all(StoreUnavailable(detail="the writer has ended"))
-            if self._connection is not None:
-                self._connection.terminate()
+            self._connection.give_up()
 
     def close(self) -> None:
         """No new items after this."""
@@ -193,7 +176,7 @@ class BatchWriter:
         return asyncio.get_running_loop().create_future()
 
     def _put_new(
-        self, row: Admission | SubmissionRow, size_bytes: int, kind: _Kind
+        self, row: Admission | SubmissionRow, size_bytes: int, kind: Kind
     ) -> asyncio.Future[Written | None]:
         size_bytes += len(row["input"]) + len(row["labels"])
         return self._put(_Item(row["action_id"], row, True, size_bytes, self._future(), kind))
@@ -211,7 +194,7 @@ class BatchWriter:
             self._sleeper.set_result(None)
 
     async def _wait_for_items(self) -> None:
-        while not self._queue and not self._closing:
+        while not self._queue and not self._doubted and not self._closing:
             await self._sleep()
         began = before = time.monotonic()
         idle_passes = 0
@@ -261,7 +244,7 @@ class BatchWriter:
         if not any(map(_kind, batch)):
             await self._flush_alike(batch)
             return
-        for kind in _Kind:
+        for kind in Kind:
             if alike := [item for item in batch if item.kind is kind]:
                 await self._flush_alike(alike)
 
@@ -269,7 +252,7 @@ class BatchWriter:
         try:
             await self._send(batch)
         except Exception as error:
-            failure = classify(error, self._connection)
+            failure = classify(error, self._connection.current)
             if failure is Failure.UNAVAILABLE:
                 await self._store_away(batch, error)
             elif len(batch) > 1:
@@ -293,18 +276,32 @@ class BatchWriter:
             return
         loop = asyncio.get_running_loop()
         begin = loop.time()
-        connection = self._connection
+        connection = self._connection.current
         if connection is None or connection.is_closed():
-            connection = self._connection = await self._connect()
+            connection = await self._open()
         admissions = [item.document for item in batch if item.is_admission]
         advances = [item.document for item in batch if not item.is_admission]
-        sql, arguments = _statement(batch[0].kind, admissions, advances, self._boot_id, self._clock.now())
+        sql, arguments = statement_for(batch[0].kind, admissions, advances, self._boot_id, self._clock.now())
         records = await connection.fetch(sql, *arguments, timeout=ANSWER_SECONDS)
         written = {str(r[0]): Written(*r[1:]) for r in records}
         for item in batch:
             if not item.future.done():
                 item.future.set_result(written.get(item.action_id))
         self._observe(len(batch), loop.time() - begin)
+
+    async def _open(self) -> Connection:
+        """A connection after which nothing is in doubt that was sent before it."""
+        connection = await self._connection.open()
+        doubted, self._doubted = self._doubted, []
+        for item, error in doubted:
+            _resolve_error(item, error)
+        return connection
+
+    async def _end_doubt(self) -> None:
+        try:
+            await self._open()
+        except Exception as error:
+            await self._store_away((), error)
 
     def _set_aside(self, item: _Item, error: Exception) -> None:
         """Somebody holds its row: an admission is given up, an advance tried again after the others."""
@@ -314,74 +311,28 @@ class BatchWriter:
             asyncio.get_running_loop().call_later(CONTENDED_SECONDS, self._put, item)
 
     async def _store_away(self, batch: Sequence[_Item], error: Exception) -> None:
-        """Admissions hear of it now; advances wait for the store to come back."""
+        """Admissions hear of it now, but of children that were sent once it is known whether they are there: who calls
+        them goes by that. Advances wait for the store to come back.
+        """
         _log.warning("the store does not answer: %s", type(error).__name__)
-        if self._connection is not None:
-            self._connection.terminate()
-            self._connection = None
-        waiting = [*batch, *self._queue]
+        sent = len(batch) if self._connection.give_up() else 0
+        waiting, text = [*batch, *self._queue], f"{type(error).__name__}: {error}"
         self._queue.clear()
-        for item in waiting:
-            if item.is_admission:
-                _resolve_error(item, StoreUnavailable(detail=f"{type(error).__name__}: {error}"))
-            else:
+        for place, item in enumerate(waiting):
+            if not item.is_admission:
                 self._queue.append(item)
-        if self._queue:
+            elif item.kind is Kind.OF_PARENT and place < sent:
+                self._doubted.append((item, StoreUnavailable(detail=text)))
+            else:
+                _resolve_error(item, StoreUnavailable(detail=text))
+        if self._queue or self._doubted:
             await asyncio.sleep(min(RECONNECT_SECONDS_MAX, 0.05 + 0.01 * len(self._queue)))
 
     def _fail_all(self, error: Exception) -> None:
-        while self._queue:
-            _resolve_error(self._queue.popleft(), error)
-
-
-def _statement(
-    kind: _Kind, admissions: list[Any], advances: list[Any], boot_id: str, now: datetime | None
-) -> tuple[str, tuple[object, ...]]:
-    """The statement that is enough for what the batch holds, all of one kind, and its arguments.
-
-    In the order of their keys and ids: two writers that meet on the same rows must not lock them crosswise.
-    """
-    admissions.sort(key=_key_and_id)
-    advances.sort(key=itemgetter("action_id"))
-    values: dict[str, object] = {"now": now}
-    if admissions:
-        values |= {"admissions": orjson.dumps(admissions).decode(), "boot_id": boot_id}
-    if advances:
-        values["advances"] = orjson.dumps(advances).decode()
-    if kind is _Kind.OF_PARENT:
-        query = OF_PARENTS[
-            "append_and_admit_child" if admissions and advances else "append" if advances else "admit_child"
-        ]
-        if admissions:
-            values["depth_max"] = DEPTH_MAX
-    elif kind is _Kind.SUBMIT:
-        query = SQL["submit"]
-    elif kind is _Kind.ADMIT_MESSAGE:
-        query = SQL["admit_message"]
-    elif kind is _Kind.SUBMIT_MESSAGE:
-        query = SQL["submit_message"]
-    elif kind is _Kind.SUBMIT_WAITING:
-        query = SQL["submit_waiting"]
-    elif kind is _Kind.ADVANCE_QUEUED:
-        query = SQL["advance_queued"]
-        values["boot_id"] = boot_id
-    elif kind is _Kind.ADVANCE_STEP:
-        query = SQL["advance_step"]
-        values["boot_id"] = boot_id
-    elif kind is _Kind.PARK:
-        query = SQL["park"]
-    elif any(admission["predecessor_id"] is not None for admission in admissions):
-        query = SQL["take_over_and_advance"]
-        values.setdefault("advances", "[]")
-    elif not advances:
-        query = SQL["admit"]
-    else:
-        query = SQL["admit_and_advance" if admissions else "advance"]
-    return query.sql, query.arguments(**values)
-
-
-def _key_and_id(admission: Admission | SubmissionRow) -> tuple[str, str]:
-    return admission["key_digest"] or "", admission["action_id"]
+        for item in (*self._queue, *(item for item, _ in self._doubted)):
+            _resolve_error(item, error)
+        self._queue.clear()
+        self._doubted.clear()
 
 
 def _resolve_none(item: _Item) -> None:

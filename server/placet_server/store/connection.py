@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import asyncpg
 
@@ -14,10 +15,12 @@ from placet_server.model.errors import StoreUnavailable
 from placet_server.store import queries
 from placet_server.store.driver import DriverConnection
 
-CONFIGURE = queries.load("connection")["configure"]
+SQL = queries.load("connection")
+CONFIGURE = SQL["configure"]
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
+ANSWER_SECONDS = 2.0
 TCP_USER_TIMEOUT_SECONDS = 5
 CLIENT_CHECK_SECONDS = 1
 # One plan for the life of the connection, and always by index: a plan made while a table is empty would
@@ -63,6 +66,13 @@ class ConnectionOptions:
         }
 
 
+class ServerProcess(NamedTuple):
+    """Which one of Postgres carries out what a connection is sent. Numbers come again, with another start."""
+
+    pid: int
+    started: datetime
+
+
 class StoreUnfit(Exception):
     """A database that this release must not run on. Raised at start only; the text is for the operator."""
 
@@ -106,6 +116,23 @@ async def open_connection(dsn: str, options: ConnectionOptions) -> Connection:
             connection.terminate()
             raise
     return connection
+
+
+async def identify(connection: Connection) -> ServerProcess:
+    """Of this very connection, behind a pooler, too."""
+    query = SQL["identify"]
+    r = await connection.fetchrow(query.sql, *query.arguments(), timeout=ANSWER_SECONDS)
+    assert r is not None, "a connection is one of the server's"
+    return ServerProcess(*r)
+
+
+async def end_process(connection: Connection, process: ServerProcess, seconds: float) -> bool:
+    """Whatever it is at is undone, unless it was committed. True: it is gone, or was not there."""
+    query = SQL["end_process"]
+    arguments = query.arguments(
+        pid=process.pid, started=process.started, wait_milliseconds=round(seconds * 1000)
+    )
+    return bool(await connection.fetchval(query.sql, *arguments, timeout=seconds + ANSWER_SECONDS))
 
 
 def classify(error: BaseException, connection: Connection | None = None) -> Failure:
