@@ -86,7 +86,7 @@ class StretchSpans(Protocol):
     def called(self, calls: Sequence[PlannedCall], ends: Mapping[int, ChildEnd]) -> None:
         """All calls of a turn have ended, by their numbers."""
 
-    async def told(self) -> None:
+    def told(self) -> None:
         """It is stored that the model is told of them."""
 
 
@@ -109,7 +109,7 @@ class Untraced:
 
     def called(self, calls: Sequence[PlannedCall], ends: Mapping[int, ChildEnd]) -> None: ...
 
-    async def told(self) -> None: ...
+    def told(self) -> None: ...
 
     def end(self, end: ChatEnd) -> None: ...
 

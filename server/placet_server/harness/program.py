@@ -175,7 +175,7 @@ class _Loop:
         results, messages = await self._told()
         requested = self._charged(self._request(results, messages))
         await self._append(self._fitting(requested), [told.action_id for told in results if told.action_id])
-        await self.spans.told()
+        self.spans.told()
         heard = self._live.heard(self._state.turn, self._state.tries)
         place = self._around.models.find(self._opened.model).base_url or ""
         await self._append(await take_turn(self._stretch, self._state, provider, heard, place))

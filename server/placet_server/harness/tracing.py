@@ -12,7 +12,6 @@ A stretch whose process dies has no span; the next one is linked to it all the s
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -25,8 +24,7 @@ from placet_server.core.execution.attempt import LeaseLost
 from placet_server.core.execution.child import ChildEnd
 from placet_server.core.execution.ending import Ended, Exhausted, StopCause
 from placet_server.core.execution.stretch import Stretch
-from placet_server.core.execution.trace import span_of
-from placet_server.core.publication.journal import Journal
+from placet_server.core.execution.trace import keep_trace, span_of, trace_of_run
 from placet_server.harness.observer import PROVIDERS, UNTRACED, ChatEnd, ChatRequest, ChatSpan, StretchSpans
 from placet_server.harness.plan import PlannedCall
 from placet_server.harness.provider import content
@@ -41,19 +39,13 @@ from placet_server.harness.span_attributes import (
 )
 from placet_server.harness.span_context import context, context_of, within
 from placet_server.harness.transcript import Transcript
-from placet_server.model.action import Action
 from placet_server.model.capability import Capability
 from placet_server.model.entry import Opened, PinnedTool
-from placet_server.model.errors import StoreUnavailable
 from placet_server.model.outcome import OutcomeKind
 from placet_server.model.usage import Usage
-from placet_server.store import action as actions
-from placet_server.store import run as runs
 from placet_server.store.run import RunTrace
 from placet_server.telemetry.span_ids import SpanIds
 from placet_server.telemetry.tracing import is_sampled
-
-_log = logging.getLogger(__name__)
 
 
 class _Made(NamedTuple):
@@ -81,7 +73,10 @@ class RunTracing:
         self, stretch: Stretch, capability: Capability, state: Transcript
     ) -> AsyncIterator[StretchSpans]:
         work = stretch.attempt.run.work
-        before = None if state.opened is None else await _trace_before(stretch)
+        before = None
+        if state.opened is not None:
+            action = stretch.attempt.action
+            before = await trace_of_run(stretch.attempt.journal, action.requester.tenant, action.action_id)
         # What its first stretch left to chance is not thrown for again.
         ratio = self._ratio if state.opened is None else 0.0
         if before is None and not is_sampled(work.trace, ratio):
@@ -137,16 +132,9 @@ class _Stretch:
         self._span.set_attribute("gen_ai.request.model", opened.model)
         if opened.history is not None:
             self._span.set_attribute("gen_ai.conversation.id", opened.history.session_id)
-        own, journal, action = self._span.get_span_context(), *_at(self._stretch)
+        own, attempt = self._span.get_span_context(), self._stretch.attempt
         trace = RunTrace(f"{own.trace_id:032x}", f"{self._above.span_id:016x}", f"{own.span_id:016x}")
-        assert action.lease_id is not None, "what runs has a lease"
-        try:
-            async with journal.pool.connection() as connection:
-                await runs.set_trace(
-                    connection, action.requester.tenant, action.action_id, trace, lease_id=action.lease_id
-                )
-        except StoreUnavailable:
-            _log.warning("the trace of a run is not kept", extra={"action_id": action.action_id})
+        await keep_trace(attempt.journal, attempt.action, trace)
 
     async def chat(self, request: ChatRequest) -> ChatSpan:
         shown = self._sensitive(request.pins.tools) if self._tracing.shows_content else None
@@ -167,13 +155,10 @@ class _Stretch:
     def called(self, calls: Sequence[PlannedCall], ends: Mapping[int, ChildEnd]) -> None:
         self._made = [_Made(call, ends[call.call]) for call in calls]
 
-    async def told(self) -> None:
+    def told(self) -> None:
         made, self._made = self._made, []
-        if not made:
-            return
-        found = await self._stored([each.end.outcome.action_id for each in made])
         for each in made:
-            self._tell(each, found.get(each.end.outcome.action_id))
+            self._tell(each.call, each.end)
 
     def add(self, usage: Usage) -> None:
         """What an answer took, of all that the stretch has."""
@@ -216,46 +201,34 @@ class _Stretch:
             return "stopped", "cancelled"
         return "failed", type(error).__name__
 
-    def _tell(self, made: _Made, action: Action | None) -> None:
-        call, outcome = made.call, made.end.outcome
+    def _tell(self, call: PlannedCall, end: ChildEnd) -> None:
+        outcome = end.outcome
         assert call.tool is not None
-        begin = None if action is None else action.create_time_us * 1000
-        settled = None if action is None else action.settle_time_us
         if outcome.action_id:
             self._tracing.ids.then(span_of(outcome.action_id))
         span = self._tracing.tracer.start_span(
             f"execute_tool {call.tool.name}",
             context=set_span_in_context(self._span),
             kind=SpanKind.INTERNAL,
-            start_time=begin,
+            start_time=_nanoseconds(end.create_time_us),
             attributes=of_tool(call.tool, call.provider_id)
             | {"placet.action_id": outcome.action_id, "placet.outcome": outcome.kind.value},
         )
         if self._tracing.shows_content:
             paths = content.paths_of(call.tool)
             span.set_attribute("gen_ai.tool.call.arguments", content.redacted(call.input_json, paths))
-            if made.end.output_json is not None:
-                shown = content.redacted(made.end.output_json, paths)
+            if end.output_json is not None:
+                shown = content.redacted(end.output_json, paths)
                 span.set_attribute("gen_ai.tool.call.result", shown)
         if outcome.kind is not OutcomeKind.SUCCEEDED:
             fail(span, outcome.failure_code or outcome.reason or outcome.kind.value)
-        span.end(None if settled is None else settled * 1000)
+        span.end(_nanoseconds(end.settle_time_us))
 
     def _sensitive(self, tools: Sequence[PinnedTool]) -> Sensitive:
         return Sensitive(
             own=self._capability.contract.data.sensitive_paths,
             tools={tool.alias: content.paths_of(tool) for tool in tools},
         )
-
-    async def _stored(self, action_ids: Sequence[str]) -> dict[str, Action]:
-        """Empty if the store is away: the spans say then when they were told."""
-        journal, action = _at(self._stretch)
-        wanted = [action_id for action_id in action_ids if action_id]
-        try:
-            async with journal.pool.connection() as connection:
-                return await actions.map_by_ids(connection, action.requester.tenant, wanted)
-        except StoreUnavailable:
-            return {}
 
 
 class _Chat:
@@ -283,14 +256,6 @@ class _Chat:
         span.end()
 
 
-async def _trace_before(stretch: Stretch) -> RunTrace | None:
-    journal, action = _at(stretch)
-    try:
-        async with journal.pool.connection() as connection:
-            return await runs.find_trace(connection, action.requester.tenant, action.action_id)
-    except StoreUnavailable:
-        return None
-
-
-def _at(stretch: Stretch) -> tuple[Journal, Action]:
-    return stretch.attempt.journal, stretch.attempt.action
+def _nanoseconds(time_us: int | None) -> int | None:
+    """None, of what has no action: the span says then when it was told."""
+    return None if time_us is None else time_us * 1000

@@ -67,10 +67,12 @@ class Holding(Protocol):
 
 
 class ChildEnd(NamedTuple):
-    """How a call ended: `output_json` if and only if it succeeded. A refusal has no action."""
+    """How a call ended: `output_json` if and only if it succeeded. The times are its action's; a refusal has none."""
 
     outcome: Outcome
     output_json: str | None = None
+    create_time_us: int | None = None
+    settle_time_us: int | None = None
 
 
 class Calls:
@@ -197,7 +199,7 @@ def _are_scopes(scopes: frozenset[str]) -> bool:
 
 def end_of(child: Action) -> ChildEnd:
     output = child.output_json if child.state is ActionState.SUCCEEDED else None
-    return ChildEnd(outcome_of(child), output)
+    return ChildEnd(outcome_of(child), output, child.create_time_us, child.settle_time_us)
 
 
 def refusal_of(error: PlacetError) -> ChildEnd:
