@@ -1,28 +1,34 @@
-"""What tests of asking models share: a provider for a scripted server, and a run in memory that asks it as a real one
-does, entry by entry.
-"""
+"""What tests of asking models share: a provider for a scripted server, and runs of the real program in memory."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from placet.testing.model_servers import AnthropicServer, ModelServer, OpenAIServer
 from placet_server.core.execution.child import ChildEnd
-from placet_server.harness.budget import bound_of_request
-from placet_server.harness.plan import PlannedCall, plan
+from placet_server.core.execution.program import StepCall
+from placet_server.core.execution.stretch import Stretch
+from placet_server.core.publication.boundary import Boundary
+from placet_server.harness import program
 from placet_server.harness.provider.adapter import ModelProvider, Models
-from placet_server.harness.provider.answer import Answer, Delta, Pins, TurnFailure
+from placet_server.harness.provider.answer import Answer, Delta, Pins
 from placet_server.harness.provider.catalogue import Catalogue, Kind, ModelEntry
 from placet_server.harness.provider.credential import Credentials, parse
-from placet_server.harness.result import results_of
-from placet_server.harness.transcript import Stage, Transcript, replay
-from placet_server.model.agent import ModelSettings
-from placet_server.model.entry import Body, EntryRow, Failed, Opened, PinnedTool, Purpose, Requested, Told
+from placet_server.harness.surroundings import Surroundings
+from placet_server.harness.transcript import Transcript, replay
+from placet_server.model.action import Action
+from placet_server.model.agent import AgentSpec, ModelSettings
+from placet_server.model.caller import EVERY_SCOPE, Caller
+from placet_server.model.capability import Capability, CapabilityKind
+from placet_server.model.contract import EffectClass, contract_for
+from placet_server.model.entry import Entry, EntryRow, EntryType, Opened, PinnedTool
 from placet_server.model.entry_text import entry_of
 from placet_server.model.outcome import Outcome, OutcomeKind
-from placet_server.model.usage import Spent
+from placet_server.model.usage import Budget, Counters
+from placet_server.store.run import Remembered
 from tests.harness.responses_server import ResponsesServer
 
 WIRES: Mapping[str, type[ModelServer]] = {"openai": OpenAIServer, "anthropic": AnthropicServer}
@@ -50,6 +56,7 @@ REFUND = PinnedTool(
 )
 OPENED = Opened(spec_digest="00", model="test", instructions="Be brief.", tools=(LOOKUP, REFUND))
 SETTINGS = ModelSettings()
+Tool = Callable[[StepCall], ChildEnd]
 
 
 def credentials(variable: str = KEY_VARIABLE) -> Credentials:
@@ -84,96 +91,114 @@ def ended(kind: OutcomeKind = OutcomeKind.SUCCEEDED, output: str = '{"ok":true}'
     return ChildEnd(Outcome(kind=kind, **outcome), output if kind is OutcomeKind.SUCCEEDED else None)
 
 
-@dataclass
-class Journaled:
-    """A run whose entries are in memory. `lose`: makes the process forget everything but them, between any two."""
+class Died(Exception):
+    """The process, with everything that is not stored."""
 
-    provider: ModelProvider
-    opened: Opened = OPENED
-    tool: Callable[[PlannedCall], ChildEnd] = lambda _: ended()
-    rows: list[EntryRow] = field(default_factory=list)
-    forgets: bool = False
-    state: Transcript = field(default_factory=Transcript)
 
-    def append(self, body: Body) -> None:
-        entry = entry_of(body)
+class Memory(Stretch):
+    """A stretch whose entries are in memory, and whose calls are `tool`; nothing else of its attempt is asked for.
+    `dies`: once something has come of what was asked, that is, between any two turns and any two tries.
+    """
+
+    def __init__(self, rows: list[EntryRow], tool: Tool, *, dies: bool, is_redriven: bool) -> None:
+        caller = Caller(tenant="acme", subject="alice", scopes=frozenset({EVERY_SCOPE}))
+        attempt: Any = SimpleNamespace(
+            run=SimpleNamespace(work=SimpleNamespace(caller=caller), holdings=()),
+            action=SimpleNamespace(capability="tests.agent", action_id="0199-run"),
+            journal=SimpleNamespace(boundary=Boundary()),
+            lane=SimpleNamespace(delta=self._heard, note=lambda type_, body: None),
+            check_goes_on=lambda: None,
+            may_have_children=False,
+        )
+        super().__init__(attempt)
+        self.entries = MemoryEntries(rows, dies=dies, is_redriven=is_redriven)
+        self._tool = tool
+
+    async def call_all(
+        self,
+        calls: Sequence[StepCall],
+        told: Callable[[int, ChildEnd], None] = lambda index, end: None,
+        stood: Callable[[int, Action], None] = lambda index, child: None,
+    ) -> list[ChildEnd]:
+        ends = [self._tool(call) for call in calls]
+        for index, end in enumerate(ends):
+            told(index, end)
+        return ends
+
+    async def _heard(self, turn: int, request: int, kind: str, text: str) -> None:
+        pass
+
+
+class MemoryEntries:
+    """See `RunEntries`."""
+
+    def __init__(self, rows: list[EntryRow], *, dies: bool, is_redriven: bool) -> None:
+        self._rows = rows
+        self._dies = dies
+        self._is_redriven = is_redriven
+
+    async def read(self) -> Remembered:
+        return Remembered(list(self._rows), is_redriven=self._is_redriven)
+
+    async def append(
+        self, entry: Entry, counters: Counters, *, seen: Sequence[str] = (), ahead: bool = False
+    ) -> None:
         row = EntryRow(
-            type=entry.type, turn=entry.turn, body=entry.body, ordinal=self.state.ordinal + 1, attempt=1
+            type=entry.type, turn=entry.turn, body=entry.body, ordinal=len(self._rows) + 1, attempt=1
         )
-        self.rows.append(row)
-        self.state = replay(self.rows) if self.forgets else self.state.next(row)
+        self._rows.append(row)
+        if self._dies and entry.type is not EntryType.REQUESTED:
+            raise Died
 
-    async def run(self, prompt: str) -> Transcript | Spent:
-        from placet_server.harness.provider import wire
-        from placet_server.harness.provider.adapter import load
+    async def written(self) -> None:
+        pass
 
-        await load()
-        if self.state.stage is Stage.OPEN:
-            self.append(self.opened)
-        while self.state.stage in (Stage.ASK, Stage.CALL):
-            results, messages = self._told(wire, prompt)
-            reserve = self.state.reserve(messages, None)
-            turn, number = self.state.next_request
-            passed = bound_of_request(self.state.counters, self.opened.budget, number, reserve)
-            if passed is not None:
-                return passed
-            purpose = Purpose.REPAIR if self.state.repair else Purpose.ANSWER
-            self.append(
-                Requested(
-                    turn=turn,
-                    number=number,
-                    purpose=purpose,
-                    tokens=reserve.tokens,
-                    results=results,
-                    messages=tuple(messages),
-                )
-            )
-            await self._ask()
-        return self.state
+    async def spent_below(self, steps: Sequence[str]) -> dict[str, Counters]:
+        return {}
 
-    def _told(self, wire: Any, prompt: str) -> tuple[tuple[Told, ...], list[str]]:
-        state = self.state
-        if state.pending is not None:
-            ends = {call.call: self.tool(call) for call in state.pending.steps}
-            parts = results_of(state.pending, ends, sees_sensitive=True)
-            told = tuple(
-                Told(call=part.call, kind=ends[part.call].outcome.kind if part.call in ends else "")
-                for part in parts
-            )
-            return told, [wire.request_text([state.repair] if state.repair else [], parts)]
-        if state.turn == 0:
-            return (), [wire.request_text([prompt])]
-        return (), [wire.request_text([state.repair])] if state.repair else []
+    async def spent_before(self) -> Counters:
+        return Counters()
 
-    async def _ask(self) -> None:
-        turn, number = self.state.turn, self.state.tries
-        pins = Pins(
-            instructions=self.opened.instructions,
-            tools=self.opened.tools,
-            output_schema=self.opened.output_schema,
+    async def has_run(self, active_ms: int) -> None:
+        pass
+
+
+class Journaled:
+    """A run that has opened, of the real program. `dies`: see `Memory`; it is gone on with each time."""
+
+    def __init__(
+        self,
+        models: Models,
+        opened: Opened = OPENED,
+        tool: Tool = lambda call: ended(),
+        *,
+        dies: bool = False,
+    ) -> None:
+        entry = entry_of(opened)
+        self.rows = [EntryRow(type=entry.type, turn=0, body=entry.body, ordinal=1, attempt=1)]
+        # Its tools are pinned already.
+        nothing: Any = None
+        self._around = Surroundings(models=models, offers=nothing, budget_max=Budget())
+        self._capability = Capability(
+            name="tests.agent",
+            version="1",
+            kind=CapabilityKind.AGENT,
+            contract=contract_for(EffectClass.COMPOSED),
+            agent=AgentSpec(model=opened.model),
         )
-        try:
-            answer = await asked(self.provider, self.state.messages(), pins)
-        except TurnFailure as failure:
-            self.append(
-                Failed(
-                    turn=turn,
-                    number=number,
-                    category=failure.category,
-                    status=failure.status,
-                    charged=failure.charged,
-                    detail=failure.detail,
-                )
-            )
-            if not failure.category.is_temporary or number >= self.opened.retry.tries_max:
-                raise
-        else:
-            self.append(
-                plan(
-                    answer,
-                    self.opened,
-                    turn=turn,
-                    counters=self.state.counters,
-                    equal=self.state.equal_calls(),
-                )
-            )
+        self._tool = tool
+        self._dies = dies
+
+    @property
+    def state(self) -> Transcript:
+        return replay(self.rows)
+
+    async def run(self, prompt: str, *, is_redriven: bool = False) -> str:
+        """What it ends with. Raises Failure, Ended."""
+        text = json.dumps({"parts": [{"text": prompt}]})
+        while True:
+            stretch = Memory(self.rows, self._tool, dies=self._dies, is_redriven=is_redriven)
+            try:
+                return (await program.run(self._around, stretch, self._capability, text)).text
+            except Died:
+                is_redriven = False

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from placet.testing.model_servers import Drop, Fail, Say, Step, call
+from placet_server.core.execution.ending import Ended, Exhausted
+from placet_server.core.execution.judgement import RETRY_BUDGET
 from placet_server.harness.budget import (
     bound_of_calls,
     bound_of_further,
@@ -18,9 +20,9 @@ from placet_server.harness.budget import (
     reserve_for,
     slice_for,
 )
-from placet_server.harness.provider.answer import TurnFailure
-from placet_server.harness.transcript import Stage, replay
+from placet_server.harness.transcript import Stage
 from placet_server.model.agent import ProviderRetry
+from placet_server.model.budget_errors import bound_of
 from placet_server.model.entry import Answered, CallRecord, Failed, Requested, Told, TurnProblem
 from placet_server.model.usage import Budget, Counters, Price, Reserve, Spent, Usage
 from tests.harness.conversation import OPENED, WIRES, Journaled, models_of
@@ -32,15 +34,16 @@ ASKED = Requested(turn=1, tokens=100, micros=7)
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_turns_are_counted_over_resumes_and_tries_are_none(wire: str) -> None:
-    script: list[Step] = [LOOK, Fail(503), LOOK, Fail(429), LOOK, Say("Done.")]
-    for forgets in (False, True):
+    script: list[Step] = [LOOK, Fail(503, "0"), LOOK, Fail(429, "0"), LOOK, Say("Done.")]
+    for dies in (False, True):
         async with WIRES[wire](script) as server:
             models = models_of(server)
             opened = replace(OPENED, budget=Budget(turns=3))
-            run = Journaled(models.provider("test", "acme"), opened=opened, forgets=forgets)
-            spent = await run.run("go")
+            run = Journaled(models, opened=opened, dies=dies)
+            with pytest.raises(Ended) as ended:
+                await run.run("go")
             await models.close()
-        assert Spent(budget="turns", bound=3) == spent
+        assert Exhausted(reason="TURN_BUDGET", cause=bound_of("turns", 3)) == ended.value.ending
         assert (3, 5) == (run.state.counters.turns, run.state.counters.requests)
 
 
@@ -49,17 +52,16 @@ async def test_tries_of_a_turn_are_spent_once_whoever_goes_on(wire: str) -> None
     opened = replace(OPENED, retry=ProviderRetry(tries_max=3))
     async with WIRES[wire]([*[Fail(503)] * 9, Say("Done.")]) as server:
         models = models_of(server)
-        run = Journaled(models.provider("test", "acme"), opened=opened, forgets=True)
-        with pytest.raises(TurnFailure):
-            await run.run("go")
-        again = Journaled(
-            models.provider("test", "acme"), opened=opened, rows=run.rows, state=replay(run.rows)
-        )
-        with pytest.raises(TurnFailure):
-            await again.run("go")
+        run = Journaled(models, opened=opened, dies=True)
+        asked = []
+        for is_redriven in (False, False, True, False):
+            with pytest.raises(Ended) as ended:
+                await run.run("go", is_redriven=is_redriven)
+            assert isinstance(ended.value.ending, Exhausted)
+            assert RETRY_BUDGET == ended.value.ending.reason
+            asked.append((run.state.tries, len(server.requests)))
         await models.close()
-        assert 4 == len(server.requests)
-    assert 4 == again.state.tries
+    assert [(3, 3), (3, 3), (4, 4), (4, 4)] == asked
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -67,11 +69,12 @@ async def test_lost_answers_stay_charged_until_no_further_one_can_be_asked_for(w
     opened = replace(OPENED, budget=Budget(tokens=10_000), retry=ProviderRetry(tries_max=50))
     async with WIRES[wire]([*[Drop()] * 40, Say("Done.")]) as server:
         models = models_of(server)
-        run = Journaled(models.provider("test", "acme"), opened=opened, forgets=True)
-        spent = await run.run("go")
+        run = Journaled(models, opened=opened, dies=True)
+        with pytest.raises(Ended) as ended:
+            await run.run("go")
         await models.close()
         assert 2 == len(server.requests)
-    assert Spent(budget="tokens", bound=10_000) == spent
+    assert Exhausted(reason="SPEND_BUDGET", cause=bound_of("tokens", 10_000)) == ended.value.ending
     assert Stage.ASK is run.state.stage
 
 

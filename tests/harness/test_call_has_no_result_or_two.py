@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from placet.failure import Failure
 from placet.testing.model_servers import Call, Say, call
 from placet_server.core.execution.child import ChildEnd
+from placet_server.core.execution.program import StepCall
 from placet_server.harness.alias import alias_of
 from placet_server.harness.plan import (
     BOUND_IS_SPENT,
@@ -64,17 +66,17 @@ async def test_a_provider_takes_the_results_of_whatever_was_called(wire: str) ->
     ]
     made: list[str] = []
 
-    def tool(planned: PlannedCall) -> ChildEnd:
-        made.append(planned.step)
+    def tool(called: StepCall) -> ChildEnd:
+        made.append(called.step)
         return ended()
 
     async with ALL_WIRES[wire]([Say("", *calls), Say("Done.")]) as server:
         models = models_of(server)
-        run = Journaled(models.provider("test", "acme"), tool=tool, forgets=True)
-        state = await run.run("go")
+        run = Journaled(models, tool=tool, dies=True)
+        await run.run("go")
         await models.close()
         assert 2 == len(server.requests)
-    assert Stage.DONE is getattr(state, "stage", None)
+    assert Stage.DONE is run.state.stage
     assert [f"turn/1/call/{number}" for number in (1, 2, 14, 15, 16)] == made
 
 
@@ -139,11 +141,14 @@ async def test_an_answer_that_breaks_the_schema_is_repaired_so_often_and_then_th
     for said in ([*bad, good], [*bad, bad[0], good]):
         async with WIRES[wire](said) as server:
             models = models_of(server)
-            run = Journaled(models.provider("test", "acme"), opened=opened, forgets=True)
-            state = await run.run("count")
+            run = Journaled(models, opened=opened, dies=True)
+            try:
+                end = await run.run("count")
+            except Failure as failure:
+                end = failure.code
             await models.close()
-            ends.append((state.stage, state.output, len(server.requests)))  # type: ignore[union-attr]
-    assert [(Stage.DONE, '{"n":1}', 3), (Stage.INVALID, None, 3)] == ends
+            ends.append((run.state.stage, end, len(server.requests)))
+    assert [(Stage.DONE, '{"n":1}', 3), (Stage.INVALID, "output_invalid", 3)] == ends
 
 
 def test_no_kind_of_ending_is_told_as_another() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,16 +12,16 @@ from placet.failure import Failure
 from placet.sample.shop import app
 from placet.testing import FakeContext, FakeSyncContext
 from placet_server.core.execution.child import ChildEnd
+from placet_server.core.execution.program import StepCall
 from placet_server.harness.alias import alias_of
 from placet_server.harness.local_model import DEEDS, Line, plan_turn
-from placet_server.harness.plan import PlannedCall
 from placet_server.harness.provider.adapter import Models
 from placet_server.harness.provider.catalogue import LOCAL_MODEL, Catalogue, of_names
 from placet_server.harness.provider.credential import Credentials
 from placet_server.harness.transcript import Stage
 from placet_server.model.entry import Opened, PinnedTool
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind
-from tests.harness.conversation import Journaled, ended
+from tests.harness.conversation import Journaled, Tool, ended
 
 NAME = f"local:{LOCAL_MODEL}"
 TOOLS = tuple(
@@ -36,7 +35,6 @@ TOOLS = tuple(
     )
     for tool in sorted(app.tools, key=lambda tool: tool.name)
 )
-Shop = Callable[[PlannedCall], ChildEnd]
 
 
 def models() -> Models:
@@ -44,19 +42,18 @@ def models() -> Models:
     return Models(lambda: known, lambda: Credentials({}))
 
 
-def shop(made: list[str]) -> Shop:
+def shop(made: list[str]) -> Tool:
     """Runs the tool itself; its input was checked against its schema."""
 
-    def run(planned: PlannedCall) -> ChildEnd:
-        assert planned.tool is not None
-        made.append(f"{planned.tool.name} {planned.input_json}")
-        tool = next(each for each in app.tools if each.name == planned.tool.name)
+    def run(called: StepCall) -> ChildEnd:
+        made.append(f"{called.capability} {called.input_json}")
+        tool = next(each for each in app.tools if each.name == called.capability)
         try:
             if tool.is_async:
                 # In a loop of its own: the run's stands still meanwhile.
-                output = _apart(tool.call(FakeContext(), planned.input_json))
+                output = _apart(tool.call(FakeContext(), called.input_json))
             else:
-                output = tool.call(FakeSyncContext(), planned.input_json)
+                output = tool.call(FakeSyncContext(), called.input_json)
         except Failure as failure:
             return ChildEnd(
                 Outcome(
@@ -79,12 +76,10 @@ def _apart(coroutine: Any) -> Any:
 
 
 async def asked(
-    wish: str, tool: Shop, tools: tuple[PinnedTool, ...] = TOOLS, *, forgets: bool = True
+    wish: str, tool: Tool, tools: tuple[PinnedTool, ...] = TOOLS, *, dies: bool = True
 ) -> Journaled:
-    provider = models().provider(NAME, "acme")
-    run = Journaled(
-        provider, opened=Opened(spec_digest="00", model=NAME, tools=tools), tool=tool, forgets=forgets
-    )
+    opened = Opened(spec_digest="00", model=NAME, tools=tools)
+    run = Journaled(models(), opened=opened, tool=tool, dies=dies)
     await run.run(wish)
     assert Stage.DONE is run.state.stage
     return run
@@ -147,12 +142,12 @@ async def test_the_same_wish_is_the_same_run_to_the_byte_whatever_is_forgotten()
     wish = "refund A-1001 and A-1003 and notify the customer"
     fixed = {"payments.refund": '{"amount":"1.00"}', "messages.send": '{"message":"msg"}'}
 
-    def tool(planned: PlannedCall) -> ChildEnd:
-        if planned.tool is not None and planned.tool.name in fixed:
-            return ended(output=fixed[planned.tool.name])
-        return shop([])(planned)
+    def tool(called: StepCall) -> ChildEnd:
+        if called.capability in fixed:
+            return ended(output=fixed[called.capability])
+        return shop([])(called)
 
-    runs = [await asked(wish, tool, forgets=forgets) for forgets in (True, False, True)]
+    runs = [await asked(wish, tool, dies=dies) for dies in (True, False, True)]
     assert 1 == len({tuple(row.body for row in run.rows) for run in runs})
 
 
@@ -167,11 +162,11 @@ async def test_it_says_in_every_message_that_it_is_the_local_model() -> None:
 async def test_what_did_not_succeed_is_told_as_such_and_never_tried_again(kind: OutcomeKind) -> None:
     made: list[str] = []
 
-    def tool(planned: PlannedCall) -> ChildEnd:
-        if planned.tool is not None and planned.tool.name == "payments.refund":
-            made.append(planned.step)
+    def tool(called: StepCall) -> ChildEnd:
+        if called.capability == "payments.refund":
+            made.append(called.step)
             return ended(kind, message="So it is.")
-        return shop([])(planned)
+        return shop([])(called)
 
     run = await asked("refund A-1001 and write to the customer", tool)
     assert 1 == len(made)

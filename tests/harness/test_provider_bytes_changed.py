@@ -34,9 +34,9 @@ SCRIPT = [
 ]
 
 
-async def conversation(server: ModelServer, *, forgets: bool) -> Journaled:
+async def conversation(server: ModelServer, *, dies: bool) -> Journaled:
     models = models_of(server)
-    run = Journaled(models.provider("test", "acme"), forgets=forgets)
+    run = Journaled(models, dies=dies)
     await run.run(f"refund A-1 {AWKWARD}")
     await models.close()
     return run
@@ -47,8 +47,8 @@ async def test_requests_are_the_same_bytes_whether_or_not_anything_is_remembered
     wire: str,
 ) -> None:
     async with ALL_WIRES[wire](SCRIPT) as undisturbed, ALL_WIRES[wire](SCRIPT) as disturbed:
-        one = await conversation(undisturbed, forgets=False)
-        other = await conversation(disturbed, forgets=True)
+        one = await conversation(undisturbed, dies=False)
+        other = await conversation(disturbed, dies=True)
         assert [request.body for request in undisturbed.requests] == [
             request.body for request in disturbed.requests
         ]
@@ -62,7 +62,7 @@ async def test_requests_are_the_same_bytes_whether_or_not_anything_is_remembered
 async def test_a_second_try_sends_the_bytes_of_the_first(wire: str) -> None:
     async with ALL_WIRES[wire](SCRIPT) as server:
         models = models_of(server)
-        run = Journaled(models.provider("test", "acme"))
+        run = Journaled(models)
         await run.run("refund A-1")
         again = models.provider("test", "acme")
         for count in range(1, len(run.rows)):
@@ -156,7 +156,7 @@ async def test_openais_client_without_its_walk_sends_what_it_sends_with_it(
     for kind in (openai.AsyncOpenAI, openai_client.PlainOpenAI):
         monkeypatch.setattr(openai_client, "PlainOpenAI", kind)
         async with WIRES["openai"](SCRIPT) as server:
-            await conversation(server, forgets=False)
+            await conversation(server, dies=False)
             sent.append([request.body for request in server.requests])
     assert 3 == len(sent[0])
     assert sent[0] == sent[1]

@@ -107,9 +107,9 @@ async def test_one_turn_is_one_request_and_its_tries_have_the_same_bytes() -> No
     steps: list[Any] = [Fail(429, "0"), Fail(503), Fail(500), Say("Done.")]
     async with OpenAIServer(steps) as server:
         models = models_of(server)
-        run = Journaled(models.provider("test", "acme"), forgets=True)
-        state = await run.run("hi")
+        run = Journaled(models, dies=True)
+        await run.run("hi")
         await models.close()
         assert 4 == len(server.requests)
         assert 1 == len({request.body for request in server.requests})
-    assert (1, 4) == (state.counters.turns, state.counters.requests)  # type: ignore[union-attr]
+    assert (1, 4) == (run.state.counters.turns, run.state.counters.requests)

@@ -16,7 +16,8 @@ from placet.testing.model_servers import (
     call,
 )
 from placet_server.core.execution.child import ChildEnd
-from placet_server.harness.plan import CUT_OFF, PlannedCall, plan
+from placet_server.core.execution.program import StepCall
+from placet_server.harness.plan import CUT_OFF, plan
 from placet_server.harness.provider.answer import Answer, Delta, Pins, TurnFailure
 from placet_server.harness.transcript import Stage
 from placet_server.model.entry import TurnProblem
@@ -77,19 +78,19 @@ async def test_an_answer_cut_off_anywhere_is_no_answer(wire: str, clean: bool) -
 async def test_calls_of_a_cut_off_answer_are_never_made_and_the_turn_is_asked_again(wire: str) -> None:
     made: list[str] = []
 
-    def tool(planned: PlannedCall) -> ChildEnd:
-        made.append(planned.step)
+    def tool(called: StepCall) -> ChildEnd:
+        made.append(called.step)
         return ended()
 
     async with ALL_WIRES[wire]([Truncate(length_of(wire)), Drop(), SAID, Say("Done.")]) as server:
         models = models_of(server)
-        run = Journaled(models.provider("test", "acme"), tool=tool, forgets=True)
-        state = await run.run("look at A-1001")
+        run = Journaled(models, tool=tool, dies=True)
+        await run.run("look at A-1001")
         await models.close()
         assert [3, 1] == [len(server.requests_of(1)), len(server.requests_of(2))]
         assert 1 == len({request.body for request in server.requests_of(1)})
     assert ["turn/1/call/1"] == made
-    assert Stage.DONE is getattr(state, "stage", None)
+    assert Stage.DONE is run.state.stage
 
 
 @pytest.mark.parametrize("wire", WIRES)
