@@ -47,7 +47,15 @@ class RunView:
         self._told: set[str] = set()
 
     def show(self, event: RunEvent) -> None:
-        from placet import Restarted, TextDelta, ToolFinished, ToolStarted, TurnFailed, Waiting
+        from placet import (
+            Restarted,
+            TextDelta,
+            ToolFinished,
+            ToolStarted,
+            TurnAnswered,
+            TurnFailed,
+            Waiting,
+        )
         from placet_server.cli.document import document_of
 
         if self._is_json and not self._is_silent:
@@ -59,6 +67,8 @@ class RunView:
                 self._say(turn, event.event.delta.request, text)
             case Restarted(turn=turn):
                 self._void(turn)
+            case TurnAnswered():
+                self._tell_unmade(event)
             case TurnFailed(turn=turn, category=category):
                 self._beside(f"turn {turn} has no answer: {category}")
             case ToolStarted(tool=tool, action_id=action_id, waiting=waiting):
@@ -108,6 +118,15 @@ class RunView:
         if self._is_live:
             write(escape_block(text))
             self._is_in_line = not text.endswith("\n")
+
+    def _tell_unmade(self, event: RunEvent) -> None:
+        """Of what the model called and nobody will run, but for what ended the run."""
+        from placet_server.cli.document import document_of
+        from placet_server.cli.tree import why_not_made
+
+        for call in document_of(event.event)["turn_answered"]["calls"]:
+            if call["problem"] not in ("", "ANSWER_FINAL", "TAKEN_AS_ANSWER"):
+                self._beside(f"{call['tool']}  {why_not_made(call)}")
 
     def _void(self, turn: int) -> None:
         if self._said.pop(turn, None):

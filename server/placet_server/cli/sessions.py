@@ -11,6 +11,7 @@ from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import Json, Labels, Target, labels_of, seconds_of
 from placet_server.cli.output import moment, print_document, print_table, say, warn
+from placet_server.cli.tree import why_not_made
 
 if TYPE_CHECKING:
     from placet import Client
@@ -222,4 +223,4 @@ def _say(message: dict[str, Any]) -> None:
         else:
             say(f"{who}: [{part['binary']['media_type']}]")
     for call in message["calls"]:
-        say(f"  {call['tool']}  {call['action_id'] or 'not made'}")
+        say(f"  {call['tool']}  {call['action_id'] or why_not_made(call)}")

@@ -71,9 +71,29 @@ def _lines(tree: dict[str, Any], depth: int) -> Iterator[str]:
             if child is not None:
                 yield from _lines(child, depth + 2)
             elif not call["action_id"]:
-                yield _line(depth + 2, "", [call["tool"], "not made: the model is told why"])
+                yield _line(depth + 2, "", [call["tool"], why_not_made(call)])
     for child in by_id.values():
         yield from _lines(child, depth + 1)
+
+
+def why_not_made(call: dict[str, Any]) -> str:
+    """Of a call that is no action."""
+    if call["problem"] == "REFUSED":
+        return f"not made: refused, {call['reason']}"
+    return _WHY_NOT.get(call["problem"], "not made: the model is told why")
+
+
+_WHY_NOT = {
+    "TOOL_UNKNOWN": "not made: there is no such tool",
+    "ARGUMENTS_INVALID": "not made: its arguments do not fit the schema",
+    "ARGUMENTS_TOO_LARGE": "not made: its arguments are too large",
+    "CALLS_TOO_MANY": "not made: too many calls in one answer",
+    "CUT_OFF": "not made: the answer was cut off",
+    "ANSWER_FINAL": "not made: the answer was final",
+    "TAKEN_AS_ANSWER": "taken as the answer",
+    "BUDGET_SPENT": "not made: a bound of the budget is spent",
+    "DELEGATES_CYCLE": "not made: agents would ask each other without end",
+}
 
 
 def _line(depth: int, time: str | None, facts: list[str]) -> str:

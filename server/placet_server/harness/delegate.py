@@ -57,7 +57,14 @@ def record_of(call: PlannedCall, ends: Mapping[int, ChildEnd], spent: Mapping[st
     end = ends.get(call.call if call.alias_of is None else call.alias_of)
     if end is None:
         return Told(call=call.call)
-    told = Told(call=call.call, action_id=end.outcome.action_id, kind=end.outcome.kind.value)
+    outcome = end.outcome
+    told = Told(
+        call=call.call,
+        action_id=outcome.action_id,
+        kind=outcome.kind.value,
+        # An action says itself why it ended.
+        reason="" if outcome.action_id else outcome.reason or "",
+    )
     if call.tool is None or not call.tool.delegate or not call.step:
         return told
     counters = spent.get(call.step, Counters())

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import NamedTuple
 
 from placet_server.harness.budget import bound_of_calls, slice_for
 from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, ModelCall
 from placet_server.model.ask import said_texts
-from placet_server.model.entry import CALLS_MAX, Answered, CallRecord, Opened, PinnedTool
+from placet_server.model.entry import CALLS_MAX, Answered, CallProblem, CallRecord, Opened, PinnedTool
 from placet_server.model.errors import JsonNotInteroperable, MalformedJson, PayloadTooLarge
 from placet_server.model.json_schema import Violation, compile_schema
 from placet_server.model.json_text import canonicalize, canonicalize_value
@@ -31,6 +32,16 @@ SAY_SOMETHING = "The answer was empty. Answer in words, or call a tool."
 CALL_FINAL_OUTPUT = f"The answer has to be given by calling {FINAL_OUTPUT}."
 UNKEEPABLE = "The answer has characters that cannot be kept, or is too long. Answer again without them."
 CUT_OFF = "Not run: the answer was cut off before the call was complete. Make it again, and shorter."
+
+
+class _Refusal(NamedTuple):
+    """Why a call is not made, and in words for the model."""
+
+    problem: CallProblem
+    words: str
+
+
+_IS_FINAL = _Refusal(CallProblem.ANSWER_FINAL, NOT_RUN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +84,7 @@ def plan(
     """
     output, refusals, invalid, repair = _ending(answer, opened)
     calls = tuple(
-        _record(turn, number, call, answer, opened, output is not None, refusals.get(number, ""))
+        _record(turn, number, call, answer, opened, output is not None, refusals.get(number))
         for number, call in enumerate(answer.calls, start=1)
     )
     made = sum(call.tool != FINAL_OUTPUT for call in calls)
@@ -101,7 +112,12 @@ def plan(
 
 def _unmade(call: CallRecord) -> CallRecord:
     """Of an answer with which the run is spent: no step of it ever begins."""
-    return replace(call, step="", input="", alias_of=None, slice=None, refusal=call.refusal or BOUND_IS_SPENT)
+    unmade = replace(call, step="", input="", alias_of=None, slice=None)
+    return unmade if call.refusal else _refused(unmade, _Refusal(CallProblem.BUDGET_SPENT, BOUND_IS_SPENT))
+
+
+def _refused(call: CallRecord, refusal: _Refusal) -> CallRecord:
+    return replace(call, refusal=refusal.words, problem=refusal.problem.value)
 
 
 def equality(call: CallRecord) -> str:
@@ -109,7 +125,7 @@ def equality(call: CallRecord) -> str:
     return sha256(f"{call.tool}\0{call.input}".encode()).hexdigest()[:16]
 
 
-def _ending(answer: Answer, opened: Opened) -> tuple[str | None, dict[int, str], bool, str]:
+def _ending(answer: Answer, opened: Opened) -> tuple[str | None, dict[int, _Refusal], bool, str]:
     """The run's output if it ends with this answer; what calls of `final_output` are told; whether the answer is one
     that the run cannot end with; and what the model is told then.
     """
@@ -122,19 +138,19 @@ def _ending(answer: Answer, opened: Opened) -> tuple[str | None, dict[int, str],
         for number, call in enumerate(answer.calls, start=1)
         if call.tool == FINAL_OUTPUT and not _is_cut_off(answer, number)
     ]
-    refusals: dict[int, str] = {}
+    refusals: dict[int, _Refusal] = {}
     for number, call in finals:
-        text, problem = _input(call, opened.output_schema)
-        if not problem:
-            others = dict.fromkeys(range(1, len(answer.calls) + 1), NOT_RUN)
-            return text, {**others, number: FINISHED}, False, ""
-        refusals[number] = problem
+        text, refusal = _input(call, opened.output_schema)
+        if refusal is None:
+            others = dict.fromkeys(range(1, len(answer.calls) + 1), _IS_FINAL)
+            return text, {**others, number: _Refusal(CallProblem.TAKEN_AS_ANSWER, FINISHED)}, False, ""
+        refusals[number] = refusal
     if not answer.calls:
         return None, {}, True, CALL_FINAL_OUTPUT
     return None, refusals, bool(refusals), ""
 
 
-def _spoken(answer: Answer) -> tuple[str | None, dict[int, str], bool, str]:
+def _spoken(answer: Answer) -> tuple[str | None, dict[int, _Refusal], bool, str]:
     parts = [{"text": text} for text in said_texts(answer.said)]
     if not parts:
         return None, {}, True, SAY_SOMETHING
@@ -145,27 +161,35 @@ def _spoken(answer: Answer) -> tuple[str | None, dict[int, str], bool, str]:
 
 
 def _record(
-    turn: int, number: int, call: ModelCall, answer: Answer, opened: Opened, is_final: bool, refusal: str
+    turn: int,
+    number: int,
+    call: ModelCall,
+    answer: Answer,
+    opened: Opened,
+    is_final: bool,
+    refusal: _Refusal | None,
 ) -> CallRecord:
     tool = opened.tool(call.tool)
-    name = "" if tool is None else tool.name
-    record = CallRecord(call=number, id=call.id, tool=call.tool, name=name, refusal=refusal)
-    if refusal:
-        return record
-    if is_final:
-        return replace(record, refusal=NOT_RUN)
-    if number > CALLS_MAX:
-        return replace(record, refusal=f"Not run: an answer may have {CALLS_MAX} calls.")
-    if _is_cut_off(answer, number):
-        return replace(record, refusal=CUT_OFF)
-    if tool is None:
-        return replace(record, refusal=_unknown(call.tool, opened))
-    if tool.barred:
-        return replace(record, refusal=tool.barred)
-    text, problem = _input(call, tool.input_schema)
-    if problem:
-        return replace(record, refusal=problem)
+    record = CallRecord(call=number, id=call.id, tool=call.tool, name="" if tool is None else tool.name)
+    refusal = refusal or (_IS_FINAL if is_final else _not_begun(number, answer, tool, opened))
+    if refusal is not None:
+        return _refused(record, refusal)
+    assert tool is not None
+    text, refusal = _input(call, tool.input_schema)
+    if refusal is not None:
+        return _refused(record, refusal)
     return replace(record, step=f"turn/{turn}/call/{number}", input=text)
+
+
+def _not_begun(number: int, answer: Answer, tool: PinnedTool | None, opened: Opened) -> _Refusal | None:
+    """Whatever its arguments are."""
+    if number > CALLS_MAX:
+        return _Refusal(CallProblem.CALLS_TOO_MANY, f"Not run: an answer may have {CALLS_MAX} calls.")
+    if _is_cut_off(answer, number):
+        return _Refusal(CallProblem.CUT_OFF, CUT_OFF)
+    if tool is None:
+        return _Refusal(CallProblem.TOOL_UNKNOWN, _unknown(opened))
+    return _Refusal(CallProblem.DELEGATES_CYCLE, tool.barred) if tool.barred else None
 
 
 def _is_cut_off(answer: Answer, number: int) -> bool:
@@ -173,20 +197,27 @@ def _is_cut_off(answer: Answer, number: int) -> bool:
     return answer.cut_off and number == len(answer.calls)
 
 
-def _input(call: ModelCall, schema: str) -> tuple[str, str]:
+def _input(call: ModelCall, schema: str) -> tuple[str, _Refusal | None]:
     """The canonical input, or what is wrong with it."""
     try:
         document = canonicalize(call.arguments or "{}", bytes_max=INPUT_BYTES_MAX)
     except MalformedJson as error:
-        return "", f"Not run: the arguments are not JSON: {error.detail}, at character {error.offset}."
+        return "", _invalid(
+            f"Not run: the arguments are not JSON: {error.detail}, at character {error.offset}."
+        )
     except JsonNotInteroperable as error:
-        return "", f"Not run: the arguments have {error.problem}, at {error.path or 'their root'}."
+        return "", _invalid(f"Not run: the arguments have {error.problem}, at {error.path or 'their root'}.")
     except PayloadTooLarge:
-        return "", f"Not run: the arguments have more than {INPUT_BYTES_MAX} bytes."
+        words = f"Not run: the arguments have more than {INPUT_BYTES_MAX} bytes."
+        return "", _Refusal(CallProblem.ARGUMENTS_TOO_LARGE, words)
     if not isinstance(document.value, dict):
-        return "", "Not run: the arguments have to be an object."
+        return "", _invalid("Not run: the arguments have to be an object.")
     violations = compile_schema(schema).violations(document.value)
-    return ("", _told(violations)) if violations else (document.text, "")
+    return ("", _invalid(_told(violations))) if violations else (document.text, None)
+
+
+def _invalid(words: str) -> _Refusal:
+    return _Refusal(CallProblem.ARGUMENTS_INVALID, words)
 
 
 def _told(violations: Sequence[Violation]) -> str:
@@ -194,7 +225,7 @@ def _told(violations: Sequence[Violation]) -> str:
     return "Not run: the arguments do not fit the schema.\n" + "\n".join(lines)
 
 
-def _unknown(alias: str, opened: Opened) -> str:
+def _unknown(opened: Opened) -> str:
     names = [tool.alias for tool in opened.tools][:_NAMES_SHOWN_MAX]
     return f"Not run: there is no tool of this name. There are: {', '.join(names) or 'none'}."
 

@@ -1,5 +1,5 @@
 """Frozen dataclasses as JSON documents and back: enums by value, sets sorted, approval terms by their text, nothing
-unknown accepted.
+unknown accepted unless that is wanted.
 
 A number read back is a float where the field says so: canonical JSON writes 60.0 as 60.
 """
@@ -42,14 +42,20 @@ def written(value: Any) -> Any:
     return value
 
 
-def read(kind: type[T], document: object, path: str = "") -> T:
-    """The dataclass of a JSON value. Raises DocumentRefused."""
+def read(kind: type[T], document: object, path: str = "", *, passes_over_unknown: bool = False) -> T:
+    """The dataclass of a JSON value. `passes_over_unknown`: members that are unknown, at whatever depth. Raises
+    DocumentRefused.
+    """
     if not isinstance(document, dict):
         raise DocumentRefused("must be an object", path)
     hints = _hints(cast(Any, kind))
-    if unknown := sorted(set(document) - set(hints)):
+    if (unknown := sorted(set(document) - set(hints))) and not passes_over_unknown:
         raise DocumentRefused(f"unknown member {unknown[0]!r}", path)
-    members = {name: _value(hints[name], member, _join(path, name)) for name, member in document.items()}
+    members = {
+        name: _value(hints[name], member, _join(path, name), passes_over_unknown)
+        for name, member in document.items()
+        if name in hints
+    }
     try:
         return kind(**members)
     except TypeError:
@@ -57,16 +63,16 @@ def read(kind: type[T], document: object, path: str = "") -> T:
         raise DocumentRefused("a required member is missing", _join(path, missing)) from None
 
 
-def _value(hint: Any, value: Any, path: str) -> Any:
+def _value(hint: Any, value: Any, path: str, passes_over_unknown: bool) -> Any:
     if isinstance(hint, UnionType):
         inner = [option for option in get_args(hint) if option is not NoneType]
-        return None if value is None else _value(inner[0], value, path)
+        return None if value is None else _value(inner[0], value, path, passes_over_unknown)
     if get_origin(hint) in (tuple, frozenset):
-        return _elements(hint, value, path)
+        return _elements(hint, value, path, passes_over_unknown)
     if hint is Terms:
         return _terms(value, path)
     if is_dataclass(hint):
-        return read(hint, value, path)  # type: ignore[arg-type]
+        return read(hint, value, path, passes_over_unknown=passes_over_unknown)  # type: ignore[arg-type]
     if isinstance(hint, type) and issubclass(hint, Enum):
         try:
             return hint(value)
@@ -88,12 +94,14 @@ def _terms(value: Any, path: str) -> Terms:
         raise DocumentRefused(str(refused), path) from None
 
 
-def _elements(hint: Any, value: Any, path: str) -> Any:
+def _elements(hint: Any, value: Any, path: str, passes_over_unknown: bool) -> Any:
     if not isinstance(value, list):
         raise DocumentRefused("must be an array", path)
     element = get_args(hint)[0]
     origin = get_origin(hint)
-    return origin(_value(element, each, f"{path}[{index}]") for index, each in enumerate(value))
+    return origin(
+        _value(element, each, f"{path}[{index}]", passes_over_unknown) for index, each in enumerate(value)
+    )
 
 
 @lru_cache(maxsize=64)

@@ -59,6 +59,21 @@ _TEMPORARY = frozenset(
 )
 
 
+class CallProblem(StrEnum):
+    """Why a call of an answer is no action. REFUSED: a gate said no, in words of its own."""
+
+    TOOL_UNKNOWN = "tool_unknown"
+    ARGUMENTS_INVALID = "arguments_invalid"
+    ARGUMENTS_TOO_LARGE = "arguments_too_large"
+    CALLS_TOO_MANY = "calls_too_many"
+    CUT_OFF = "cut_off"
+    ANSWER_FINAL = "answer_final"
+    TAKEN_AS_ANSWER = "taken_as_answer"
+    BUDGET_SPENT = "budget_spent"
+    DELEGATES_CYCLE = "delegates_cycle"
+    REFUSED = "refused"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedTool:
     """A capability as the run found it when it opened. `alias`: what the model calls it by. `sensitive`: pointers into
@@ -114,14 +129,16 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the model is told of one call; `kind`: an OutcomeKind, or "" for a call that was never made. The rest is of
-    delegates, over all tries of the call: what they have spent, and what stays reserved, as answers to it were lost.
-    `turns`, `requests` and `calls` are 0 in entries of releases in which these were each run's own.
+    """What the model is told of one call; `kind`: an OutcomeKind, or "" for a call that was never made; `reason`: of
+    one that a gate refused. The rest is of delegates, over all tries of the call: what they have spent, and what stays
+    reserved, as answers to it were lost. `turns`, `requests` and `calls` are 0 in entries of releases in which these
+    were each run's own.
     """
 
     call: int
     action_id: str = ""
     kind: str = ""
+    reason: str = ""
     turns: int = 0
     requests: int = 0
     calls: int = 0
@@ -160,7 +177,8 @@ class Requested:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
     """What one call of an answer became: a step with its input, or a refusal in words for the model, or the alias of
-    an equal call before it. `id` is the provider's word for it. `tool`: as the model called it; `name`: which
+    an equal call before it. `problem`: a CallProblem, with a refusal; "" also of a release that did not say it. `id` is
+    the provider's word for it. `tool`: as the model called it; `name`: which
     capability that is; empty: none of the run's.
     """
 
@@ -171,6 +189,7 @@ class CallRecord:
     step: str = ""
     input: str = ""
     refusal: str = ""
+    problem: str = ""
     alias_of: int | None = None
     slice: Budget | None = None
 

@@ -10,7 +10,7 @@ the lengths of their texts, by which they are cut out again:
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import orjson
@@ -58,16 +58,14 @@ def to_text(body: Body) -> str:
 
 
 def of_text(type: EntryType, text: str) -> Body:
-    """Members that this release does not know are passed over: a later one may have written them.
+    """Members that this release does not know, at whatever depth, are passed over: a later one may have written them.
 
     Raises EntryRefused.
     """
     kind = _KINDS[type]
     head, messages = _cut(text)
-    known = {each.name for each in fields(kind)}
     try:
-        document = orjson.loads(head)
-        body = read(cast(Any, kind), {name: member for name, member in document.items() if name in known})
+        body = read(cast(Any, kind), orjson.loads(head), passes_over_unknown=True)
     except (orjson.JSONDecodeError, DocumentRefused) as error:
         raise EntryRefused(f"{type.value}: {error}") from None
     return cast(Body, replace(body, messages=messages) if messages else body)

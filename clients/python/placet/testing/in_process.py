@@ -15,6 +15,8 @@ from placet.testing.address import Address, read_token_file
 from placet.testing.model_connection import ModelServer
 from placet.testing.scratch import database
 from placet.testing.scripted import Called, Models, scripted
+from placet.v1.error_reason_pb2 import ErrorReason
+from placet.v1.event_pb2 import CallProblem
 
 if TYPE_CHECKING:
     from placet_server.app import PlacetServer
@@ -67,10 +69,18 @@ class Server(Address):
                 turn=turn.turn,
                 tool=call.tool,
                 action=await client.get(call.action_id) if call.action_id else None,
+                problem=_word(CallProblem.Name(call.problem), "CALL_PROBLEM_"),
+                reason=_word(ErrorReason.Name(call.reason), "ERROR_REASON_"),
             )
             async for turn in client.turns(action_id)
             for call in turn.calls
         ]
+
+
+def _word(name: str, prefix: str) -> str:
+    """Of an enum value; "" for unspecified."""
+    word = name.removeprefix(prefix)
+    return "" if word == "UNSPECIFIED" else word
 
 
 @asynccontextmanager

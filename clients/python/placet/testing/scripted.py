@@ -20,13 +20,16 @@ Models = Mapping[str, "Script | ModelServer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Called:
-    """One call of a run's model. `action`: what became of it; None for a call that was not made, since the model named
-    no tool that it has, or broke the tool's schema.
+    """One call of a run's model. `action`: what became of it; None for a call that was not made. `problem`: why, a
+    CallProblem without its prefix: "TOOL_UNKNOWN", "ARGUMENTS_INVALID", …; or "REFUSED", by a gate, with `reason`, an
+    ErrorReason without its prefix.
     """
 
     turn: int
     tool: str
     action: Action | None
+    problem: str = ""
+    reason: str = ""
 
 
 @asynccontextmanager

@@ -25,6 +25,91 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Why a call of an answer is no action. The model is told so in words.
+type CallProblem int32
+
+const (
+	// It is an action, or will be; or a release that did not say it wrote this.
+	CallProblem_CALL_PROBLEM_UNSPECIFIED CallProblem = 0
+	// The run has no tool of this name.
+	CallProblem_CALL_PROBLEM_TOOL_UNKNOWN CallProblem = 1
+	// Its arguments are not JSON, or not what the tool's schema allows; of `final_output`, the agent's output schema.
+	CallProblem_CALL_PROBLEM_ARGUMENTS_INVALID CallProblem = 2
+	// Its arguments have more than 1 MiB.
+	CallProblem_CALL_PROBLEM_ARGUMENTS_TOO_LARGE CallProblem = 3
+	// 64 calls stand before it in its answer.
+	CallProblem_CALL_PROBLEM_CALLS_TOO_MANY CallProblem = 4
+	// The answer was cut off before the call was whole, by the bound of its tokens.
+	CallProblem_CALL_PROBLEM_CUT_OFF CallProblem = 5
+	// The answer ended the run by another call.
+	CallProblem_CALL_PROBLEM_ANSWER_FINAL CallProblem = 6
+	// It is none: it gave the run's answer, by the agent's output schema.
+	CallProblem_CALL_PROBLEM_TAKEN_AS_ANSWER CallProblem = 7
+	// A bound of the run's budget would have been passed: the run is EXHAUSTED with this answer, and none of its calls is made.
+	CallProblem_CALL_PROBLEM_BUDGET_SPENT CallProblem = 8
+	// It would have asked an agent that has asked this one.
+	CallProblem_CALL_PROBLEM_DELEGATES_CYCLE CallProblem = 9
+	// A gate refused it; `reason` is which one. Told by ListTurns alone, once the model has been told.
+	CallProblem_CALL_PROBLEM_REFUSED CallProblem = 10
+)
+
+// Enum value maps for CallProblem.
+var (
+	CallProblem_name = map[int32]string{
+		0:  "CALL_PROBLEM_UNSPECIFIED",
+		1:  "CALL_PROBLEM_TOOL_UNKNOWN",
+		2:  "CALL_PROBLEM_ARGUMENTS_INVALID",
+		3:  "CALL_PROBLEM_ARGUMENTS_TOO_LARGE",
+		4:  "CALL_PROBLEM_CALLS_TOO_MANY",
+		5:  "CALL_PROBLEM_CUT_OFF",
+		6:  "CALL_PROBLEM_ANSWER_FINAL",
+		7:  "CALL_PROBLEM_TAKEN_AS_ANSWER",
+		8:  "CALL_PROBLEM_BUDGET_SPENT",
+		9:  "CALL_PROBLEM_DELEGATES_CYCLE",
+		10: "CALL_PROBLEM_REFUSED",
+	}
+	CallProblem_value = map[string]int32{
+		"CALL_PROBLEM_UNSPECIFIED":         0,
+		"CALL_PROBLEM_TOOL_UNKNOWN":        1,
+		"CALL_PROBLEM_ARGUMENTS_INVALID":   2,
+		"CALL_PROBLEM_ARGUMENTS_TOO_LARGE": 3,
+		"CALL_PROBLEM_CALLS_TOO_MANY":      4,
+		"CALL_PROBLEM_CUT_OFF":             5,
+		"CALL_PROBLEM_ANSWER_FINAL":        6,
+		"CALL_PROBLEM_TAKEN_AS_ANSWER":     7,
+		"CALL_PROBLEM_BUDGET_SPENT":        8,
+		"CALL_PROBLEM_DELEGATES_CYCLE":     9,
+		"CALL_PROBLEM_REFUSED":             10,
+	}
+)
+
+func (x CallProblem) Enum() *CallProblem {
+	p := new(CallProblem)
+	*p = x
+	return p
+}
+
+func (x CallProblem) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CallProblem) Descriptor() protoreflect.EnumDescriptor {
+	return file_placet_v1_event_proto_enumTypes[0].Descriptor()
+}
+
+func (CallProblem) Type() protoreflect.EnumType {
+	return &file_placet_v1_event_proto_enumTypes[0]
+}
+
+func (x CallProblem) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CallProblem.Descriptor instead.
+func (CallProblem) EnumDescriptor() ([]byte, []int) {
+	return file_placet_v1_event_proto_rawDescGZIP(), []int{0}
+}
+
 // One event of one action. All streams send this message, each in its own response envelope.
 type ActionEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1979,7 +2064,11 @@ type TurnCall struct {
 	// The capability that the model called, or, of what is none of the run's, the name that the model said.
 	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
 	// The action that it becomes, once it is admitted, as the step's first try: that of an equal call of the answer, if the two are one; empty for one that is not made.
-	ActionId      string `protobuf:"bytes,3,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	ActionId string `protobuf:"bytes,3,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	// Why it is not made.
+	Problem CallProblem `protobuf:"varint,4,opt,name=problem,proto3,enum=placet.v1.CallProblem" json:"problem,omitempty"`
+	// Of REFUSED: as the status of who calls it himself would say it.
+	Reason        ErrorReason `protobuf:"varint,5,opt,name=reason,proto3,enum=placet.v1.ErrorReason" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2033,6 +2122,20 @@ func (x *TurnCall) GetActionId() string {
 		return x.ActionId
 	}
 	return ""
+}
+
+func (x *TurnCall) GetProblem() CallProblem {
+	if x != nil {
+		return x.Problem
+	}
+	return CallProblem_CALL_PROBLEM_UNSPECIFIED
+}
+
+func (x *TurnCall) GetReason() ErrorReason {
+	if x != nil {
+		return x.Reason
+	}
+	return ErrorReason_ERROR_REASON_UNSPECIFIED
 }
 
 // One request that has no answer.
@@ -2510,7 +2613,7 @@ var File_placet_v1_event_proto protoreflect.FileDescriptor
 
 const file_placet_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x18placet/v1/decision.proto\x1a\x17placet/v1/outcome.proto\x1a\x15placet/v1/usage.proto\"\xcd\r\n" +
+	"\x15placet/v1/event.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16placet/v1/action.proto\x1a\x18placet/v1/decision.proto\x1a\x1cplacet/v1/error_reason.proto\x1a\x17placet/v1/outcome.proto\x1a\x15placet/v1/usage.proto\"\xcd\r\n" +
 	"\vActionEvent\x12\x16\n" +
 	"\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x1b\n" +
 	"\taction_id\x18\x02 \x01(\tR\bactionId\x12\x1a\n" +
@@ -2653,11 +2756,13 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\rfinish_reason\x18\x03 \x01(\tR\ffinishReason\x12)\n" +
 	"\x05calls\x18\x04 \x03(\v2\x13.placet.v1.TurnCallR\x05calls\x12\x18\n" +
 	"\aattempt\x18\x05 \x01(\x05R\aattempt\x12\x16\n" +
-	"\x06digest\x18\x06 \x01(\tR\x06digest\"O\n" +
+	"\x06digest\x18\x06 \x01(\tR\x06digest\"\xb1\x01\n" +
 	"\bTurnCall\x12\x12\n" +
 	"\x04call\x18\x01 \x01(\x05R\x04call\x12\x12\n" +
 	"\x04tool\x18\x02 \x01(\tR\x04tool\x12\x1b\n" +
-	"\taction_id\x18\x03 \x01(\tR\bactionId\"\xc2\x01\n" +
+	"\taction_id\x18\x03 \x01(\tR\bactionId\x120\n" +
+	"\aproblem\x18\x04 \x01(\x0e2\x16.placet.v1.CallProblemR\aproblem\x12.\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x16.placet.v1.ErrorReasonR\x06reason\"\xc2\x01\n" +
 	"\n" +
 	"TurnFailed\x12\x12\n" +
 	"\x04turn\x18\x01 \x01(\x05R\x04turn\x12\x16\n" +
@@ -2693,7 +2798,20 @@ const file_placet_v1_event_proto_rawDesc = "" +
 	"\x04tool\x18\x03 \x01(\tR\x04tool\x12,\n" +
 	"\aoutcome\x18\x04 \x01(\v2\x12.placet.v1.OutcomeR\aoutcome\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x18\n" +
-	"\aattempt\x18\x06 \x01(\x05R\aattemptB4\n" +
+	"\aattempt\x18\x06 \x01(\x05R\aattempt*\xeb\x02\n" +
+	"\vCallProblem\x12\x1c\n" +
+	"\x18CALL_PROBLEM_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19CALL_PROBLEM_TOOL_UNKNOWN\x10\x01\x12\"\n" +
+	"\x1eCALL_PROBLEM_ARGUMENTS_INVALID\x10\x02\x12$\n" +
+	" CALL_PROBLEM_ARGUMENTS_TOO_LARGE\x10\x03\x12\x1f\n" +
+	"\x1bCALL_PROBLEM_CALLS_TOO_MANY\x10\x04\x12\x18\n" +
+	"\x14CALL_PROBLEM_CUT_OFF\x10\x05\x12\x1d\n" +
+	"\x19CALL_PROBLEM_ANSWER_FINAL\x10\x06\x12 \n" +
+	"\x1cCALL_PROBLEM_TAKEN_AS_ANSWER\x10\a\x12\x1d\n" +
+	"\x19CALL_PROBLEM_BUDGET_SPENT\x10\b\x12 \n" +
+	"\x1cCALL_PROBLEM_DELEGATES_CYCLE\x10\t\x12\x18\n" +
+	"\x14CALL_PROBLEM_REFUSED\x10\n" +
+	"B4\n" +
 	"\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3"
 
 var (
@@ -2708,93 +2826,98 @@ func file_placet_v1_event_proto_rawDescGZIP() []byte {
 	return file_placet_v1_event_proto_rawDescData
 }
 
+var file_placet_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_placet_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_placet_v1_event_proto_goTypes = []any{
-	(*ActionEvent)(nil),           // 0: placet.v1.ActionEvent
-	(*ActionAdmitted)(nil),        // 1: placet.v1.ActionAdmitted
-	(*AttemptStarted)(nil),        // 2: placet.v1.AttemptStarted
-	(*ActionRequeued)(nil),        // 3: placet.v1.ActionRequeued
-	(*ActionParked)(nil),          // 4: placet.v1.ActionParked
-	(*ActionResumed)(nil),         // 5: placet.v1.ActionResumed
-	(*ActionProgress)(nil),        // 6: placet.v1.ActionProgress
-	(*OutputChunk)(nil),           // 7: placet.v1.OutputChunk
-	(*EffectStarted)(nil),         // 8: placet.v1.EffectStarted
-	(*EffectCheckpointed)(nil),    // 9: placet.v1.EffectCheckpointed
-	(*CancelRequested)(nil),       // 10: placet.v1.CancelRequested
-	(*ActionAmbiguous)(nil),       // 11: placet.v1.ActionAmbiguous
-	(*ActionRedriven)(nil),        // 12: placet.v1.ActionRedriven
-	(*ActionSettled)(nil),         // 13: placet.v1.ActionSettled
-	(*Resolution)(nil),            // 14: placet.v1.Resolution
-	(*ReconcileGivenUp)(nil),      // 15: placet.v1.ReconcileGivenUp
-	(*ActionWaiting)(nil),         // 16: placet.v1.ActionWaiting
-	(*ApprovalDecided)(nil),       // 17: placet.v1.ApprovalDecided
-	(*ApprovalEnded)(nil),         // 18: placet.v1.ApprovalEnded
-	(*RunOpened)(nil),             // 19: placet.v1.RunOpened
-	(*TurnRequested)(nil),         // 20: placet.v1.TurnRequested
-	(*TurnAnswered)(nil),          // 21: placet.v1.TurnAnswered
-	(*TurnCall)(nil),              // 22: placet.v1.TurnCall
-	(*TurnFailed)(nil),            // 23: placet.v1.TurnFailed
-	(*RunCompacted)(nil),          // 24: placet.v1.RunCompacted
-	(*RunDelta)(nil),              // 25: placet.v1.RunDelta
-	(*ToolStarted)(nil),           // 26: placet.v1.ToolStarted
-	(*ToolFinished)(nil),          // 27: placet.v1.ToolFinished
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
-	(DurabilityClass)(0),          // 29: placet.v1.DurabilityClass
-	(*Outcome)(nil),               // 30: placet.v1.Outcome
-	(EffectState)(0),              // 31: placet.v1.EffectState
-	(*Wait)(nil),                  // 32: placet.v1.Wait
-	(VoteVerdict)(0),              // 33: placet.v1.VoteVerdict
-	(ApprovalState)(0),            // 34: placet.v1.ApprovalState
-	(*Usage)(nil),                 // 35: placet.v1.Usage
-	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
+	(CallProblem)(0),              // 0: placet.v1.CallProblem
+	(*ActionEvent)(nil),           // 1: placet.v1.ActionEvent
+	(*ActionAdmitted)(nil),        // 2: placet.v1.ActionAdmitted
+	(*AttemptStarted)(nil),        // 3: placet.v1.AttemptStarted
+	(*ActionRequeued)(nil),        // 4: placet.v1.ActionRequeued
+	(*ActionParked)(nil),          // 5: placet.v1.ActionParked
+	(*ActionResumed)(nil),         // 6: placet.v1.ActionResumed
+	(*ActionProgress)(nil),        // 7: placet.v1.ActionProgress
+	(*OutputChunk)(nil),           // 8: placet.v1.OutputChunk
+	(*EffectStarted)(nil),         // 9: placet.v1.EffectStarted
+	(*EffectCheckpointed)(nil),    // 10: placet.v1.EffectCheckpointed
+	(*CancelRequested)(nil),       // 11: placet.v1.CancelRequested
+	(*ActionAmbiguous)(nil),       // 12: placet.v1.ActionAmbiguous
+	(*ActionRedriven)(nil),        // 13: placet.v1.ActionRedriven
+	(*ActionSettled)(nil),         // 14: placet.v1.ActionSettled
+	(*Resolution)(nil),            // 15: placet.v1.Resolution
+	(*ReconcileGivenUp)(nil),      // 16: placet.v1.ReconcileGivenUp
+	(*ActionWaiting)(nil),         // 17: placet.v1.ActionWaiting
+	(*ApprovalDecided)(nil),       // 18: placet.v1.ApprovalDecided
+	(*ApprovalEnded)(nil),         // 19: placet.v1.ApprovalEnded
+	(*RunOpened)(nil),             // 20: placet.v1.RunOpened
+	(*TurnRequested)(nil),         // 21: placet.v1.TurnRequested
+	(*TurnAnswered)(nil),          // 22: placet.v1.TurnAnswered
+	(*TurnCall)(nil),              // 23: placet.v1.TurnCall
+	(*TurnFailed)(nil),            // 24: placet.v1.TurnFailed
+	(*RunCompacted)(nil),          // 25: placet.v1.RunCompacted
+	(*RunDelta)(nil),              // 26: placet.v1.RunDelta
+	(*ToolStarted)(nil),           // 27: placet.v1.ToolStarted
+	(*ToolFinished)(nil),          // 28: placet.v1.ToolFinished
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(DurabilityClass)(0),          // 30: placet.v1.DurabilityClass
+	(*Outcome)(nil),               // 31: placet.v1.Outcome
+	(EffectState)(0),              // 32: placet.v1.EffectState
+	(*Wait)(nil),                  // 33: placet.v1.Wait
+	(VoteVerdict)(0),              // 34: placet.v1.VoteVerdict
+	(ApprovalState)(0),            // 35: placet.v1.ApprovalState
+	(*Usage)(nil),                 // 36: placet.v1.Usage
+	(ErrorReason)(0),              // 37: placet.v1.ErrorReason
+	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
 }
 var file_placet_v1_event_proto_depIdxs = []int32{
-	28, // 0: placet.v1.ActionEvent.create_time:type_name -> google.protobuf.Timestamp
-	1,  // 1: placet.v1.ActionEvent.admitted:type_name -> placet.v1.ActionAdmitted
-	2,  // 2: placet.v1.ActionEvent.attempt_started:type_name -> placet.v1.AttemptStarted
-	3,  // 3: placet.v1.ActionEvent.requeued:type_name -> placet.v1.ActionRequeued
-	6,  // 4: placet.v1.ActionEvent.progress:type_name -> placet.v1.ActionProgress
-	7,  // 5: placet.v1.ActionEvent.chunk:type_name -> placet.v1.OutputChunk
-	9,  // 6: placet.v1.ActionEvent.effect_checkpointed:type_name -> placet.v1.EffectCheckpointed
-	10, // 7: placet.v1.ActionEvent.cancel_requested:type_name -> placet.v1.CancelRequested
-	13, // 8: placet.v1.ActionEvent.settled:type_name -> placet.v1.ActionSettled
-	11, // 9: placet.v1.ActionEvent.ambiguous:type_name -> placet.v1.ActionAmbiguous
-	8,  // 10: placet.v1.ActionEvent.effect_started:type_name -> placet.v1.EffectStarted
-	12, // 11: placet.v1.ActionEvent.redriven:type_name -> placet.v1.ActionRedriven
-	15, // 12: placet.v1.ActionEvent.reconcile_given_up:type_name -> placet.v1.ReconcileGivenUp
-	16, // 13: placet.v1.ActionEvent.waiting:type_name -> placet.v1.ActionWaiting
-	17, // 14: placet.v1.ActionEvent.approval_decided:type_name -> placet.v1.ApprovalDecided
-	18, // 15: placet.v1.ActionEvent.approval_ended:type_name -> placet.v1.ApprovalEnded
-	4,  // 16: placet.v1.ActionEvent.parked:type_name -> placet.v1.ActionParked
-	5,  // 17: placet.v1.ActionEvent.resumed:type_name -> placet.v1.ActionResumed
-	19, // 18: placet.v1.ActionEvent.run_opened:type_name -> placet.v1.RunOpened
-	20, // 19: placet.v1.ActionEvent.turn_requested:type_name -> placet.v1.TurnRequested
-	21, // 20: placet.v1.ActionEvent.turn_answered:type_name -> placet.v1.TurnAnswered
-	23, // 21: placet.v1.ActionEvent.turn_failed:type_name -> placet.v1.TurnFailed
-	24, // 22: placet.v1.ActionEvent.compacted:type_name -> placet.v1.RunCompacted
-	25, // 23: placet.v1.ActionEvent.delta:type_name -> placet.v1.RunDelta
-	26, // 24: placet.v1.ActionEvent.tool_started:type_name -> placet.v1.ToolStarted
-	27, // 25: placet.v1.ActionEvent.tool_finished:type_name -> placet.v1.ToolFinished
-	29, // 26: placet.v1.ActionAdmitted.durability:type_name -> placet.v1.DurabilityClass
-	28, // 27: placet.v1.ActionAdmitted.ready_time:type_name -> google.protobuf.Timestamp
-	28, // 28: placet.v1.ActionRequeued.ready_time:type_name -> google.protobuf.Timestamp
-	14, // 29: placet.v1.ActionRequeued.resolution:type_name -> placet.v1.Resolution
-	30, // 30: placet.v1.ActionAmbiguous.outcome:type_name -> placet.v1.Outcome
-	30, // 31: placet.v1.ActionSettled.outcome:type_name -> placet.v1.Outcome
-	14, // 32: placet.v1.ActionSettled.resolution:type_name -> placet.v1.Resolution
-	31, // 33: placet.v1.Resolution.verdict:type_name -> placet.v1.EffectState
-	32, // 34: placet.v1.ActionWaiting.wait:type_name -> placet.v1.Wait
-	33, // 35: placet.v1.ApprovalDecided.verdict:type_name -> placet.v1.VoteVerdict
-	34, // 36: placet.v1.ApprovalEnded.state:type_name -> placet.v1.ApprovalState
-	35, // 37: placet.v1.TurnAnswered.usage:type_name -> placet.v1.Usage
-	22, // 38: placet.v1.TurnAnswered.calls:type_name -> placet.v1.TurnCall
-	36, // 39: placet.v1.TurnFailed.retry_delay:type_name -> google.protobuf.Duration
-	30, // 40: placet.v1.ToolFinished.outcome:type_name -> placet.v1.Outcome
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	29, // 0: placet.v1.ActionEvent.create_time:type_name -> google.protobuf.Timestamp
+	2,  // 1: placet.v1.ActionEvent.admitted:type_name -> placet.v1.ActionAdmitted
+	3,  // 2: placet.v1.ActionEvent.attempt_started:type_name -> placet.v1.AttemptStarted
+	4,  // 3: placet.v1.ActionEvent.requeued:type_name -> placet.v1.ActionRequeued
+	7,  // 4: placet.v1.ActionEvent.progress:type_name -> placet.v1.ActionProgress
+	8,  // 5: placet.v1.ActionEvent.chunk:type_name -> placet.v1.OutputChunk
+	10, // 6: placet.v1.ActionEvent.effect_checkpointed:type_name -> placet.v1.EffectCheckpointed
+	11, // 7: placet.v1.ActionEvent.cancel_requested:type_name -> placet.v1.CancelRequested
+	14, // 8: placet.v1.ActionEvent.settled:type_name -> placet.v1.ActionSettled
+	12, // 9: placet.v1.ActionEvent.ambiguous:type_name -> placet.v1.ActionAmbiguous
+	9,  // 10: placet.v1.ActionEvent.effect_started:type_name -> placet.v1.EffectStarted
+	13, // 11: placet.v1.ActionEvent.redriven:type_name -> placet.v1.ActionRedriven
+	16, // 12: placet.v1.ActionEvent.reconcile_given_up:type_name -> placet.v1.ReconcileGivenUp
+	17, // 13: placet.v1.ActionEvent.waiting:type_name -> placet.v1.ActionWaiting
+	18, // 14: placet.v1.ActionEvent.approval_decided:type_name -> placet.v1.ApprovalDecided
+	19, // 15: placet.v1.ActionEvent.approval_ended:type_name -> placet.v1.ApprovalEnded
+	5,  // 16: placet.v1.ActionEvent.parked:type_name -> placet.v1.ActionParked
+	6,  // 17: placet.v1.ActionEvent.resumed:type_name -> placet.v1.ActionResumed
+	20, // 18: placet.v1.ActionEvent.run_opened:type_name -> placet.v1.RunOpened
+	21, // 19: placet.v1.ActionEvent.turn_requested:type_name -> placet.v1.TurnRequested
+	22, // 20: placet.v1.ActionEvent.turn_answered:type_name -> placet.v1.TurnAnswered
+	24, // 21: placet.v1.ActionEvent.turn_failed:type_name -> placet.v1.TurnFailed
+	25, // 22: placet.v1.ActionEvent.compacted:type_name -> placet.v1.RunCompacted
+	26, // 23: placet.v1.ActionEvent.delta:type_name -> placet.v1.RunDelta
+	27, // 24: placet.v1.ActionEvent.tool_started:type_name -> placet.v1.ToolStarted
+	28, // 25: placet.v1.ActionEvent.tool_finished:type_name -> placet.v1.ToolFinished
+	30, // 26: placet.v1.ActionAdmitted.durability:type_name -> placet.v1.DurabilityClass
+	29, // 27: placet.v1.ActionAdmitted.ready_time:type_name -> google.protobuf.Timestamp
+	29, // 28: placet.v1.ActionRequeued.ready_time:type_name -> google.protobuf.Timestamp
+	15, // 29: placet.v1.ActionRequeued.resolution:type_name -> placet.v1.Resolution
+	31, // 30: placet.v1.ActionAmbiguous.outcome:type_name -> placet.v1.Outcome
+	31, // 31: placet.v1.ActionSettled.outcome:type_name -> placet.v1.Outcome
+	15, // 32: placet.v1.ActionSettled.resolution:type_name -> placet.v1.Resolution
+	32, // 33: placet.v1.Resolution.verdict:type_name -> placet.v1.EffectState
+	33, // 34: placet.v1.ActionWaiting.wait:type_name -> placet.v1.Wait
+	34, // 35: placet.v1.ApprovalDecided.verdict:type_name -> placet.v1.VoteVerdict
+	35, // 36: placet.v1.ApprovalEnded.state:type_name -> placet.v1.ApprovalState
+	36, // 37: placet.v1.TurnAnswered.usage:type_name -> placet.v1.Usage
+	23, // 38: placet.v1.TurnAnswered.calls:type_name -> placet.v1.TurnCall
+	0,  // 39: placet.v1.TurnCall.problem:type_name -> placet.v1.CallProblem
+	37, // 40: placet.v1.TurnCall.reason:type_name -> placet.v1.ErrorReason
+	38, // 41: placet.v1.TurnFailed.retry_delay:type_name -> google.protobuf.Duration
+	31, // 42: placet.v1.ToolFinished.outcome:type_name -> placet.v1.Outcome
+	43, // [43:43] is the sub-list for method output_type
+	43, // [43:43] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_event_proto_init() }
@@ -2804,6 +2927,7 @@ func file_placet_v1_event_proto_init() {
 	}
 	file_placet_v1_action_proto_init()
 	file_placet_v1_decision_proto_init()
+	file_placet_v1_error_reason_proto_init()
 	file_placet_v1_outcome_proto_init()
 	file_placet_v1_usage_proto_init()
 	file_placet_v1_event_proto_msgTypes[0].OneofWrappers = []any{
@@ -2848,13 +2972,14 @@ func file_placet_v1_event_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_event_proto_rawDesc), len(file_placet_v1_event_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_placet_v1_event_proto_goTypes,
 		DependencyIndexes: file_placet_v1_event_proto_depIdxs,
+		EnumInfos:         file_placet_v1_event_proto_enumTypes,
 		MessageInfos:      file_placet_v1_event_proto_msgTypes,
 	}.Build()
 	File_placet_v1_event_proto = out.File

@@ -9,8 +9,10 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from placet.v1 import action_pb2 as _action_pb2
 from placet.v1 import decision_pb2 as _decision_pb2
+from placet.v1 import error_reason_pb2 as _error_reason_pb2
 from placet.v1 import outcome_pb2 as _outcome_pb2
 from placet.v1 import usage_pb2 as _usage_pb2
 import builtins as _builtins
@@ -23,6 +25,62 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _CallProblem:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CallProblemEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallProblem.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CALL_PROBLEM_UNSPECIFIED: _CallProblem.ValueType  # 0
+    """It is an action, or will be; or a release that did not say it wrote this."""
+    CALL_PROBLEM_TOOL_UNKNOWN: _CallProblem.ValueType  # 1
+    """The run has no tool of this name."""
+    CALL_PROBLEM_ARGUMENTS_INVALID: _CallProblem.ValueType  # 2
+    """Its arguments are not JSON, or not what the tool's schema allows; of `final_output`, the agent's output schema."""
+    CALL_PROBLEM_ARGUMENTS_TOO_LARGE: _CallProblem.ValueType  # 3
+    """Its arguments have more than 1 MiB."""
+    CALL_PROBLEM_CALLS_TOO_MANY: _CallProblem.ValueType  # 4
+    """64 calls stand before it in its answer."""
+    CALL_PROBLEM_CUT_OFF: _CallProblem.ValueType  # 5
+    """The answer was cut off before the call was whole, by the bound of its tokens."""
+    CALL_PROBLEM_ANSWER_FINAL: _CallProblem.ValueType  # 6
+    """The answer ended the run by another call."""
+    CALL_PROBLEM_TAKEN_AS_ANSWER: _CallProblem.ValueType  # 7
+    """It is none: it gave the run's answer, by the agent's output schema."""
+    CALL_PROBLEM_BUDGET_SPENT: _CallProblem.ValueType  # 8
+    """A bound of the run's budget would have been passed: the run is EXHAUSTED with this answer, and none of its calls is made."""
+    CALL_PROBLEM_DELEGATES_CYCLE: _CallProblem.ValueType  # 9
+    """It would have asked an agent that has asked this one."""
+    CALL_PROBLEM_REFUSED: _CallProblem.ValueType  # 10
+    """A gate refused it; `reason` is which one. Told by ListTurns alone, once the model has been told."""
+
+class CallProblem(_CallProblem, metaclass=_CallProblemEnumTypeWrapper):
+    """Why a call of an answer is no action. The model is told so in words."""
+
+CALL_PROBLEM_UNSPECIFIED: CallProblem.ValueType  # 0
+"""It is an action, or will be; or a release that did not say it wrote this."""
+CALL_PROBLEM_TOOL_UNKNOWN: CallProblem.ValueType  # 1
+"""The run has no tool of this name."""
+CALL_PROBLEM_ARGUMENTS_INVALID: CallProblem.ValueType  # 2
+"""Its arguments are not JSON, or not what the tool's schema allows; of `final_output`, the agent's output schema."""
+CALL_PROBLEM_ARGUMENTS_TOO_LARGE: CallProblem.ValueType  # 3
+"""Its arguments have more than 1 MiB."""
+CALL_PROBLEM_CALLS_TOO_MANY: CallProblem.ValueType  # 4
+"""64 calls stand before it in its answer."""
+CALL_PROBLEM_CUT_OFF: CallProblem.ValueType  # 5
+"""The answer was cut off before the call was whole, by the bound of its tokens."""
+CALL_PROBLEM_ANSWER_FINAL: CallProblem.ValueType  # 6
+"""The answer ended the run by another call."""
+CALL_PROBLEM_TAKEN_AS_ANSWER: CallProblem.ValueType  # 7
+"""It is none: it gave the run's answer, by the agent's output schema."""
+CALL_PROBLEM_BUDGET_SPENT: CallProblem.ValueType  # 8
+"""A bound of the run's budget would have been passed: the run is EXHAUSTED with this answer, and none of its calls is made."""
+CALL_PROBLEM_DELEGATES_CYCLE: CallProblem.ValueType  # 9
+"""It would have asked an agent that has asked this one."""
+CALL_PROBLEM_REFUSED: CallProblem.ValueType  # 10
+"""A gate refused it; `reason` is which one. Told by ListTurns alone, once the model has been told."""
+Global___CallProblem: _TypeAlias = CallProblem  # noqa: Y015
 
 @_typing.final
 class ActionEvent(_message.Message):
@@ -898,22 +956,30 @@ class TurnCall(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     TOOL_FIELD_NUMBER: _builtins.int
     ACTION_ID_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Its number in the answer, from 1."""
     tool: _builtins.str
     """The capability that the model called, or, of what is none of the run's, the name that the model said."""
     action_id: _builtins.str
     """The action that it becomes, once it is admitted, as the step's first try: that of an equal call of the answer, if the two are one; empty for one that is not made."""
+    problem: Global___CallProblem.ValueType
+    """Why it is not made."""
+    reason: _error_reason_pb2.ErrorReason.ValueType
+    """Of REFUSED: as the status of who calls it himself would say it."""
     def __init__(
         self,
         *,
         call: _builtins.int = ...,
         tool: _builtins.str = ...,
         action_id: _builtins.str = ...,
+        problem: Global___CallProblem.ValueType = ...,
+        reason: _error_reason_pb2.ErrorReason.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "call", b"call", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "call", b"call", "problem", b"problem", "reason", b"reason", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,13 +4,14 @@
 
 // What happened to an action, in order.
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { DurabilityClass } from "./action_pb.js";
 import type { EffectState, Outcome, Wait } from "./outcome_pb.js";
 import type { ApprovalState, VoteVerdict } from "./decision_pb.js";
 import type { Usage } from "./usage_pb.js";
+import type { ErrorReason } from "./error_reason_pb.js";
 
 /**
  * Describes the file placet/v1/event.proto.
@@ -1053,6 +1054,20 @@ export declare type TurnCall = Message<"placet.v1.TurnCall"> & {
    * @generated from field: string action_id = 3;
    */
   actionId: string;
+
+  /**
+   * Why it is not made.
+   *
+   * @generated from field: placet.v1.CallProblem problem = 4;
+   */
+  problem: CallProblem;
+
+  /**
+   * Of REFUSED: as the status of who calls it himself would say it.
+   *
+   * @generated from field: placet.v1.ErrorReason reason = 5;
+   */
+  reason: ErrorReason;
 };
 
 /**
@@ -1332,4 +1347,93 @@ export declare type ToolFinished = Message<"placet.v1.ToolFinished"> & {
  * Use `create(ToolFinishedSchema)` to create a new message.
  */
 export declare const ToolFinishedSchema: GenMessage<ToolFinished>;
+
+/**
+ * Why a call of an answer is no action. The model is told so in words.
+ *
+ * @generated from enum placet.v1.CallProblem
+ */
+export enum CallProblem {
+  /**
+   * It is an action, or will be; or a release that did not say it wrote this.
+   *
+   * @generated from enum value: CALL_PROBLEM_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The run has no tool of this name.
+   *
+   * @generated from enum value: CALL_PROBLEM_TOOL_UNKNOWN = 1;
+   */
+  TOOL_UNKNOWN = 1,
+
+  /**
+   * Its arguments are not JSON, or not what the tool's schema allows; of `final_output`, the agent's output schema.
+   *
+   * @generated from enum value: CALL_PROBLEM_ARGUMENTS_INVALID = 2;
+   */
+  ARGUMENTS_INVALID = 2,
+
+  /**
+   * Its arguments have more than 1 MiB.
+   *
+   * @generated from enum value: CALL_PROBLEM_ARGUMENTS_TOO_LARGE = 3;
+   */
+  ARGUMENTS_TOO_LARGE = 3,
+
+  /**
+   * 64 calls stand before it in its answer.
+   *
+   * @generated from enum value: CALL_PROBLEM_CALLS_TOO_MANY = 4;
+   */
+  CALLS_TOO_MANY = 4,
+
+  /**
+   * The answer was cut off before the call was whole, by the bound of its tokens.
+   *
+   * @generated from enum value: CALL_PROBLEM_CUT_OFF = 5;
+   */
+  CUT_OFF = 5,
+
+  /**
+   * The answer ended the run by another call.
+   *
+   * @generated from enum value: CALL_PROBLEM_ANSWER_FINAL = 6;
+   */
+  ANSWER_FINAL = 6,
+
+  /**
+   * It is none: it gave the run's answer, by the agent's output schema.
+   *
+   * @generated from enum value: CALL_PROBLEM_TAKEN_AS_ANSWER = 7;
+   */
+  TAKEN_AS_ANSWER = 7,
+
+  /**
+   * A bound of the run's budget would have been passed: the run is EXHAUSTED with this answer, and none of its calls is made.
+   *
+   * @generated from enum value: CALL_PROBLEM_BUDGET_SPENT = 8;
+   */
+  BUDGET_SPENT = 8,
+
+  /**
+   * It would have asked an agent that has asked this one.
+   *
+   * @generated from enum value: CALL_PROBLEM_DELEGATES_CYCLE = 9;
+   */
+  DELEGATES_CYCLE = 9,
+
+  /**
+   * A gate refused it; `reason` is which one. Told by ListTurns alone, once the model has been told.
+   *
+   * @generated from enum value: CALL_PROBLEM_REFUSED = 10;
+   */
+  REFUSED = 10,
+}
+
+/**
+ * Describes the enum placet.v1.CallProblem.
+ */
+export declare const CallProblemSchema: GenEnum<CallProblem>;
 

@@ -12,7 +12,7 @@ from placet_server.core.publication.journal import Journal
 from placet_server.core.publication.spent import spent_of
 from placet_server.model.action import Action
 from placet_server.model.contract import EffectClass
-from placet_server.model.entry import Answered, Body, EntryType, Failed, Requested
+from placet_server.model.entry import Answered, Body, EntryType, Failed, Requested, Told
 from placet_server.model.entry_text import messages_of, of_text
 from placet_server.model.usage import Usage
 from placet_server.store import run as runs
@@ -69,11 +69,13 @@ async def list_turns(journal: Journal, action: Action, *, after: int, page_size:
     if not is_all and len(groups) > 1:
         # It may go on beyond what was read.
         groups.pop()
-    told = [(turn, group) for turn, group in groups if turn > 0]
-    page = told[:page_size]
-    is_last = is_all and len(page) == len(told)
+    found = [(turn, group) for turn, group in groups if turn > 0]
+    page = found[:page_size]
+    is_last = is_all and len(page) == len(found)
     last = (page or groups)[-1][1][-1].ordinal if groups else 0
-    return TurnPage(tuple(_turn(action_id, turn, group) for turn, group in page), 0 if is_last else last)
+    told = _told_after(entries)
+    turns = tuple(_turn(action_id, turn, group, told.get(group[-1].ordinal, ())) for turn, group in page)
+    return TurnPage(turns, 0 if is_last else last)
 
 
 async def map_runs(journal: Journal, tenant: str, actions: Iterable[Action]) -> dict[str, StoredRun]:
@@ -85,7 +87,17 @@ async def map_runs(journal: Journal, tenant: str, actions: Iterable[Action]) -> 
         return await spent_of(connection, tenant, ids)
 
 
-def _turn(action_id: str, number: int, entries: list[StoredEntry]) -> Turn:
+def _told_after(entries: list[StoredEntry]) -> dict[int, tuple[Told, ...]]:
+    """By the ordinal of the entry before it: what each request tells of the calls of the answer before."""
+    return {
+        entry.ordinal - 1: body.results
+        for entry in entries
+        if entry.type is EntryType.REQUESTED
+        and isinstance(body := of_text(entry.type, entry.body), Requested)
+    }
+
+
+def _turn(action_id: str, number: int, entries: list[StoredEntry], told: tuple[Told, ...]) -> Turn:
     bodies = [(entry, of_text(entry.type, entry.body)) for entry in entries]
     requested = [(entry, body) for entry, body in bodies if isinstance(body, Requested)]
     answer = next(((entry, body) for entry, body in bodies if isinstance(body, Answered)), None)
@@ -101,7 +113,7 @@ def _turn(action_id: str, number: int, entries: list[StoredEntry]) -> Turn:
         usage=usage,
         cost_micros=answer[1].cost_micros if answer else None,
         finish=answer[1].finish if answer else "",
-        calls=called(action_id, answer[1]) if answer else (),
+        calls=called(action_id, answer[1], told) if answer else (),
         failure=newest.category.value if isinstance(newest, Failed) else "",
         messages=tuple(message for entry, body in bodies for message in _messages(entry, body)),
     )

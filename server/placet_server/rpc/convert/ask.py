@@ -18,6 +18,7 @@ from placet_server.model.ask import Part, budget_value
 from placet_server.model.json_text import canonicalize
 from placet_server.model.session import SessionPlace
 from placet_server.rpc.convert.agent import budget_message, budget_of
+from placet_server.rpc.convert.called import add_calls
 from placet_server.rpc.convert.invocation import invocation_of
 from placet_server.rpc.convert.time import duration, set_timestamp
 from placet_server.store.run import StoredRun
@@ -101,8 +102,7 @@ def turn_message(turn: Turn, *, with_messages: bool) -> pb.Turn:
     )
     _set_time(message.request_time, turn.request_time_us)
     _set_time(message.answer_time, turn.answer_time_us)
-    for call in turn.calls:
-        message.calls.add(call=call.call, tool=call.tool, action_id=call.action_id)
+    add_calls(message.calls, turn.calls)
     if (usage := turn.usage) is not None:
         message.usage.requests = 1
         message.usage.input_tokens = usage.input_tokens

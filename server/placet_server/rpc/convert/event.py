@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from placet.v1 import event_pb2, outcome_pb2, runtime_service_pb2
+from placet_server.core.publication.called import Called
 from placet_server.model.decision import ApprovalState, VoteVerdict
 from placet_server.model.durability import DurabilityClass
 from placet_server.model.errors import FieldViolation, MalformedRequest
@@ -15,6 +16,7 @@ from placet_server.model.event import LANE, Event, EventType, IdleCheckpoint
 from placet_server.model.outcome import EffectState, Outcome, OutcomeKind, RetryAdvice
 from placet_server.model.query import FeedFilter
 from placet_server.model.wait import Wait, WaitKind
+from placet_server.rpc.convert.called import add_calls
 from placet_server.rpc.convert.decision import APPROVAL_STATE, VOTE_VERDICT
 from placet_server.rpc.convert.enumeration import DURABILITY, EFFECT_STATE
 from placet_server.rpc.convert.outcome import fill_outcome, outcome_message, wait_message
@@ -91,8 +93,7 @@ def _turn_answered(message: event_pb2.ActionEvent, event: Event) -> None:
     answered, body = message.turn_answered, event.body
     answered.turn = body["turn"]
     answered.finish_reason = body["finish"]
-    for call in body["calls"]:
-        answered.calls.add(call=call["call"], tool=call["tool"], action_id=call["action_id"])
+    add_calls(answered.calls, map(_call, body["calls"]))
     if (usage := body["usage"]) is not None:
         answered.usage.input_tokens = usage["input_tokens"]
         answered.usage.output_tokens = usage["output_tokens"]
@@ -101,6 +102,17 @@ def _turn_answered(message: event_pb2.ActionEvent, event: Event) -> None:
         answered.usage.cost_known = body["cost_micros"] is not None
         answered.usage.requests = 1
     _remembered(answered, body)
+
+
+def _call(stored: dict[str, Any]) -> Called:
+    """Of whatever release."""
+    return Called(
+        stored["call"],
+        stored["tool"],
+        stored["action_id"],
+        stored.get("problem", ""),
+        stored.get("reason", ""),
+    )
 
 
 def _turn_failed(message: event_pb2.ActionEvent, event: Event) -> None:

@@ -6,6 +6,7 @@ from placet.v1 import session_service_pb2 as pb
 from placet_server.harness.spoken import spoken
 from placet_server.model.session import IDLE_SECONDS_DEFAULT, NewSession, Session, SessionState
 from placet_server.rpc.convert.ask import part_messages
+from placet_server.rpc.convert.called import add_calls
 from placet_server.rpc.convert.enumeration import numbers
 from placet_server.rpc.convert.time import seconds, set_timestamp
 from placet_server.store.session_run import Said
@@ -50,7 +51,6 @@ def said_message(said: Said) -> pb.SessionMessage:
         role=pb.MESSAGE_ROLE_AGENT if told.said_by_agent else pb.MESSAGE_ROLE_USER,
         parts=part_messages(told.parts[:PARTS_TOLD_MAX]),
     )
-    for call in told.calls:
-        message.calls.add(call=call.call, tool=call.tool, action_id=call.action_id)
+    add_calls(message.calls, told.calls)
     set_timestamp(message.create_time, said.create_time_us)
     return message
