@@ -10,7 +10,7 @@ import sys
 PROGRAM = """
 import importlib, pkgutil, sys
 import placet_server.harness as harness
-late = {"kinds", "openai_client", "request", "failure", "wire", "local", "exchange"}
+late = {"kinds", "openai_client", "request", "failure", "wire", "local", "exchange", "usage_told"}
 for module in pkgutil.walk_packages(harness.__path__, "placet_server.harness."):
     if module.name.rpartition(".")[2] not in late or "provider" not in module.name:
         importlib.import_module(module.name)

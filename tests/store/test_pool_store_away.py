@@ -13,7 +13,7 @@ import pytest
 
 from placet_server.embedded.server import EmbeddedPostgres
 from placet_server.model.errors import StoreUnavailable
-from placet_server.store.connection import ConnectionOptions, Failure, classify, connect, translate
+from placet_server.store.connection import ConnectionOptions, Failure, classify, connect, is_away
 from placet_server.store.pool import Pool
 from tests.postgres import Database
 from tests.store.support import frozen, runs, wait_until_async
@@ -291,4 +291,4 @@ async def test_sessions_are_bounded_and_durable(database: Database) -> None:
 )
 def test_failures_are_told_apart_by_type_and_state(error: Exception, meaning: Failure) -> None:
     assert meaning is classify(error)
-    assert (meaning is not Failure.OTHER) == isinstance(translate(error), StoreUnavailable)
+    assert (meaning is not Failure.OTHER) == is_away(error)

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from placet_server.model.errors import StoreUnavailable
 from placet_server.store.clock import Clock, DatabaseClock
-from placet_server.store.connection import Connection, ConnectionOptions, connect, translate
+from placet_server.store.connection import Connection, ConnectionOptions, connect, is_away
 from placet_server.store.instance import Boot, renew, retire
 
 ANSWER_TIMEOUT_SECONDS_MAX = 2.0
@@ -106,7 +106,7 @@ class InstanceHeartbeat:
                 connection = await self._connected()
                 return await renew(connection, self._boot.boot_id, now=self._clock.now())
         except Exception as error:
-            if not isinstance(translate(error, self._connection), StoreUnavailable):
+            if not isinstance(error, StoreUnavailable) and not is_away(error, self._connection):
                 _log.exception("the heartbeat of boot %s failed", self._boot.boot_id)
             self._cut()
             return None

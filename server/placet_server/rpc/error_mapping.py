@@ -30,14 +30,15 @@ class ErrorMapping:
         self._store_log_at = 0.0
 
     def failure_of(self, error: BaseException, rpc: Rpc[Any]) -> PlacetError:
-        """A PlacetError is its own; the rest is logged whole and leaves as INTERNAL.
+        """A PlacetError is its own, and holds no frame any more, as one that held it would be kept until the collector
+        looks; the rest is logged whole and leaves as INTERNAL.
 
         Raises CancelledError if the caller is not there any more to be told.
         """
         if isinstance(error, PlacetError):
             if isinstance(error, StoreUnavailable):
                 self._warn(error)
-            return error
+            return error.with_traceback(None)
         if isinstance(error, CallerGone):
             rpc.code = grpc.StatusCode.CANCELLED
             raise asyncio.CancelledError from None

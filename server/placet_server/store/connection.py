@@ -94,7 +94,9 @@ async def connect(dsn: str, options: ConnectionOptions | None = None) -> Connect
     try:
         return await open_connection(dsn, options or ConnectionOptions())
     except Exception as error:
-        raise translate(error) from error
+        if not is_away(error):
+            raise
+        raise away(error) from error
 
 
 async def open_connection(dsn: str, options: ConnectionOptions) -> Connection:
@@ -149,10 +151,13 @@ def classify(error: BaseException, connection: Connection | None = None) -> Fail
     return Failure.OTHER
 
 
-def translate(error: Exception, connection: Connection | None = None) -> Exception:
-    """StoreUnavailable if trying again is right, else ``error`` itself: a fault of ours."""
-    if isinstance(error, StoreUnavailable) or classify(error, connection) is Failure.OTHER:
-        return error
+def is_away(error: Exception, connection: Connection | None = None) -> bool:
+    """Whether trying again is right, and nobody has said so yet; anything else passes as it is."""
+    return not isinstance(error, StoreUnavailable) and classify(error, connection) is not Failure.OTHER
+
+
+def away(error: Exception) -> StoreUnavailable:
+    """Of what `is_away`."""
     return StoreUnavailable(detail=f"{type(error).__name__}: {error}")
 
 

@@ -22,8 +22,9 @@ from placet_server.store.connection import (
     Connection,
     ConnectionOptions,
     StoreUnfit,
+    away,
     connect,
-    translate,
+    is_away,
 )
 
 MIGRATIONS_FOLDER = Path(__file__).parent / "migrations"
@@ -117,7 +118,9 @@ async def migrate(
         await _open_feed_epoch(connection)
         return compared
     except Exception as error:
-        raise translate(error, connection) from error
+        if not is_away(error, connection):
+            raise
+        raise away(error) from error
     finally:
         # Ends the session and with it the lock.
         connection.terminate()
@@ -130,7 +133,9 @@ async def status(dsn: str, *, folder: Path = MIGRATIONS_FOLDER) -> SchemaStatus:
         async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
             return await _compare(connection, find_migrations(folder))
     except Exception as error:
-        raise translate(error, connection) from error
+        if not is_away(error, connection):
+            raise
+        raise away(error) from error
     finally:
         connection.terminate()
 
@@ -145,7 +150,9 @@ async def validate(dsn: str, *, folder: Path = MIGRATIONS_FOLDER) -> SchemaStatu
     try:
         await _open_feed_epoch(connection)
     except Exception as error:
-        raise translate(error, connection) from error
+        if not is_away(error, connection):
+            raise
+        raise away(error) from error
     finally:
         connection.terminate()
     return found
@@ -162,7 +169,9 @@ async def require_server(dsn: str) -> None:
         try:
             await _require_own_sessions(first, second)
         except Exception as error:
-            raise translate(error, second) from error
+            if not is_away(error, second):
+                raise
+            raise away(error) from error
         finally:
             second.terminate()
     finally:

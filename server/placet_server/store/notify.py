@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from placet_server.store import queries
-from placet_server.store.connection import Connection, translate
+from placet_server.store.connection import Connection, away, is_away
 
 Result = TypeVar("Result")
 
@@ -77,7 +77,9 @@ class NoticeChannel:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await statement
         except Exception as error:
-            raise translate(error, self._connection) from error
+            if not is_away(error, self._connection):
+                raise
+            raise away(error) from error
 
     def _notified(self, _connection: object, pid: int, _channel: str, payload: object) -> None:
         if pid != self._own_pid:

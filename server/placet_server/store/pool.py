@@ -17,9 +17,10 @@ from placet_server.store.connection import (
     Connection,
     ConnectionOptions,
     Failure,
+    away,
     classify,
+    is_away,
     open_connection,
-    translate,
 )
 
 
@@ -90,7 +91,9 @@ class Pool:
                 finally:
                     self._give_back(connection)
         except Exception as error:
-            raise translate(error, connection) from error
+            if not is_away(error, connection):
+                raise
+            raise away(error) from error
 
     @asynccontextmanager
     async def tx(self, timeout_seconds: float | None = None) -> AsyncIterator[Connection]:

@@ -80,7 +80,6 @@ def _start(kernel: Kernel, parent: Attempt, checked: Checked, row: ChildRow, lea
         row["input"],
         timeout_seconds=seconds,
         deadline_cause=StopCause.TIMEOUT,
-        on_admitted=lambda _: _stands(parent, row["step"], run),
     )
     run = engine.new_run(work, row["action_id"], OnCallerGone.DETACH)
     run.holdings = (slot,)
@@ -92,11 +91,6 @@ def _start(kernel: Kernel, parent: Attempt, checked: Checked, row: ChildRow, lea
     assert run.task is not None
     dispatcher.follow(run.task, run, row["queue"], slot)
     return run
-
-
-def _stands(parent: Attempt, step: str, run: Run) -> None:
-    if parent.steps is not None and parent.steps.stands is not None and run.action is not None:
-        parent.steps.stands(step, run.action)
 
 
 async def _admit(
@@ -120,6 +114,8 @@ async def _admit(
     engine.journal.hub.publish(child.action_id)
     if engine.traces_runs:
         run.work = run.work._replace(trace=await trace_of_step(engine.journal, child))
+    if parent.steps is not None and parent.steps.stands is not None:
+        parent.steps.stands(row["step"], child)
     return child
 
 

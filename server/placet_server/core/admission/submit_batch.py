@@ -244,7 +244,7 @@ async def _meet(kernel: Kernel, item: _Item, holder: Action, now: int) -> None:
         if meaning is Known.ATTEND and may_be_in_session(checked):
             await check_same_session(kernel, checked.call, holder)
     except PlacetError as error:
-        item.result = error
+        item.result = error.with_traceback(None)
         return
     if meaning is Known.ATTEND:
         item.result = Submitted(holder, attached=True)

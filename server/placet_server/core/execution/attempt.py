@@ -15,6 +15,7 @@ from placet_server.core.execution.ending import StopCause
 from placet_server.core.execution.runs import Run
 from placet_server.core.execution.slot import SlotHolding
 from placet_server.core.execution.steps import Steps
+from placet_server.core.publication.boundary import BoundaryName
 from placet_server.core.publication.lane import Lane
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
@@ -203,7 +204,7 @@ class Attempt:
         """
         check_call(step, capability, version, timeout_seconds, scopes)
         self.check_wanted()
-        end = await self.calls.call(step, capability, version, input_json, timeout_seconds, scopes)
+        end = await self.calls.call(self, step, capability, version, input_json, timeout_seconds, scopes)
         # Stopped meanwhile, it may not have back what it lent.
         self.check_wanted()
         return end
@@ -211,14 +212,14 @@ class Attempt:
     @property
     def calls(self) -> Calls:
         if self._calls is None:
-            self._calls = Calls(self, self._engine.children, self._holdings())
+            self._calls = Calls(self._engine.children, self._holdings(), self.steps)
         return self._calls
 
     def _holdings(self) -> Sequence[Holding]:
         capability = self.run.work.capability
         if capability.contract.limits.concurrency_max is None:
             return self.run.holdings
-        return (*self.run.holdings, SlotHolding(self.journal, capability, self.action, self._is_wanted))
+        return (*self.run.holdings, SlotHolding(self.journal, capability, self.action, self.run.is_wanted))
 
     @property
     def has_done_nothing(self) -> bool:
@@ -230,9 +231,6 @@ class Attempt:
     def may_have_children(self) -> bool:
         """This attempt or an earlier one has called, or may have."""
         return self._calls is not None or self.action.attempt > 1 or self.action.cause in GOES_ON
-
-    def _is_wanted(self) -> bool:
-        return not self._is_over and self.run.stop_cause is None
 
     def check_wanted(self) -> None:
         """Raises Cancelled if the attempt was asked to stop, Parked if it is parked, LeaseLost if it has ended."""
@@ -306,6 +304,10 @@ class Attempt:
         if self._is_over:
             raise LeaseLost
 
+    def reached(self, boundary: BoundaryName) -> None:
+        """Between two durable facts, where the process may end."""
+        self.journal.boundary.reached(boundary, self.action.capability)
+
     def _check_acts_itself(self) -> None:
         if self.action.effect_class == "COMPOSED":
             raise ValueError("what is COMPOSED does nothing itself: let an action that it calls do it")
@@ -313,7 +315,7 @@ class Attempt:
     def _note_begun(self) -> None:
         if not self.effect_begun:
             self.effect_begun = True
-            self.journal.boundary.reached("before_provider_call", self.action.capability)
+            self.reached("before_provider_call")
 
     async def _advance(
         self,

@@ -78,14 +78,16 @@ class ChildEnd(NamedTuple):
 class Calls:
     """Of one attempt. `effects`: how many have done something, or may have."""
 
-    def __init__(self, attempt: Attempt, children: ChildAdmitter | None, holdings: Sequence[Holding]) -> None:
+    def __init__(
+        self, children: ChildAdmitter | None, holdings: Sequence[Holding], steps: Steps | None
+    ) -> None:
         if children is None:
             raise RuntimeError("this server admits no children")
         self.effects = 0
-        self._attempt = attempt
         self._children = children
+        self._steps = steps
         self._count = 0
-        self._lending = Lending(holdings, lambda: attempt.awaited is not None)
+        self._lending = Lending(holdings, lambda: steps is not None and steps.awaited is not None)
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
 
     def begin_turn(self) -> None:
@@ -94,6 +96,7 @@ class Calls:
 
     async def call(
         self,
+        attempt: Attempt,
         step: str,
         capability: str,
         version: str,
@@ -109,9 +112,9 @@ class Calls:
         self.effects += 1
         try:
             async with self._lending, self._at_once:
-                with _entered(self._attempt.steps, step):
+                with _entered(self._steps, step):
                     child = await self._children.call(
-                        self._attempt,
+                        attempt,
                         step,
                         capability,
                         version,
@@ -122,7 +125,8 @@ class Calls:
                     )
                 end = end_of(child)
         except PlacetError as error:
-            end = refusal_of(error)
+            # Whoever raised it may hold it, and must not be held by it.
+            end = refusal_of(error.with_traceback(None))
         if end.outcome.effect in (None, EffectState.NOT_DONE):
             self.effects -= 1
         return end

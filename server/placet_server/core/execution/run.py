@@ -72,7 +72,8 @@ async def _live(engine: Engine, run: Run, acquire: Acquire) -> None:
             await end_left_over(engine.journal, settled)
         run.finish(settled)
     except PlacetError as error:
-        run.finish(None, error)
+        # It would hold this frame, and the run, which holds it.
+        run.finish(None, error.with_traceback(None))
     except BaseException as fault:
         # The row stays as it is: what is running in the store but not in memory is found by its owner, or
         # by its rescuer.

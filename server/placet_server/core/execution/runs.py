@@ -107,6 +107,10 @@ class Run:
                 self._cancelled.set()
         return self._cancelled
 
+    def is_wanted(self) -> bool:
+        """Its handler may go on."""
+        return not self.handler_has_ended and self.stop_cause is None
+
     def stop(self, cause: StopCause) -> None:
         """Ask the handler to stop, once; the first cause counts."""
         if self.stop_cause is not None or self._answer is not None:

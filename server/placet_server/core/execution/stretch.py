@@ -45,11 +45,11 @@ class Stretch:
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
-        self.entries: RunEntries = _Entries(self)
+        self.entries: RunEntries = _Entries(attempt)
 
     def reached(self, boundary: BoundaryName) -> None:
-        """Between two durable facts, where the process may end."""
-        self.attempt.journal.boundary.reached(boundary, self.attempt.action.capability)
+        """See `Attempt.reached`."""
+        self.attempt.reached(boundary)
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -91,6 +91,24 @@ class Stretch:
             )
         self.attempt.check_wanted()
         ends: dict[int, ChildEnd] = {}
+        failure = await self._at_once(calls, ends, told, stood)
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                # It holds this frame, which must not hold it.
+                del failure
+        self.attempt.check_wanted()
+        return [ends[index] for index in range(len(calls))]
+
+    async def _at_once(
+        self,
+        calls: Sequence[StepCall],
+        ends: dict[int, ChildEnd],
+        told: Callable[[int, ChildEnd], None],
+        stood: Callable[[int, Action], None],
+    ) -> BaseException | None:
+        """What the first of them raised that did; the others were cancelled then."""
         try:
             with self._until_all_stand(calls, stood) as stands:
                 async with asyncio.TaskGroup() as group:
@@ -98,9 +116,10 @@ class Stretch:
                     for index, call in enumerate(calls):
                         group.create_task(self._call(index, call, ends, stands, told, durable))
         except BaseExceptionGroup as several:
-            raise several.exceptions[0] from None
-        self.attempt.check_wanted()
-        return [ends[index] for index in range(len(calls))]
+            # The frame that made it holds it, too.
+            several.__traceback__ = None
+            return several.exceptions[0]
+        return None
 
     async def _call(
         self,
@@ -112,6 +131,7 @@ class Stretch:
         durable: asyncio.Task[None],
     ) -> None:
         end = await self.attempt.calls.call(
+            self.attempt,
             call.step,
             call.capability,
             call.version,
@@ -163,9 +183,8 @@ class _Ahead(NamedTuple):
 class _Entries:
     """See `RunEntries`. What was said before an entry is durable before it, and its event says how much that was."""
 
-    def __init__(self, stretch: Stretch) -> None:
-        self._stretch = stretch
-        self._attempt = stretch.attempt
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
         self._ordinal: int | None = None
         self._model = ""
         self._ahead: _Ahead | None = None
@@ -231,7 +250,7 @@ class _Entries:
             raise LeaseLost
         attempt.entry = None
         attempt.journal.hub.publish(attempt.action.action_id)
-        self._stretch.reached(_WRITTEN[ahead.entry.type])
+        attempt.reached(_WRITTEN[ahead.entry.type])
 
     def _note(self, entry: Entry) -> None:
         if entry.type is EntryType.OPENED:

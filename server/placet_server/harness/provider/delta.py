@@ -62,14 +62,24 @@ class Deltas:
 async def pieces(send: OnDelta) -> AsyncIterator[Deltas]:
     """What is held at the end is sent, if nothing went wrong. Raises what `send` raises, wherever it was called."""
     deltas = Deltas(send)
+    failure: BaseException | None = None
     try:
         async with asyncio.TaskGroup() as group:
             timer = group.create_task(deltas.flush_in_time())
+            # What it notes of a failure would hold this frame, which must not hold it.
+            del group
             try:
                 yield deltas
                 await deltas.flush()
             finally:
                 timer.cancel()
     except BaseExceptionGroup as failures:
+        # The frame that made it holds it, too.
+        failures.__traceback__ = None
         # The first is what went wrong; what it stopped says nothing more.
-        raise failures.exceptions[0] from None
+        failure = failures.exceptions[0]
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            del failure

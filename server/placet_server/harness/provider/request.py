@@ -23,11 +23,10 @@ from pydantic_ai.messages import (
     ThinkingPartDelta,
     ToolCallPart,
 )
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.profiles.anthropic import ANTHROPIC_THINKING_BUDGET_MAP
 from pydantic_ai.settings import ModelSettings as LibrarySettings
 from pydantic_ai.tools import ToolDefinition
-from pydantic_ai.usage import RequestUsage
 
 from placet_server.harness.provider import usage_told, wire
 from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, Delta, OnDelta, Pins, TurnFailure
@@ -109,8 +108,7 @@ async def _response(
         instrument=False,
     )
     stream = await manager.__aenter__()
-    _take_last_usage(stream)
-    usage_told.hush(stream)
+    usage_told.take_as_told(stream)
     parts = calls = 0
     try:
         async for event in stream:
@@ -131,17 +129,6 @@ async def _response(
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await manager.__aexit__(None, None, None)
-
-
-def _take_last_usage(stream: StreamedResponse) -> None:
-    """Of those who tell it more than once, each tells what it is by then. The library would add them up."""
-    take = stream._add_usage
-
-    def take_last(usage: RequestUsage, *, reported: bool, cumulative: bool = False) -> None:
-        if reported:
-            take(usage, reported=True, cumulative=True)
-
-    cast(Any, stream)._add_usage = take_last
 
 
 def _whole(response: ModelResponse, kind: Kind, price: Price | None) -> Answer:

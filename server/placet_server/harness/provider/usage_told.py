@@ -9,22 +9,36 @@ from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic_ai.models import StreamedResponse
+from pydantic_ai.usage import RequestUsage
 
 
-def hush(stream: Any) -> None:
-    """Before it is read."""
-    take = getattr(stream, "_map_usage", None)
-    if take is None:
-        return
+def take_as_told(stream: StreamedResponse) -> None:
+    """Before it is read. Of its class, as what a stream holds itself and needs the stream would keep it in memory."""
+    stream.__class__ = _taking(type(stream))
 
-    def hushed(response: Any) -> Any:
-        usage = response.usage
-        for told in (usage, getattr(usage, "completion_tokens_details", None)):
-            if isinstance(told, BaseModel) and "model_dump" not in vars(type(told)):
-                told.__class__ = _hushed(type(told))
-        return take(response)
 
-    stream._map_usage = hushed
+@cache
+def _taking(kind: type[StreamedResponse]) -> type[StreamedResponse]:
+    members: dict[str, Any] = {"__module__": kind.__module__, "_add_usage": _last}
+    take = getattr(kind, "_map_usage", None)
+    if take is not None:
+
+        def hushed(self: StreamedResponse, response: Any) -> Any:
+            usage = response.usage
+            for told in (usage, getattr(usage, "completion_tokens_details", None)):
+                if isinstance(told, BaseModel) and "model_dump" not in vars(type(told)):
+                    told.__class__ = _hushed(type(told))
+            return take(self, response)
+
+        members["_map_usage"] = hushed
+    return type(kind.__name__, (kind,), members)
+
+
+def _last(self: StreamedResponse, usage: RequestUsage, *, reported: bool, cumulative: bool = False) -> None:
+    """Of those who tell it more than once, each tells what it is by then. The library would add them up."""
+    if reported:
+        StreamedResponse._add_usage(self, usage, reported=True, cumulative=True)
 
 
 @cache
