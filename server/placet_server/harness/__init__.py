@@ -6,10 +6,11 @@ program         the loop: ask, call, tell, until there is an answer
 opening         what holds for all of a run, pinned when it opens
 turn            one request, and the entry that comes of it
 ending          how a run ends, or is put off, otherwise than by its answer
-live            what is told of a run while it runs
+live            its calls, and what is told of a run while it runs
 tools           which capabilities a run may call, pinned when it opens
 history         what was said in its session before a run, and what of it is still to be told
 transcript      what the entries of a run amount to: its messages, what it has spent, what is to be done next
+request         what the model is asked for next, and what that is charged before
 plan            what each call of an answer becomes, before any of them is made
 spoken          what entries say to people
 delegate        other agents as tools: what they are asked, and what they have spent

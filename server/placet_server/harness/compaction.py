@@ -157,7 +157,7 @@ def compacted(state: Transcript, head: str) -> Compacted:
     return state.compaction((head, *(*state.before, *state.told)[begin:]), answers, asked_at)
 
 
-def fitting(body: Compacted) -> Entry:
+def entry_of_summary(body: Compacted) -> Entry:
     """Its entry; with less of its longest messages, and without their pictures, where all of them together are more
     than one may have: whoever has summed up has seen them. Raises EntryRefused.
     """

@@ -1,5 +1,6 @@
-"""What is told of a run while it runs: what its model is saying, and what becomes of its calls. It travels in the lane
-of the attempt. No run goes on from it: what a run remembers are its entries, which have the whole answer.
+"""The calls of a run as they are made, and what is told of it while it runs: what its model is saying, and what becomes
+of those calls. That travels in the lane of the attempt. No run goes on from it: what a run remembers are its entries,
+which have the whole answer.
 
 Each call is told of once, however often the run begins from its start: one that goes on looks first at what was told.
 """
@@ -13,6 +14,7 @@ from placet_server.core.execution.child import ChildEnd
 from placet_server.core.execution.program import StepCall
 from placet_server.core.execution.stretch import Stretch
 from placet_server.core.publication.lane import tools_told
+from placet_server.harness.delegate import input_of
 from placet_server.harness.plan import PlannedCall
 from placet_server.harness.provider.answer import Delta, OnDelta
 from placet_server.model.action import Action
@@ -35,10 +37,8 @@ class Live:
 
         return on_delta
 
-    async def call_all(
-        self, turn: int, planned: Sequence[PlannedCall], calls: Sequence[StepCall]
-    ) -> list[ChildEnd]:
-        """See `Stretch.call_all`. `calls`: what becomes of those that are planned, one by one."""
+    async def call_all(self, turn: int, planned: Sequence[PlannedCall]) -> dict[int, ChildEnd]:
+        """See `Stretch.call_all`. By the numbers of the calls."""
         if self._told is None:
             self._told = await self._told_before()
 
@@ -50,7 +50,8 @@ class Live:
         def ended(index: int, end: ChildEnd) -> None:
             self._tell(EventType.TOOL_FINISHED, turn, planned[index], _ended(end))
 
-        return await self._stretch.call_all(calls, ended, stood)
+        ends = await self._stretch.call_all([_step(call) for call in planned], ended, stood)
+        return {call.call: end for call, end in zip(planned, ends, strict=True)}
 
     async def _told_before(self) -> set[tuple[EventType, int, int]]:
         attempt = self._stretch.attempt
@@ -66,6 +67,19 @@ class Live:
             self._told.add(known)
             body = {"turn": turn, "call": call.call, "tool": call.tool.name, **said}
             self._stretch.attempt.lane.note(type_, body)
+
+
+def _step(call: PlannedCall) -> StepCall:
+    assert call.tool is not None
+    scopes = call.tool.scopes
+    return StepCall(
+        step=call.step,
+        capability=call.tool.name,
+        version=call.tool.version,
+        input_json=input_of(call.input_json, call.slice) if call.tool.delegate else call.input_json,
+        scopes=None if scopes is None else frozenset(scopes),
+        contract_digest=call.tool.contract_digest,
+    )
 
 
 def _ended(end: ChildEnd) -> dict[str, Any]:

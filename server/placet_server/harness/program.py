@@ -17,34 +17,18 @@ from placet_server.core.execution.child import ChildEnd
 from placet_server.core.execution.connectors import OutputText
 from placet_server.core.execution.ending import Ended, Exhausted
 from placet_server.core.execution.judgement import RETRY_BUDGET
-from placet_server.core.execution.program import StepCall
 from placet_server.core.execution.stretch import Stretch
-from placet_server.harness.budget import bound_of_request
-from placet_server.harness.compaction import (
-    PAST_SUMMARY,
-    SUM_UP,
-    SUMMARY,
-    compacted,
-    fitting,
-    request_of,
-    reserve_of,
-    sums_up_what_was_asked,
-    to_sum_up,
-)
-from placet_server.harness.compaction import bound_of as bound_of_memory
-from placet_server.harness.delegate import input_of, record_of
+from placet_server.harness.compaction import PAST_SUMMARY, SUMMARY, compacted, sums_up_what_was_asked
+from placet_server.harness.delegate import record_of
 from placet_server.harness.ending import broken_rule, check_tries, delay_after, failure, spend
 from placet_server.harness.history import Past, recall, results_for
 from placet_server.harness.live import Live
-from placet_server.harness.observer import (
-    UNTRACED,
-    Observed,
-    StretchSpans,
-)
+from placet_server.harness.observer import UNTRACED, Observed, StretchSpans
 from placet_server.harness.opening import open_run, sees_sensitive
 from placet_server.harness.plan import Plan, PlannedCall
 from placet_server.harness.provider.adapter import load
 from placet_server.harness.provider.answer import AgentsUnavailable, Picture, Provider
+from placet_server.harness.request import charged, entry_told, next_request
 from placet_server.harness.result import results_of
 from placet_server.harness.surroundings import Surroundings
 from placet_server.harness.transcript import JournalBroken, Stage, Transcript, replay
@@ -53,16 +37,7 @@ from placet_server.model.agent import AgentSpec
 from placet_server.model.ask import Part, parts_of
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability
-from placet_server.model.entry import (
-    Compacted,
-    Entry,
-    Failed,
-    Opened,
-    Purpose,
-    Requested,
-    Told,
-)
-from placet_server.model.entry_text import EntryRefused, entry_of
+from placet_server.model.entry import Entry, Failed, Opened, Told
 from placet_server.model.inline import spec_of
 
 _log = logging.getLogger(__name__)
@@ -173,12 +148,13 @@ class _Loop:
     async def _turn(self) -> None:
         provider = self._provider(self._opened.model)
         results, messages = await self._told()
-        requested = self._charged(self._request(results, messages))
-        await self._append(self._fitting(requested), [told.action_id for told in results if told.action_id])
+        model = self._around.models.find(self._opened.model)
+        wanted = next_request(self._state, results, messages, model.context_tokens)
+        requested = charged(self._state, wanted, self.active_ms)
+        await self._append(entry_told(requested), [told.action_id for told in results if told.action_id])
         self.spans.told()
         heard = self._live.heard(self._state.turn, self._state.tries)
-        place = self._around.models.find(self._opened.model).base_url or ""
-        await self._append(await take_turn(self._stretch, self._state, provider, heard, place))
+        await self._append(await take_turn(self._stretch, self._state, provider, heard, model.base_url or ""))
         if self._state.failure is not None:
             await self._wait_after(self._state.failure)
 
@@ -205,7 +181,7 @@ class _Loop:
         parts: list[str | Picture] = [f"{PAST_SUMMARY}\n\n{state.answer.summary}"]
         if sums_up_what_was_asked(state):
             parts = [*self._asked(), f"{SUMMARY}\n\n{state.answer.summary}"]
-        await self._append(self._fitting(compacted(state, wire.request_text(parts))))
+        await self._append(entry_told(compacted(state, wire.request_text(parts))))
 
     def _provider(self, model: str) -> Provider:
         """Raises AgentsUnavailable."""
@@ -249,48 +225,13 @@ class _Loop:
         """By the numbers of the calls."""
         if not steps:
             return {}
-        ends = await self._live.call_all(self._state.turn, steps, [_step(call) for call in steps])
-        by_call = {call.call: end for call, end in zip(steps, ends, strict=True)}
-        self.spans.called(steps, by_call)
-        return by_call
+        ends = await self._live.call_all(self._state.turn, steps)
+        self.spans.called(steps, ends)
+        return ends
 
     def _asked(self) -> list[str | Picture]:
         """What the run was asked."""
         return [_said(part) for part in parts_of(json.loads(self._text))]
-
-    def _request(self, results: tuple[Told, ...], messages: tuple[str, ...]) -> Requested:
-        """The next one: to go on, or to sum up what has become too long."""
-        from placet_server.harness.provider import wire
-
-        state = self._state
-        context = self._around.models.find(self._opened.model).context_tokens
-        summed = to_sum_up(state, messages, bound_of_memory(self._opened.memory, context))
-        if summed is not None:
-            return request_of(state, summed, results, (*messages, wire.request_text([SUM_UP])))
-        turn, number = state.next_request
-        purpose = Purpose.ANSWER
-        if number > 1 and state.asked is not None:
-            purpose = state.asked.purpose
-        elif state.answer is not None and state.answer.invalid:
-            purpose = Purpose.REPAIR
-        return Requested(turn=turn, number=number, purpose=purpose, results=results, messages=messages)
-
-    def _charged(self, requested: Requested) -> Requested:
-        """With its reserve. Raises Ended if it would pass a bound."""
-        state, opened = self._state, self._opened
-        reserve = reserve_of(state, requested, opened.price)
-        counters = replace(state.told_of(requested.results), active_ms=self.active_ms)
-        if (spent := bound_of_request(counters, opened.budget, requested.number, reserve)) is not None:
-            spend(spent)
-        return replace(requested, tokens=reserve.tokens, micros=reserve.micros)
-
-    def _fitting(self, body: Requested | Compacted) -> Entry:
-        try:
-            return fitting(body) if isinstance(body, Compacted) else entry_of(body)
-        except EntryRefused as error:
-            raise failure(
-                "message_too_large", f"What the model would be told is too large: {error}.", "invalid"
-            ) from None
 
     async def _append(self, entry: Entry, seen: Sequence[str] = ()) -> None:
         after = self._state.next(entry).is_active(self.active_ms)
@@ -304,19 +245,6 @@ class _Loop:
     def active_ms(self) -> int:
         """Milliseconds that something of the run has run, this stretch with all before it."""
         return self._ran_ms + round((asyncio.get_running_loop().time() - self._begin) * 1000)
-
-
-def _step(call: PlannedCall) -> StepCall:
-    assert call.tool is not None
-    scopes = call.tool.scopes
-    return StepCall(
-        step=call.step,
-        capability=call.tool.name,
-        version=call.tool.version,
-        input_json=input_of(call.input_json, call.slice) if call.tool.delegate else call.input_json,
-        scopes=None if scopes is None else frozenset(scopes),
-        contract_digest=call.tool.contract_digest,
-    )
 
 
 def _said(part: Part) -> str | Picture:
