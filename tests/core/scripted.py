@@ -13,7 +13,8 @@ from placet.v1 import capability_pb2
 from placet_server.core.execution.program import NamedModel, StepCall
 from placet_server.core.execution.stretch import Stretch, stretch_of
 from placet_server.core.kernel import Kernel
-from placet_server.harness.transcript import Stage, Transcript, replay
+from placet_server.harness.replay import replay, with_entry
+from placet_server.harness.transcript import Stage, Transcript
 from placet_server.model.capability import Capability
 from placet_server.model.entry import Answered, Body, CallRecord, Opened, PinnedTool, Requested, Told
 from placet_server.model.entry_text import entry_of
@@ -151,7 +152,7 @@ class _Loop:
 
     async def add(self, body: Body, seen: Sequence[str] = ()) -> None:
         entry = entry_of(body)
-        after = self.state.next(entry).is_active(self.state.counters.active_ms + 7)
+        after = with_entry(self.state, entry).is_active(self.state.counters.active_ms + 7)
         ahead = after.pending is not None
         await self.stretch.entries.append(entry, after.counters, seen=seen, ahead=ahead)
         self.state = after

@@ -17,8 +17,9 @@ from placet_server.harness.provider.adapter import ModelProvider, Models
 from placet_server.harness.provider.answer import Answer, Delta, Pins
 from placet_server.harness.provider.catalogue import Catalogue, Kind, ModelEntry
 from placet_server.harness.provider.credential import Credentials, parse
+from placet_server.harness.replay import replay
 from placet_server.harness.surroundings import Surroundings
-from placet_server.harness.transcript import Transcript, replay
+from placet_server.harness.transcript import Transcript
 from placet_server.model.action import Action
 from placet_server.model.agent import AgentSpec, ModelSettings
 from placet_server.model.caller import EVERY_SCOPE, Caller

@@ -12,7 +12,8 @@ import pytest
 from placet.testing.model_servers import Call, ModelServer, Say, call
 from placet_server.harness.provider.adapter import CONTEXT_BYTES_MAX
 from placet_server.harness.provider.answer import Picture, TurnFailure
-from placet_server.harness.transcript import Stage, replay
+from placet_server.harness.replay import replay
+from placet_server.harness.transcript import Stage
 from placet_server.model.entry import Answered, EntryType, Opened, Requested, TurnProblem
 from placet_server.model.entry_text import EntryRefused, entry_of, messages_of, of_text, to_text
 from tests.harness.conversation import ALL_WIRES, WIRES, Journaled, asked, models_of

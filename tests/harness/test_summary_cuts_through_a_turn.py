@@ -34,7 +34,8 @@ from placet_server.harness.compaction import (
 )
 from placet_server.harness.provider import wire
 from placet_server.harness.provider.answer import Answer, Picture, ResultPart, TurnFailure
-from placet_server.harness.transcript import JournalBroken, Stage, Transcript
+from placet_server.harness.replay import JournalBroken, with_entry
+from placet_server.harness.transcript import Stage, Transcript
 from placet_server.model.agent import Memory
 from placet_server.model.entry import (
     Answered,
@@ -88,7 +89,7 @@ def run_of(turns: int, *, memory: Memory | None = None, message: str = '"told"')
 
 def _after(state: Transcript, *bodies: Body) -> Transcript:
     for body in bodies:
-        state = state.next(entry_of(body))
+        state = with_entry(state, entry_of(body))
     return state
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from placet_server.harness.compaction import compacted, request_of, summed_up, to_sum_up
 from placet_server.harness.plan import plan, plan_of
 from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, ModelCall
-from placet_server.harness.transcript import JournalBroken, Stage, Transcript, replay
+from placet_server.harness.replay import JournalBroken, replay, with_entry
+from placet_server.harness.transcript import Stage, Transcript
 from placet_server.model.entry import (
     Answered,
     Body,
@@ -83,7 +84,7 @@ class Script:
             type=entry.type, turn=entry.turn, body=entry.body, ordinal=len(self.rows) + 1, attempt=1
         )
         self.rows.append(row)
-        self.states.append(self.state.next(row))
+        self.states.append(with_entry(self.state, row))
 
     def step(self) -> None:
         state = self.state
@@ -238,7 +239,7 @@ def test_a_request_that_nobody_has_the_answer_of_is_asked_again_as_the_next_try(
     asked = Requested(turn=1, tokens=7, messages=('{"hi":1}',))
     state = replay(rows_of([opened, asked]))
     assert (1, 2) == state.next_request
-    again = state.next(entry_of(Requested(turn=1, number=2, tokens=7)))
+    again = with_entry(state, entry_of(Requested(turn=1, number=2, tokens=7)))
     assert ['{"hi":1}'] == again.messages()
     assert (1, 2, 14) == (again.counters.turns, again.counters.requests, again.counters.reserved_tokens)
 
@@ -251,7 +252,7 @@ def test_the_history_of_a_session_stands_before_a_run_until_it_is_compacted() ->
     state = replace(state, history=('{"before":1}',))
     assert ['{"before":1}', "{}"] == state.messages()
     assert Stage.COMPACT is state.stage
-    after = state.next(entry_of(state.compaction(['{"sum":1}'])))
+    after = with_entry(state, entry_of(state.compaction(['{"sum":1}'])))
     assert ['{"sum":1}'] == after.messages()
     assert (2, 1) == after.next_request
 

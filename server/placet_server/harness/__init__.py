@@ -10,6 +10,7 @@ live            its calls, and what is told of a run while it runs
 tools           which capabilities a run may call, pinned when it opens
 history         what was said in its session before a run, and what of it is still to be told
 transcript      what the entries of a run amount to: its messages, what it has spent, what is to be done next
+replay          what each entry adds to that, whether it is written or read again
 request         what the model is asked for next, and what that is charged before
 plan            what each call of an answer becomes, before any of them is made
 spoken          what entries say to people

@@ -27,8 +27,9 @@ from placet_server.core.publication.session_history import (
 from placet_server.harness.budget import BYTES_PER_TOKEN, bytes_of
 from placet_server.harness.plan import Plan, plan_of
 from placet_server.harness.provider.answer import ResultPart
+from placet_server.harness.replay import JournalBroken, replay
 from placet_server.harness.result import results_of
-from placet_server.harness.transcript import JournalBroken, Stage, Transcript, replay
+from placet_server.harness.transcript import Stage, Transcript
 from placet_server.model.action import Action
 from placet_server.model.entry import History, Opened
 from placet_server.model.entry_text import EntryRefused, of_text

@@ -28,10 +28,11 @@ from placet_server.harness.opening import open_run, sees_sensitive
 from placet_server.harness.plan import Plan, PlannedCall
 from placet_server.harness.provider.adapter import load
 from placet_server.harness.provider.answer import AgentsUnavailable, Picture, Provider
+from placet_server.harness.replay import JournalBroken, replay, with_entry
 from placet_server.harness.request import charged, entry_told, next_request
 from placet_server.harness.result import results_of
 from placet_server.harness.surroundings import Surroundings
-from placet_server.harness.transcript import JournalBroken, Stage, Transcript, replay
+from placet_server.harness.transcript import Stage, Transcript
 from placet_server.harness.turn import take_turn
 from placet_server.model.agent import AgentSpec
 from placet_server.model.ask import Part, parts_of
@@ -234,7 +235,7 @@ class _Loop:
         return [_said(part) for part in parts_of(json.loads(self._text))]
 
     async def _append(self, entry: Entry, seen: Sequence[str] = ()) -> None:
-        after = self._state.next(entry).is_active(self.active_ms)
+        after = with_entry(self._state, entry).is_active(self.active_ms)
         plan = after.pending
         # The calls of an answer are written with it.
         ahead = plan is not None and bool(plan.steps)

@@ -1,5 +1,4 @@
-"""What the entries of a run amount to. A run that goes on and a run that is read again take the same step for each
-entry, `next`, from the text of the entry: so they cannot differ.
+"""What the entries of a run amount to; `replay.py` says what each of them adds.
 
 What is to be done next follows from the last entry alone:
 
@@ -13,36 +12,28 @@ What is to be done next follows from the last entry alone:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Self, assert_never
+from typing import Self
 
 from placet_server.harness.budget import (
     bytes_of,
-    charge_request,
-    credit_answer,
-    credit_failure,
     credit_results,
     reserve_for,
 )
 from placet_server.harness.clip import clipped
-from placet_server.harness.plan import Plan, equality, plan_of
+from placet_server.harness.plan import Plan, plan_of
 from placet_server.model.entry import (
     Answered,
-    Body,
     Compacted,
-    Entry,
-    EntryRow,
     EqualCalls,
     Failed,
     Opened,
     Purpose,
     Requested,
     Told,
-    TurnProblem,
 )
-from placet_server.model.entry_text import EntryRefused, of_text
 from placet_server.model.usage import Counters, Price, Reserve, Spent
 
 
@@ -56,10 +47,6 @@ class Stage(StrEnum):
     DONE = "done"
     SPENT = "spent"
     INVALID = "invalid"
-
-
-class JournalBroken(Exception):
-    """Entries that no run of ours writes, or not in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +127,7 @@ class Transcript:
 
     def reserve(self, messages: Sequence[str], price: Price | None) -> Reserve:
         """What the next request may spend, with these messages. A further try is charged as the one before it."""
-        if self.opened is None:
-            raise JournalBroken("nothing is asked for before the run has opened")
+        assert self.opened is not None
         if self.asked is not None and self.answer is None:
             return self.asked.reserve
         max_tokens = self.opened.settings.max_tokens
@@ -200,15 +186,6 @@ class Transcript:
     def equal_calls(self) -> dict[str, int]:
         return dict(self.equal)
 
-    def next(self, entry: Entry) -> Self:
-        """Raises EntryRefused, JournalBroken."""
-        body = of_text(entry.type, entry.body)
-        after = self._after(body)
-        ordinal = entry.ordinal if isinstance(entry, EntryRow) else self.ordinal + 1
-        if isinstance(body, Compacted):
-            after = replace(after, compacted=ordinal)
-        return replace(after, ordinal=ordinal)
-
     def is_active(self, milliseconds: int) -> Self:
         """So long something of the run has run, in all: no entry says it, as no two runs would be alike."""
         return replace(self, counters=replace(self.counters, active_ms=milliseconds))
@@ -228,148 +205,3 @@ class Transcript:
             asked_at=asked_at,
             messages=tuple(messages),
         )
-
-    def _after(self, body: Body) -> Self:
-        match body:
-            case Opened():
-                self._check(self.opened is None, body)
-                return replace(self, opened=body)
-            case Requested():
-                return self._requested(body)
-            case Answered():
-                return self._answered(body)
-            case Failed():
-                self._check(self._is_asked(body.turn) and body.number == self.tries, body)
-                assert self.asked is not None
-                return replace(self, failure=body, counters=credit_failure(self.counters, self.asked, body))
-            case Compacted():
-                return self._compacted(body)
-            case _:
-                assert_never(body)
-
-    def _requested(self, body: Requested) -> Self:
-        self._check(self.opened is not None, body)
-        self._check(self.stage in (Stage.ASK, Stage.CALL), body)
-        self._check(self._is_next(body), body)
-        self._check(not (body.number > 1 and (body.messages or body.results)), body)
-        pending = self.pending
-        self._check(
-            [told.call for told in body.results]
-            == ([call.call for call in pending.calls] if pending else []),
-            body,
-        )
-        counters = self.told_of(body.results)
-        asked, added = replace(body, messages=()), body.messages
-        if body.number > 1 and self.asked is not None:
-            # A further try is for what the first one was for.
-            first = self.asked
-            asked = replace(
-                asked,
-                purpose=first.purpose,
-                summed=first.summed,
-                past=first.past,
-                clip=first.clip,
-                messages=first.messages,
-            )
-        elif body.purpose is Purpose.COMPACT:
-            self._check(bool(body.messages) and body.summed < len(self.told) + len(body.messages), body)
-            asked, added = replace(asked, messages=body.messages[-1:]), body.messages[:-1]
-        return replace(
-            self,
-            counters=charge_request(counters, body),
-            turn=body.turn,
-            tries=body.number,
-            asked=asked,
-            answer=None,
-            failure=None,
-            told=(*self.told, *added),
-            unmeasured_bytes=self.unmeasured_bytes + bytes_of(added),
-        )
-
-    def _is_next(self, body: Requested) -> bool:
-        if body.purpose is Purpose.COMPACT and body.number == 1 and self.failure is not None:
-            # What did not fit is not asked for again before it was summed up, nor for a summary of as much.
-            return (
-                self.failure.category is TurnProblem.CONTEXT_TOO_LONG
-                and self.asked is not None
-                and (self.asked.purpose is not Purpose.COMPACT or self._is_less(body))
-                and body.turn == self.turn + 1
-            )
-        return (body.turn, body.number) == self.next_request
-
-    def _is_less(self, body: Requested) -> bool:
-        """Than what was to be summed up; however much there is of its session, of which nothing is known here."""
-        assert self.asked is not None
-        new, old = ((each.past is None, each.past or 0, each.summed) for each in (body, self.asked))
-        is_clipped = 0 < body.clip and (not self.asked.clip or body.clip < self.asked.clip)
-        return new < old or is_clipped
-
-    def _answered(self, body: Answered) -> Self:
-        self._check(self._is_asked(body.turn), body)
-        assert self.asked is not None
-        assert self.opened is not None
-        counters, answer = credit_answer(self.counters, self.asked, body), replace(body, messages=())
-        if self.asked.purpose is Purpose.COMPACT:
-            return replace(self, counters=counters, answer=answer)
-        return replace(
-            self,
-            counters=counters,
-            answer=answer,
-            answered_at=(*self.answered_at, len(self.told)),
-            is_fresh=False,
-            repairs=self.repairs + body.invalid,
-            equal=self._with_equal(body) if self.opened.budget.equal_calls else (),
-            told=(*self.told, *body.messages),
-            measured_tokens=self.measured_tokens if body.usage is None else body.usage.tokens,
-            unmeasured_bytes=self.unmeasured_bytes + bytes_of(body.messages) if body.usage is None else 0,
-        )
-
-    def _compacted(self, body: Compacted) -> Self:
-        # A replay begins here, with nothing but what opened the run before it.
-        is_read = self.opened is not None and self.turn == 0
-        self._check(is_read or (self.stage is Stage.COMPACT and body.turn == self.turn), body)
-        return replace(
-            self,
-            counters=replace(body.counters, active_ms=self.counters.active_ms),
-            turn=body.turn,
-            tries=0,
-            asked=None,
-            answer=None,
-            failure=None,
-            repairs=body.repairs,
-            equal=tuple((each.digest, each.count) for each in body.equal),
-            told=body.messages,
-            measured_tokens=0,
-            unmeasured_bytes=bytes_of(body.messages),
-            answered_at=body.answers,
-            asked_at=body.asked_at,
-            is_fresh=True,
-        )
-
-    def _with_equal(self, body: Answered) -> tuple[tuple[str, int], ...]:
-        counts = dict(self.equal)
-        for call in body.calls:
-            if call.step:
-                digest = equality(call)
-                counts[digest] = counts.get(digest, 0) + 1
-        return tuple(counts.items())
-
-    def _is_asked(self, turn: int) -> bool:
-        return self.asked is not None and self.answer is None and self.failure is None and turn == self.turn
-
-    def _check(self, holds: bool, body: Body) -> None:
-        if not holds:
-            raise JournalBroken(
-                f"{body.type.value} after entry {self.ordinal}, in the stage {self.stage.value}"
-            )
-
-
-def replay(entries: Iterable[EntryRow], *, active_ms: int = 0) -> Transcript:
-    """Of the entry that opened a run and all since it was compacted. Raises JournalBroken."""
-    transcript = Transcript()
-    for entry in entries:
-        try:
-            transcript = transcript.next(entry)
-        except EntryRefused as error:
-            raise JournalBroken(f"entry {entry.ordinal}: {error}") from None
-    return transcript.is_active(active_ms)
