@@ -11,7 +11,7 @@ from placet.testing.model_servers import AnthropicServer, ModelServer, OpenAISer
 from placet_server.core.execution.child import ChildEnd
 from placet_server.core.execution.program import StepCall
 from placet_server.core.execution.stretch import Stretch
-from placet_server.core.publication.boundary import Boundary
+from placet_server.core.publication.boundary import BoundaryName
 from placet_server.harness import program
 from placet_server.harness.provider.adapter import ModelProvider, Models
 from placet_server.harness.provider.answer import Answer, Delta, Pins
@@ -106,7 +106,6 @@ class Memory(Stretch):
         attempt: Any = SimpleNamespace(
             run=SimpleNamespace(work=SimpleNamespace(caller=caller), holdings=()),
             action=SimpleNamespace(capability="tests.agent", action_id="0199-run"),
-            journal=SimpleNamespace(boundary=Boundary()),
             lane=SimpleNamespace(delta=self._heard, note=lambda type_, body: None),
             check_goes_on=lambda: None,
             may_have_children=False,
@@ -114,6 +113,9 @@ class Memory(Stretch):
         super().__init__(attempt)
         self.entries = MemoryEntries(rows, dies=dies, is_redriven=is_redriven)
         self._tool = tool
+
+    def reached(self, boundary: BoundaryName) -> None:
+        pass
 
     async def call_all(
         self,
