@@ -11,6 +11,7 @@ import pytest
 
 from placet.testing.model_servers import KEY, Fail, OpenAIServer, Say, Stall, Step, call
 from placet_server.core.admission import session as admission
+from placet_server.core.admission import submit as submission
 from placet_server.core.admission.session import close_session, create_session
 from placet_server.core.admission.submit import Submitted, submit
 from placet_server.core.admission.submit_batch import submit_batch
@@ -158,6 +159,38 @@ async def test_who_takes_the_place_of_another_begins_once_that_has_stopped(datab
             (await read(kernel, each.action_id)).state for each in (first, second)
         ]
         assert ["user: 1", "user: 3"] == roles(server.requests[-1])
+
+
+async def test_who_takes_the_place_of_others_and_whoever_else_has_several_of_them_do_not_wait_for_each_other(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Made by servers whose clocks differ: whoever comes later has the lower id.
+    ids = [f"0190a0a0-0000-7000-8000-{number:012d}" for number in (1, 2, 3)]
+    monkeypatch.setattr(submission, "new_action_id", ids.pop)
+    take = "select from actions where action_id = $1 for update"
+    async with (
+        OpenAIServer([Say("Hello.")]) as server,
+        open_shop(database.dsn, Shop(), server) as here,
+        open_shop(database.dsn, Shop(), server) as there,
+    ):
+        one = await session(here)
+        first = (await put_in(here, one, "1", "k1")).action
+        second = (await put_in(here, one, "2", "k2", on_busy=OnBusy.QUEUE)).action
+        assert second.action_id < first.action_id
+        async with (
+            asyncio.TaskGroup() as coming,
+            here.journal.pool.connection() as looking,
+            here.journal.pool.tx() as holding,
+        ):
+            await holding.execute(take, second.action_id)
+            third = coming.create_task(put_in(there, one, "3", "k3", on_busy=OnBusy.CANCEL_PREVIOUS))
+            while not await looking.fetchval(WAITING):
+                pass
+            await holding.execute(take, first.action_id)
+        await work_off(there)
+        ended = [(await read(there, each)).state for each in (first.action_id, second.action_id)]
+        assert [S.CANCELLED, S.CANCELLED] == ended
+        assert S.SUCCEEDED is (await read(there, third.result().action.action_id)).state
 
 
 @pytest.mark.parametrize("before", ["is queued", "asks its model", "waits for people"])

@@ -209,6 +209,15 @@ async def request_cancel_many(
     }
 
 
+async def request_cancel_all(
+    connection: Connection, *, tenant: str, action_ids: Sequence[str], event_body: str, now: datetime | None
+) -> None:
+    """Those that are open and not asked for before, whoever holds them now, in the order that the query says."""
+    query = SQL["request_cancel_all"]
+    arguments = query.arguments(tenant=tenant, action_ids=list(action_ids), event_body=event_body, now=now)
+    await connection.execute(query.sql, *arguments)
+
+
 async def close_many(
     connection: Connection, *, tenant: str, items: Sequence[Closing], now: datetime | None
 ) -> set[str]:

@@ -36,7 +36,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from placet_server.model.errors import StoreUnavailable
 from placet_server.store.batch_item import (
@@ -249,6 +249,10 @@ class BatchWriter:
                 await self._flush_alike(alike)
 
     async def _flush_alike(self, batch: list[_Item]) -> None:
+        if batch[0].kind is Kind.OF_PARENT:
+            batch, apart = _by_parent(batch)
+            if apart:
+                await self._flush_alike(apart)
         try:
             await self._send(batch)
         except Exception as error:
@@ -333,6 +337,21 @@ class BatchWriter:
             _resolve_error(item, error)
         self._queue.clear()
         self._doubted.clear()
+
+
+def _by_parent(batch: list[_Item]) -> tuple[list[_Item], list[_Item]]:
+    """Entries with the children of those who make them; and, if there are entries, all other children, as the parents
+    of those have ids between the others' and must be locked in order.
+    """
+    entered = {item.action_id for item in batch if not item.is_admission}
+    if not entered:
+        return batch, []
+    together: list[_Item] = []
+    apart: list[_Item] = []
+    for item in batch:
+        is_apart = item.is_admission and cast(ChildRow, item.document)["parent_id"] not in entered
+        (apart if is_apart else together).append(item)
+    return together, apart
 
 
 def _resolve_none(item: _Item) -> None:

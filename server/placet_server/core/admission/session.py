@@ -239,15 +239,14 @@ async def _mark_before(
     connection: Connection, journal: Journal, caller: Caller, session_id: str, number: int, reason: str
 ) -> None:
     """That they are to stop is stored with what they are to stop for: so they do, whoever dies before he tells them."""
-    body = cancel_body(caller.subject, reason)
-    for action_id in await session_runs.list_open(connection, caller.tenant, session_id, before=number):
-        await actions.request_cancel(
-            connection,
-            tenant=caller.tenant,
-            action_id=action_id,
-            event_body=body,
-            now=journal.clock.now(),
-        )
+    before = await session_runs.list_open(connection, caller.tenant, session_id, before=number)
+    await actions.request_cancel_all(
+        connection,
+        tenant=caller.tenant,
+        action_ids=before,
+        event_body=cancel_body(caller.subject, reason),
+        now=journal.clock.now(),
+    )
 
 
 async def _cancel_before(engine: Engine, caller: Caller, session_id: str, number: int, reason: str) -> None:

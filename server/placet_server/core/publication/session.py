@@ -24,8 +24,9 @@ from placet_server.model.query import PAGE_SIZE_MAX
 from placet_server.model.session import Session, SessionPlace
 from placet_server.store import session as sessions
 from placet_server.store import session_run as session_runs
-from placet_server.store.action import ID_MAX, request_cancel
+from placet_server.store.action import ID_MAX, request_cancel_all
 from placet_server.store.connection import Connection
+from placet_server.store.session import Locked
 from placet_server.store.session_run import Passed, Said
 
 _log = logging.getLogger(__name__)
@@ -158,7 +159,7 @@ async def pass_turn(journal: Journal, session: Passed, *, waits: bool = True) ->
             return False
         active = locked.active_action_id
         if not locked.is_open:
-            moved = await _give_up(connection, session, locked.subject, now)
+            moved = await _give_up(connection, session, locked, now)
         elif active is None or await session_runs.is_over(connection, session.tenant, active):
             moved = await _release_first(connection, session, now)
         else:
@@ -184,17 +185,18 @@ async def _release_first(connection: Connection, session: Passed, now: datetime 
 
 
 async def _give_up(
-    connection: Connection, session: Passed, subject: str, now: datetime | None
+    connection: Connection, session: Passed, locked: Locked, now: datetime | None
 ) -> list[_Moved]:
     """All that wait are asked to stop, as whoever has closed the session may not have come to that, and get places in
     line in which nobody begins them.
     """
-    body = orjson.dumps({"reason": CLOSED, "requester": subject}, option=orjson.OPT_SORT_KEYS).decode()
+    body = orjson.dumps({"reason": CLOSED, "requester": locked.subject}, option=orjson.OPT_SORT_KEYS).decode()
+    waiting_ids = await session_runs.list_open(connection, *session, before=locked.run_count + 1)
+    await request_cancel_all(
+        connection, tenant=session.tenant, action_ids=waiting_ids, event_body=body, now=now
+    )
     moved = []
     while (waiting := await session_runs.next_waiting(connection, *session)) is not None:
-        await request_cancel(
-            connection, tenant=session.tenant, action_id=waiting.action_id, event_body=body, now=now
-        )
         line = await session_runs.release(connection, *session, waiting, event_body=_TURN, now=now)
         if line is not None:
             moved.append(_Moved(waiting.action_id, line))

@@ -1,5 +1,5 @@
--- Lock order: the instance row, places in line (ready, then delayed), action rows; within a statement actions are inserted in the order of their
--- keys.
+-- Lock order: the instance row, places in line (ready, then delayed), action rows, messages; within a statement actions are inserted in the order of
+-- their keys, and all else is taken in the order of its ids, or passed over if somebody holds it.
 --
 -- What is written at every call, a flush, is there in four statements made of the same parts, as an executor that starts costs more than the row
 -- it writes: a caller alone makes batches of one admission or one advance, and seldom does a key change hands. For the same reason every node
@@ -148,6 +148,8 @@ claimed as (
         tenant text, subject text, message_id text, action_id uuid, message_digest text, message_expire_time_us bigint
     )
     where exists (select from made as m where m.tenant = r.tenant and m.action_id = r.action_id)
+    -- Two writers may be given the same messages, under other keys or none.
+    order by r.tenant, r.subject, r.message_id
 )
 
 -- name: admit_message
@@ -718,27 +720,8 @@ later_place as materialized (
     for update of q skip locked
 )
 
--- name: request_cancel_many
--- Mark of a tenant's actions these, if they are open, as to be cancelled, once each, with their events, and let their places in line expire. What
--- somebody holds right now is passed over.
-with clock as materialized (
-    select coalesce(:now::timestamptz, statement_timestamp()) as at
-),
-item as materialized (
-    select :tenant::text as tenant, r.action_id from unnest(:action_ids::uuid[]) as r(action_id) where num_nonnulls(r.action_id) = 1
-),
-{places},
-target as materialized (
-    select a.tenant, a.action_id
-    from item as r
-    join actions as a on a.tenant = r.tenant and a.action_id = r.action_id
-    where (select count(*) from ready_place) + (select count(*) from later_place) >= 0
-      and num_nonnulls(r.tenant, r.action_id) = 2
-      and a.cancel_requested_time is null
-      and (a.state || '') in ('QUEUED', 'RUNNING', 'WAITING', 'AMBIGUOUS')
-    order by a.action_id
-    for update of a skip locked
-),
+-- part: marked
+-- The actions in `target`, whose rows and places in line are locked, are to be cancelled, with their events.
 noted as (
     update queue_ready as q
     set expire_time = c.at
@@ -769,9 +752,72 @@ hurried as (
 marked_event as (
     insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
     select tenant, action_id, sequence, 'cancel_requested', at, :event_body, receipt_digest from marked
+)
+
+-- name: request_cancel_many
+-- Mark of a tenant's actions these, if they are open, as to be cancelled, once each, with their events, and let their places in line expire. What
+-- somebody holds right now is passed over.
+with clock as materialized (
+    select coalesce(:now::timestamptz, statement_timestamp()) as at
 ),
+item as materialized (
+    select :tenant::text as tenant, r.action_id from unnest(:action_ids::uuid[]) as r(action_id) where num_nonnulls(r.action_id) = 1
+),
+{places},
+target as materialized (
+    select a.tenant, a.action_id
+    from item as r
+    join actions as a on a.tenant = r.tenant and a.action_id = r.action_id
+    where (select count(*) from ready_place) + (select count(*) from later_place) >= 0
+      and num_nonnulls(r.tenant, r.action_id) = 2
+      and a.cancel_requested_time is null
+      and (a.state || '') in ('QUEUED', 'RUNNING', 'WAITING', 'AMBIGUOUS')
+    order by a.action_id
+    for update of a skip locked
+),
+{marked},
 {parked_marked}
 select action_id, sequence, state, (extract(epoch from at) * 1000000)::bigint as time_us from marked
+
+-- name: request_cancel_all
+-- The same, waiting for whoever holds one. For who has begun a tx with nothing of them: all their places in line are locked, then all of them, each in
+-- the order of their ids.
+with clock as materialized (
+    select coalesce(:now::timestamptz, statement_timestamp()) as at
+),
+item as materialized (
+    select :tenant::text as tenant, r.action_id from unnest(:action_ids::uuid[]) as r(action_id) where num_nonnulls(r.action_id) = 1
+),
+ready_place as materialized (
+    select q.tenant, q.action_id
+    from item as r
+    join queue_ready as q on q.tenant = r.tenant and q.action_id = r.action_id
+    where num_nonnulls(r.tenant, r.action_id) = 2
+    order by q.action_id
+    for update of q
+),
+later_place as materialized (
+    select q.tenant, q.action_id
+    from item as r
+    join queue_delayed as q on q.tenant = r.tenant and q.action_id = r.action_id
+    where num_nonnulls(r.tenant, r.action_id) = 2 and (select count(*) from ready_place) >= 0
+    order by q.action_id
+    for update of q
+),
+target as materialized (
+    select a.tenant, a.action_id
+    from item as r
+    join actions as a on a.tenant = r.tenant and a.action_id = r.action_id
+    where (select count(*) from later_place) >= 0
+      and num_nonnulls(r.tenant, r.action_id) = 2
+      and a.cancel_requested_time is null
+      and (a.state || '') in ('QUEUED', 'RUNNING', 'WAITING', 'AMBIGUOUS')
+    order by a.action_id
+    for update of a
+),
+{marked},
+{parked_marked}
+select action_id from marked
 
 -- part: woken
 -- That steps of composed parents have ended, or are in doubt and nobody is asked about them.

@@ -225,27 +225,12 @@ select action_id, sequence, encode(receipt_digest, 'hex') as receipt, (extract(e
 from placed
 
 -- name: append_and_admit_child
--- Both in one.
+-- Both in one, of children whose parents have an entry here, by which they are locked: more of them would be locked behind these, whatever their ids.
 with {entered},
 {asked_for},
--- Those that nobody here has an entry of, which would be locked by that.
-other as materialized (
-    select a.tenant, a.action_id, a.lease_id, a.parent_id, a.step_path, coalesce(a.root_id, a.action_id) as root_id, coalesce(a.generation, 1) as generation,
-        a.attempt, coalesce(a.ready_time, a.create_time) as line_time, null::integer as ordinal
-    from (select distinct tenant, parent_id, parent_lease_id from child where num_nonnulls(tenant, parent_id, parent_lease_id) = 3) as r
-    join actions as a on a.tenant = r.tenant and a.action_id = r.parent_id
-    where a.lease_id = r.parent_lease_id
-      and (a.state || '') = 'RUNNING'
-      and a.cancel_requested_time is null
-      and not exists (select from held as h where h.tenant = r.tenant and h.action_id = r.parent_id)
-    order by a.action_id
-    for share of a
-),
 parent as materialized (
-    select * from other
-    union all
-    select tenant, action_id, lease_id, parent_id, step_path, coalesce(root_id, action_id), coalesce(generation, 1), attempt, coalesce(ready_time, create_time),
-        ordinal
+    select tenant, action_id, lease_id, parent_id, step_path, coalesce(root_id, action_id) as root_id, coalesce(generation, 1) as generation, attempt,
+        coalesce(ready_time, create_time) as line_time, ordinal
     from held
     where cancel_requested_time is null
 ),

@@ -21,10 +21,18 @@ select exists (
 
 -- name: use
 -- Use up all that there are, for one of them: of those who try at once one does.
-with used as (
-    update bootstrap_tokens
-    set use_time = coalesce(:now::timestamptz, statement_timestamp())
+with held as materialized (
+    select digest
+    from bootstrap_tokens
     where use_time is null and expire_time > coalesce(:now::timestamptz, statement_timestamp())
-    returning digest
+    order by digest
+    for update
+),
+used as (
+    update bootstrap_tokens as t
+    set use_time = coalesce(:now::timestamptz, statement_timestamp())
+    from held as h
+    where t.digest = h.digest
+    returning t.digest
 )
 select exists (select from used where digest = :digest)

@@ -61,10 +61,19 @@ where tenant = :tenant and refusal_id = :refusal_id
 
 -- name: drop_refusals
 -- All but a tenant's newest, and those of actions, which go with them; of what is older a bounded part is looked at.
+with old as materialized (
+    select refusal_id from policy_refusals where tenant = :tenant order by refusal_id desc offset :kept limit 5000
+),
+due as materialized (
+    select r.refusal_id
+    from old as o
+    join policy_refusals as r on r.tenant = :tenant and r.refusal_id = o.refusal_id
+    where not exists (select from actions as a where a.tenant = r.tenant and a.action_id = r.refusal_id)
+    for update of r skip locked
+)
 delete from policy_refusals as r
-where r.tenant = :tenant
-  and not exists (select from actions as a where a.tenant = r.tenant and a.action_id = r.refusal_id)
-  and r.refusal_id in (select refusal_id from policy_refusals where tenant = :tenant order by refusal_id desc offset :kept limit 5000)
+using due as d
+where r.tenant = :tenant and r.refusal_id = d.refusal_id
 
 -- name: list_inputs
 -- What actions were asked to do, and by which capability's action, for who decides about them again.

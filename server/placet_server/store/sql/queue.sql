@@ -56,7 +56,8 @@ claimed as (
         receipt_digest = case when coalesce(a.cause, '') not in ('WOKEN', 'POSTPONED')
             then receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'attempt_started', c.at, '{"attempt":' || a.attempt + 1 || '}')
             else receipt(a.receipt_digest, a.action_id, a.sequence + 1, 'resumed', c.at, '{"attempt":' || a.attempt || '}') end
-    from picked as p cross join clock as c
+    -- In the order of their ids, whatever the order of their places is: of what an old place tells of, others may hold several.
+    from (select * from picked order by action_id) as p cross join clock as c
     -- Always true, and taken for one row in two hundred: so each action is found by its key, as action.sql says of its advances.
     where num_nonnulls(p.tenant, p.action_id) = 2
       and a.tenant = p.tenant
@@ -313,10 +314,18 @@ with item as materialized (
     from json_to_recordset(:items::json) as r(tenant text, action_id uuid)
     where num_nonnulls(r.tenant, r.action_id) = 2
 ),
+ready_place as materialized (
+    select q.tenant, q.action_id
+    from item as r
+    join queue_ready as q on q.tenant = r.tenant and q.action_id = r.action_id
+    where num_nonnulls(r.tenant, r.action_id) = 2
+    order by q.action_id
+    for update of q
+),
 moved as (
     update queue_ready as q
     set ready_time = a.ready_time
-    from item as r
+    from ready_place as r
     join actions as a on a.tenant = r.tenant and a.action_id = r.action_id
     where num_nonnulls(r.tenant, r.action_id) = 2
       and q.tenant = r.tenant

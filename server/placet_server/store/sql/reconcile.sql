@@ -165,5 +165,6 @@ using (
     join actions as a on a.tenant = g.tenant and a.action_id = g.action_id
     where g.give_up_time is not null and (a.state || '') <> 'AMBIGUOUS'
     limit :count_max
+    for update of g skip locked
 ) as s
 where r.tenant = s.tenant and r.action_id = s.action_id

@@ -114,7 +114,7 @@ select count(*) from gone
 -- name: note_trimmed
 -- These runs have been looked at: not again, or not before what they have said since is as old. How many. Cross-tenant: the cleaner's.
 with due as materialized (
-    select tenant, action_id from runs where said_time <= :before::timestamptz order by said_time limit :count_max
+    select tenant, action_id from runs where said_time <= :before::timestamptz order by said_time limit :count_max for update skip locked
 ),
 noted as (
     update runs as u

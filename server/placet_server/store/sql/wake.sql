@@ -73,6 +73,8 @@ with old as materialized (
     where w.create_time < coalesce(:now::timestamptz, statement_timestamp()) - make_interval(secs => :age_seconds::double precision)
       and (p.action_id is null or p.settle_time is not null)
     limit :count_max
+    -- Every server sweeps.
+    for update of w skip locked
 ),
 gone as (
     delete from wakes as w
