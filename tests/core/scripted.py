@@ -10,7 +10,8 @@ from typing import Any
 from placet.app import App, Tool
 from placet.standing import AsyncStanding
 from placet.v1 import capability_pb2
-from placet_server.core.execution.program import NamedModel, StepCall
+from placet_server.core.execution.child import StepCall
+from placet_server.core.execution.program import NamedModel
 from placet_server.core.execution.stretch import Stretch, stretch_of
 from placet_server.core.kernel import Kernel
 from placet_server.harness.replay import replay, with_entry

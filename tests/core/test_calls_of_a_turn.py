@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from placet_server.core.execution import child
-from placet_server.core.execution.child import ChildEnd
-from placet_server.core.execution.program import StepCall
+from placet_server.core.execution.child import ChildEnd, StepCall
 from placet_server.core.execution.stretch import Stretch
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.waits import with_family_waits

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from placet.testing.model_servers import AnthropicServer, ModelServer, OpenAIServer
-from placet_server.core.execution.child import ChildEnd
-from placet_server.core.execution.program import StepCall
+from placet_server.core.execution.child import ChildEnd, StepCall
 from placet_server.core.execution.stretch import Stretch
 from placet_server.core.publication.boundary import BoundaryName
 from placet_server.harness import program

@@ -12,8 +12,7 @@ import pytest
 
 from placet.failure import Failure
 from placet.testing.model_servers import Call, Say, call
-from placet_server.core.execution.child import ChildEnd
-from placet_server.core.execution.program import StepCall
+from placet_server.core.execution.child import ChildEnd, StepCall
 from placet_server.harness.alias import alias_of
 from placet_server.harness.plan import (
     BOUND_IS_SPENT,

@@ -11,8 +11,7 @@ import pytest
 from placet.failure import Failure
 from placet.sample.shop import app
 from placet.testing import FakeContext, FakeSyncContext
-from placet_server.core.execution.child import ChildEnd
-from placet_server.core.execution.program import StepCall
+from placet_server.core.execution.child import ChildEnd, StepCall
 from placet_server.harness.alias import alias_of
 from placet_server.harness.local_model import DEEDS, Line, plan_turn
 from placet_server.harness.provider.adapter import Models

@@ -15,8 +15,7 @@ from placet.testing.model_servers import (
     Truncate,
     call,
 )
-from placet_server.core.execution.child import ChildEnd
-from placet_server.core.execution.program import StepCall
+from placet_server.core.execution.child import ChildEnd, StepCall
 from placet_server.harness.plan import CUT_OFF, plan
 from placet_server.harness.provider.answer import Answer, Delta, Pins, TurnFailure
 from placet_server.harness.transcript import Stage

@@ -23,7 +23,7 @@ from placet.v1 import connector_service_pb2 as pb
 from placet_server.connector.frames import UndeclaredError, chunk_of, failure_of
 from placet_server.connector.link import Link, LinkSlot
 from placet_server.core.execution.attempt import CURSOR_BYTES_MAX, Attempt, LeaseLost
-from placet_server.core.execution.child import check_call
+from placet_server.core.execution.child import StepCall, check_call
 from placet_server.core.execution.connectors import ConnectorFailure, OutputText
 from placet_server.core.execution.ending import Ending, Raised
 from placet_server.core.execution.engine import Engine
@@ -206,27 +206,26 @@ class Conversation:
             raise Breach(f"child call {frame.number} instead of {self._calls}")
         timeout_seconds = seconds(frame.timeout) if frame.HasField("timeout") else None
         scopes = frozenset(frame.scopes.scopes) if frame.HasField("scopes") else None
-        check_call(frame.step, frame.capability, frame.version, timeout_seconds, scopes)
-        task = self._engine.supervisor.start(self._child(frame, timeout_seconds, scopes))
+        call = StepCall(
+            step=frame.step,
+            capability=frame.capability,
+            input_json=frame.input_json,
+            version=frame.version,
+            timeout_seconds=timeout_seconds,
+            scopes=scopes,
+        )
+        check_call(call)
+        task = self._engine.supervisor.start(self._child(frame.number, call))
         self._children.add(task)
         task.add_done_callback(self._children.discard)
 
-    async def _child(
-        self, frame: pb.ChildCall, timeout_seconds: float | None, scopes: frozenset[str] | None
-    ) -> None:
+    async def _child(self, number: int, call: StepCall) -> None:
         try:
-            end = await self._attempt.child(
-                frame.step,
-                frame.capability,
-                frame.input_json,
-                version=frame.version,
-                timeout_seconds=timeout_seconds,
-                scopes=scopes,
-            )
+            end = await self._attempt.child(call)
         except Cancelled:
             # The attempt may not go on, which the connector hears by a cancel, or by the end of the stream.
             return
-        result = pb.ChildResult(number=frame.number, action_id=end.outcome.action_id)
+        result = pb.ChildResult(number=number, action_id=end.outcome.action_id)
         if end.output_json is None:
             result.outcome.CopyFrom(outcome_message(end.outcome))
         else:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from placet_server.core.execution.child import ChildEnd
-from placet_server.core.execution.program import StepCall
+from placet_server.core.execution.child import ChildEnd, StepCall
 from placet_server.core.execution.stretch import Stretch
 from placet_server.core.publication.lane import tools_told
 from placet_server.harness.delegate import input_of

@@ -28,6 +28,7 @@ from placet_server.core.admission.pipeline import Call, Checked, check
 from placet_server.core.admission.submit import new_row, placed
 from placet_server.core.execution.attempt import Attempt, LeaseLost
 from placet_server.core.execution.cancel import deliver_cancel
+from placet_server.core.execution.child import StepCall
 from placet_server.core.execution.runs import Patience, Run
 from placet_server.core.publication.approval_callback import requested
 from placet_server.core.publication.lease import child_id
@@ -74,30 +75,25 @@ class Children:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
-    async def call(
-        self,
-        attempt: Attempt,
-        step: str,
-        capability: str,
-        version: str,
-        input_json: str,
-        timeout_seconds: float | None,
-        scopes: frozenset[str] | None,
-        contract_digest: str = "",
-    ) -> Action:
+    async def call(self, attempt: Attempt, call: StepCall) -> Action:
         """See `ChildAdmitter.call`."""
         invocation = Invocation(
-            capability=capability,
-            version=version,
-            input_json=input_json,
-            timeout_seconds=timeout_seconds,
+            capability=call.capability,
+            version=call.version,
+            input_json=call.input_json,
+            timeout_seconds=call.timeout_seconds,
             on_caller_gone=OnCallerGone.DETACH,
         )
-        caller = attenuated(attempt.run.work.caller, attempt.action.capability, scopes)
-        call = Call(caller=caller, invocation=invocation)
+        caller = attenuated(attempt.run.work.caller, attempt.action.capability, call.scopes)
         try:
-            digest = canonicalize(input_json, bytes_max=INPUT_BYTES_MAX).digest.hex()
-            return await self._answer(_Step(attempt, step, call, digest, contract_digest))
+            step = _Step(
+                attempt=attempt,
+                name=call.step,
+                call=Call(caller=caller, invocation=invocation),
+                input_digest=canonicalize(call.input_json, bytes_max=INPUT_BYTES_MAX).digest.hex(),
+                contract_digest=call.contract_digest,
+            )
+            return await self._answer(step)
         except PlacetError as error:
             self._kernel.engine.observer.refused(error.reason)
             raise

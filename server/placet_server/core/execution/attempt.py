@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 from placet.context import CallerInfo, DelegateInfo, Json, Standing
 from placet.failure import CallFailed, Cancelled, Parked
 from placet.standing import AsyncStanding, AttemptLost
-from placet_server.core.execution.child import UNSTORABLE, Calls, ChildEnd, Holding, check_call, told
+from placet_server.core.execution.child import (
+    UNSTORABLE,
+    Calls,
+    ChildEnd,
+    Holding,
+    StepCall,
+    check_call,
+    told,
+)
 from placet_server.core.execution.ending import StopCause
 from placet_server.core.execution.runs import Run
 from placet_server.core.execution.slot import SlotHolding
@@ -181,30 +189,28 @@ class Attempt:
         """Raises CallFailed unless the child succeeds, and what `canonicalize_value` and `child` raise."""
         text = canonicalize_value(value, bytes_max=INPUT_BYTES_MAX, field="input_json").text
         end = await self.child(
-            step, capability, text, version=version, timeout_seconds=timeout_seconds, scopes=scopes
+            StepCall(
+                step=step,
+                capability=capability,
+                input_json=text,
+                version=version,
+                timeout_seconds=timeout_seconds,
+                scopes=scopes,
+            )
         )
         if end.output_json is None:
             raise CallFailed(told(end.outcome))
         output: Json = json.loads(end.output_json)
         return output
 
-    async def child(
-        self,
-        step: str,
-        capability: str,
-        input_json: str,
-        *,
-        version: str = "",
-        timeout_seconds: float | None = None,
-        scopes: frozenset[str] | None = None,
-    ) -> ChildEnd:
+    async def child(self, call: StepCall) -> ChildEnd:
         """Runs another capability as a step of this action, and waits for its end. A refusal is an end.
 
         Raises ValueError for a step, a timeout or a scope that cannot be, and Cancelled if this attempt may not go on.
         """
-        check_call(step, capability, version, timeout_seconds, scopes)
+        check_call(call)
         self.check_wanted()
-        end = await self.calls.call(self, step, capability, version, input_json, timeout_seconds, scopes)
+        end = await self.calls.call(self, call)
         # Stopped meanwhile, it may not have back what it lent.
         self.check_wanted()
         return end

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from placet.failure import CallOutcome
@@ -38,20 +39,25 @@ CHILDREN_MAX = 1000
 AT_ONCE_MAX = 64
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCall:
+    """What a handler calls, or a turn of a program. `step`: its name there; a program's has parts joined by "/", as
+    "turn/2/call/1". `scopes` None: all that the caller has. `contract_digest`: of the version that is meant, if it is
+    said: another one is refused.
+    """
+
+    step: str
+    capability: str
+    input_json: str
+    version: str = ""
+    timeout_seconds: float | None = None
+    scopes: frozenset[str] | None = None
+    contract_digest: str = ""
+
+
 class ChildAdmitter(Protocol):
-    async def call(
-        self,
-        attempt: Attempt,
-        step: str,
-        capability: str,
-        version: str,
-        input_json: str,
-        timeout_seconds: float | None,
-        scopes: frozenset[str] | None,
-        contract_digest: str = "",
-    ) -> Action:
+    async def call(self, attempt: Attempt, call: StepCall) -> Action:
         """The child, terminal or ambiguous. Called again, also by a later attempt, a step is the same child.
-        `contract_digest`: "": of whatever is there.
 
         Raises the refusal of a gate, JournalMismatch, ChildLimit; and Cancelled when the attempt may not go on."""
 
@@ -94,17 +100,7 @@ class Calls:
         """How many may be called is counted anew."""
         self._count = 0
 
-    async def call(
-        self,
-        attempt: Attempt,
-        step: str,
-        capability: str,
-        version: str,
-        input_json: str,
-        timeout_seconds: float | None,
-        scopes: frozenset[str] | None,
-        contract_digest: str = "",
-    ) -> ChildEnd:
+    async def call(self, attempt: Attempt, call: StepCall) -> ChildEnd:
         """A refusal is an end. Raises Cancelled, Parked."""
         self._count += 1
         if self._count > CHILDREN_MAX:
@@ -112,17 +108,8 @@ class Calls:
         self.effects += 1
         try:
             async with self._lending, self._at_once:
-                with _entered(self._steps, step):
-                    child = await self._children.call(
-                        attempt,
-                        step,
-                        capability,
-                        version,
-                        input_json,
-                        timeout_seconds,
-                        scopes,
-                        contract_digest,
-                    )
+                with _entered(self._steps, call.step):
+                    child = await self._children.call(attempt, call)
                 end = end_of(child)
         except PlacetError as error:
             # Whoever raised it may hold it, and must not be held by it.
@@ -176,24 +163,16 @@ class Lending:
                 await self._lent.pop().take_back()
 
 
-def check_call(
-    step: str,
-    capability: str,
-    version: str,
-    timeout_seconds: float | None,
-    scopes: frozenset[str] | None = None,
-    *,
-    steps: re.Pattern[str] = STEP,
-) -> None:
+def check_call(call: StepCall, steps: re.Pattern[str] = STEP) -> None:
     """Raises ValueError: that is a mistake in the handler."""
-    if not steps.fullmatch(step):
-        raise ValueError(f"a step is 1 to 64 of letters, digits, '_', '.' and '-', not {step!r}")
-    if UNSTORABLE.search(capability) or UNSTORABLE.search(version):
+    if not steps.fullmatch(call.step):
+        raise ValueError(f"a step is 1 to 64 of letters, digits, '_', '.' and '-', not {call.step!r}")
+    if UNSTORABLE.search(call.capability) or UNSTORABLE.search(call.version):
         raise ValueError("a capability or its version has a NUL or a lone surrogate")
-    if scopes is not None and not _are_scopes(scopes):
+    if call.scopes is not None and not _are_scopes(call.scopes):
         raise ValueError(f"at most {SCOPES_MAX} scopes, each of 1 to {SCOPE_LENGTH_MAX} characters")
-    if timeout_seconds is not None and not 0 < timeout_seconds < math.inf:
-        raise ValueError(f"a timeout is more than 0 seconds, and finite, not {timeout_seconds}")
+    if call.timeout_seconds is not None and not 0 < call.timeout_seconds < math.inf:
+        raise ValueError(f"a timeout is more than 0 seconds, and finite, not {call.timeout_seconds}")
 
 
 def _are_scopes(scopes: frozenset[str]) -> bool:

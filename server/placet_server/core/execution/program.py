@@ -8,7 +8,6 @@ remembers, and goes on from there. What it has of its attempt is in `stretch.py`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from placet.app import Tool
@@ -19,21 +18,6 @@ from placet_server.model.usage import Counters
 from placet_server.store.run import Remembered
 
 EXTRA_MISSING = "extra_missing"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepCall:
-    """One call of a turn. `step`: parts joined by "/", as "turn/2/call/1". `contract_digest`: of the version that is
-    meant, if it is said: another one is refused.
-    """
-
-    step: str
-    capability: str
-    input_json: str
-    version: str = ""
-    timeout_seconds: float | None = None
-    scopes: frozenset[str] | None = None
-    contract_digest: str = ""
 
 
 class RunEntries(Protocol):

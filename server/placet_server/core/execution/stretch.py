@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 
 from placet.standing import AsyncStanding
 from placet_server.core.execution.attempt import Attempt, LeaseLost, attempt_of
-from placet_server.core.execution.child import PROGRAM_STEP, ChildEnd, check_call
-from placet_server.core.execution.program import Asks, RunEntries, StepCall
+from placet_server.core.execution.child import PROGRAM_STEP, ChildEnd, StepCall, check_call
+from placet_server.core.execution.program import Asks, RunEntries
 from placet_server.core.publication import entries as memory
 from placet_server.core.publication.boundary import BoundaryName
 from placet_server.core.publication.spent import spent_by_steps
@@ -81,14 +81,7 @@ class Stretch:
         Raises Parked, Cancelled, LeaseLost, and ValueError for a step, a timeout or a scope that cannot be.
         """
         for call in calls:
-            check_call(
-                call.step,
-                call.capability,
-                call.version,
-                call.timeout_seconds,
-                call.scopes,
-                steps=PROGRAM_STEP,
-            )
+            check_call(call, PROGRAM_STEP)
         self.attempt.check_wanted()
         ends: dict[int, ChildEnd] = {}
         failure = await self._at_once(calls, ends, told, stood)
@@ -130,16 +123,7 @@ class Stretch:
         told: Callable[[int, ChildEnd], None],
         durable: asyncio.Task[None],
     ) -> None:
-        end = await self.attempt.calls.call(
-            self.attempt,
-            call.step,
-            call.capability,
-            call.version,
-            call.input_json,
-            call.timeout_seconds,
-            call.scopes,
-            call.contract_digest,
-        )
+        end = await self.attempt.calls.call(self.attempt, call)
         # A refusal may come before the entry that makes the call, and nothing is told of what might be gone.
         await durable
         stands(call.step, None)
