@@ -1,19 +1,17 @@
 """What can be invoked, by whom: resolving on the hot path without the store, and admitting manifests under
 one lock.
 
-What was read is kept per owner and thrown away whole when the owner's revision has moved. The revision is
-read again after `refresh_seconds`, so that another replica's admission is seen within that time, and this
-one's at once."""
+What was read is kept (`catalog_cache.py`). Another replica's admission is seen within `refresh_seconds`, and this one's
+at once."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
 from placet_server.core.admission.builtin import stored
+from placet_server.core.admission.catalog_cache import CatalogCache
 from placet_server.core.admission.elsewhere import Elsewhere
 from placet_server.core.admission.manifest import is_refused
 from placet_server.core.admission.manifest_admit import Admission, AdmitResult, Note, admit_within, refusal
@@ -39,8 +37,7 @@ from placet_server.store.clock import Clock, DatabaseClock
 from placet_server.store.connection import Connection
 from placet_server.store.pool import Pool
 
-_OWNERS_MAX = 1024
-_ENTRIES_MAX = 4096
+_FRESH_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +46,6 @@ class CatalogEntry:
 
     stored: StoredCapability
     served: bool
-
-
-class _Known:
-    """What was read of one owner's catalogue at one revision. Absence is remembered too."""
-
-    __slots__ = ("checked_at", "entries", "revision")
-
-    def __init__(self, revision: int, checked_at: float) -> None:
-        self.revision = revision
-        self.checked_at = checked_at
-        self.entries: dict[tuple[str, str | None], StoredCapability | None] = {}
 
 
 class Catalog:
@@ -83,8 +69,7 @@ class Catalog:
         self._handlers = handlers.claims()
         self._clock = clock or DatabaseClock()
         self._refresh_seconds = refresh_seconds
-        self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._refreshing: dict[str, asyncio.Lock] = {}
+        self._cache = CatalogCache(pool, refresh_seconds)
         # What was resolved, and until when it needs no look at a revision: one look-up for most calls.
         self._fresh: dict[tuple[str, str, str | None], tuple[float, StoredCapability]] = {}
         # What the loaded app offers: during a rolling upgrade each process answers with its own current
@@ -132,12 +117,10 @@ class Catalog:
             await self._route(found)
         if found.is_withdrawn:
             return found
-        if len(self._fresh) >= _ENTRIES_MAX:
+        if len(self._fresh) >= _FRESH_MAX:
             self._fresh.clear()
         # Owners whose revision was read at different times: together no older than the interval.
-        checked_at = min(
-            [began, *(self._known[o].checked_at for o in (LOCAL_TENANT, tenant) if o in self._known)]
-        )
+        checked_at = min(began, *(self._cache.checked_at(owner, began) for owner in (LOCAL_TENANT, tenant)))
         self._fresh[asked] = (checked_at + self._refresh_seconds, found)
         return found
 
@@ -150,9 +133,9 @@ class Catalog:
                 raise CapabilityNotFound(capability=name, version=version or "")
             return built_in
         own = version or self._own_versions.get(name)
-        found = await self._find(LOCAL_TENANT, name, own)
-        if found is None and (own is None or await self._find(LOCAL_TENANT, name, None) is None):
-            found = await self._find(tenant, name, version)
+        found = await self._cache.find(LOCAL_TENANT, name, own)
+        if found is None and (own is None or await self._cache.find(LOCAL_TENANT, name, None) is None):
+            found = await self._cache.find(tenant, name, version)
         if found is None or (found.is_withdrawn and not even_withdrawn):
             raise CapabilityNotFound(capability=name, version=version or "")
         return found
@@ -166,8 +149,7 @@ class Catalog:
         """Raises HandlerNotFound unless a connector is known for it, as surely as the catalogue is."""
         owner, name, version = found.tenant, found.capability.name, found.capability.version
         if owner != LOCAL_TENANT and self._table.find(name, version, owner) is None:
-            known = self._known.get(owner)
-            await self._table.connectors.learn(monotonic() if known is None else known.checked_at)
+            await self._table.connectors.learn(self._cache.checked_at(owner, monotonic()))
         if self._table.find(name, version, owner) is None:
             raise HandlerNotFound(capability=name, version=version)
 
@@ -332,47 +314,6 @@ class Catalog:
             stored=stored, served=served or self._table.connectors.answers(stored.tenant, name, version)
         )
 
-    async def _find(self, owner: str, name: str, version: str | None) -> StoredCapability | None:
-        known = self._known.get(owner)
-        if known is None or monotonic() - known.checked_at > self._refresh_seconds:
-            known = await self._refreshed(owner)
-        try:
-            return known.entries[name, version]
-        except KeyError:
-            return await self._read(known, owner, name, version)
-
-    async def _refreshed(self, owner: str) -> _Known:
-        """The owner's entries if the revision has not moved, else none yet.
-
-        One reader per owner at a time.
-        """
-        async with self._refreshing.setdefault(owner, asyncio.Lock()):
-            known = self._known.get(owner)
-            started = monotonic()
-            if known is not None and started - known.checked_at <= self._refresh_seconds:
-                return known
-            async with self._pool.connection() as connection:
-                revision = await rows.get_revision(connection, owner)
-            if known is None or known.revision != revision or self._known.get(owner) is not known:
-                known = self._known[owner] = _Known(revision, started)
-            known.checked_at = started
-            self._known.move_to_end(owner)
-            while len(self._known) > _OWNERS_MAX:
-                forgotten, _ = self._known.popitem(last=False)
-                self._refreshing.pop(forgotten, None)
-            return known
-
-    async def _read(
-        self, known: _Known, owner: str, name: str, version: str | None
-    ) -> StoredCapability | None:
-        """Read one entry into what the revision was checked for: newer rows may enter, older ones never."""
-        async with self._pool.connection() as connection:
-            stored = await rows.get_capability(connection, owner, name, version)
-        if len(known.entries) >= _ENTRIES_MAX:
-            known.entries.clear()
-        known.entries[name, version] = stored
-        return stored
-
     async def _admit(self, wanted: Admission) -> AdmitResult:
         handlers: Handlers | None = self._handlers
         told: tuple[Problem, ...] = ()
@@ -394,7 +335,7 @@ class Catalog:
         return result
 
     async def _changed(self, owner: str, *, dials: bool) -> None:
-        self._known.pop(owner, None)
+        self._cache.forget(owner)
         self._fresh.clear()
         if dials:
             await self._table.connectors.learn(monotonic())
