@@ -145,7 +145,7 @@ async def test_it_begins_while_most_slots_are_free_though_others_wait(database: 
         assert tool is not None
         others = Line("default", "work.read", "1", "acme")
         await dispatcher.run_once()
-        dispatcher._lines[others] = ReadyLine(others, 5, 0)
+        dispatcher._lines.known[others] = ReadyLine(others, 5, 0)
         taken = []
         while (slot := dispatcher.slot_for_child(resolved.capability, tool, "acme")) is not None:
             taken.append(slot)

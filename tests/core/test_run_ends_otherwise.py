@@ -198,7 +198,7 @@ async def test_a_line_of_runs_waits_for_who_can_run_them(database: Database) -> 
         assert (0, "QUEUED") == (script.starts, (await read(kernel, asked[0].action_id)).state)
         script.trouble = ""
         # It was passed over for a while.
-        kernel.dispatcher._unroutable.clear()  # type: ignore[union-attr]
+        kernel.dispatcher._lines._unroutable.clear()  # type: ignore[union-attr]
         await work_off(kernel)
         assert ["SUCCEEDED"] * 2 == [(await read(kernel, each.action_id)).state for each in asked]
 

@@ -66,7 +66,7 @@ async def all_given_back(*kernels: Kernel) -> None:
 async def work_on(kernel: Kernel) -> None:
     """As after the time for which a full line is passed over."""
     assert kernel.dispatcher is not None
-    kernel.dispatcher._full.clear()
+    kernel.dispatcher._lines._full.clear()
     await work_off(kernel)
 
 

@@ -419,7 +419,7 @@ async def test_whoever_has_no_slot_free_waits_for_one_and_does_not_ask_on_and_on
         await shop.began.wait()
         # What was rung for is taken, and its last look is an hour ago.
         await kernel.journal.doorbell.wait(0)
-        kernel.dispatcher._look_at = 0.0
+        kernel.dispatcher._lines.look_soon()
         pause = asyncio.ensure_future(runner._pause(settings.poll_seconds))
         for _ in range(1000):
             await asyncio.sleep(0)

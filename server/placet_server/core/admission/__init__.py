@@ -12,6 +12,7 @@ child        the use case that a handler starts: an action that is a step of ano
 dispatch     taking work from the queues: never more than can run at once; slot: of what is limited over all servers
 elsewhere    what other servers take from them; queue_counts: what this one has begun and ended
 stale_place  a place in line that says something else than its action
+ready_lines  which lines have work, as far as this process knows
 dispatch_slot what runs here that was taken from a queue, and what only waits for a child
 take         starting what was claimed from a queue
 begin        what is looked at again before a claimed action's handler is entered

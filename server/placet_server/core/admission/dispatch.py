@@ -1,12 +1,11 @@
 """Taking work from the queues: never more than can run at once, and nothing is held here that only waits.
 
-One claim at a time. What waits is known by line, not by action: which lines have work (a look, and what the doorbell
-names), who gets how many slots (`core/execution/fairness.py`), one statement that claims, and every action it gave is
-started before anything else is awaited. A line that gave less than it was asked for is empty, or others are taking from
-it, and is forgotten until the next look. A line whose handler is not here is passed over, as if it were not there.
+One claim at a time. What waits is known by line, not by action: which lines have work (`ready_lines.py`), who gets
+how many slots (`core/execution/fairness.py`), one statement that claims, and every action it gave is started before
+anything else is awaited. A line that gave less than it was asked for is empty, or others are taking from it, and is
+forgotten until the next look.
 
-What a contract limits over all servers is claimed apart, line by line, as slots are taken in the same tx. A line that
-is full is passed over until the next look, or until one of its attempts ends here.
+What a contract limits over all servers is claimed apart, line by line, as slots are taken in the same tx.
 
 Why plain handlers may not have every thread: who executes is refused when there is none, and he waits; who has
 submitted does not."""
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextvars import Context, copy_context
@@ -25,6 +23,7 @@ from typing import NamedTuple
 from placet.app import Tool
 from placet_server.core.admission.dispatch_slot import Slot, Slots
 from placet_server.core.admission.queue_counts import QueueCounts
+from placet_server.core.admission.ready_lines import ReadyLines
 from placet_server.core.admission.slot import Granted, claim_in_slots
 from placet_server.core.admission.stale_place import put_right
 from placet_server.core.admission.take import Taken, take
@@ -45,12 +44,7 @@ from placet_server.store.slot import Held
 # A claim that is not answered so soon is given up; what it took is found by its owner, who looks at nothing younger
 # than five seconds.
 ANSWER_SECONDS = 4.0
-PAGES_MAX = 8
-UNROUTABLE_SECONDS = 5.0
-UNROUTABLE_MAX = 4096
 THREADS_PART = 0.75
-# What is full is passed over so long, at least: other lines are looked at meanwhile.
-FULL_SECONDS_MIN = 0.02
 
 _log = logging.getLogger(__name__)
 
@@ -87,13 +81,15 @@ class Dispatcher:
         self._kernel = kernel
         self._engine = kernel.engine
         self._pool = pool
-        self._lines: dict[Line, ReadyLine] = {}
-        self._after: Line | None = None
+        self._lines = ReadyLines(
+            kernel.engine.handlers,
+            pool,
+            lines_max=settings.lines_max,
+            poll_seconds=settings.poll_seconds,
+            room_max=settings.slots_max,
+        )
         self._after_tenant = ""
-        self._look_at = 0.0
-        self._unroutable: dict[tuple[str, str, str], float] = {}
         self._slots = Slots(settings.slots_max, kernel.journal.doorbell.ring, settings.agent_runs_max)
-        self._full: dict[Line, float] = {}
         self._context = copy_context()
         kernel.engine.slots.freed = self._freed
 
@@ -101,13 +97,13 @@ class Dispatcher:
         """At most one claim. `rung`: lines that are said to have work. True: there may be more at once.
 
         Raises StoreUnavailable."""
-        self._note(rung)
+        self._lines.note(rung)
         if self._engine.journal.doorbell.take_missed():
-            self._look_at = 0.0
+            self._lines.look_soon()
         if self._free() <= 0:
             return False
         if self.look_seconds() <= 0:
-            await self._look()
+            await self._lines.look()
         routes = await self._routes()
         # While capabilities were looked up the server may have begun to leave.
         if not routes or self._free() <= 0:
@@ -136,7 +132,7 @@ class Dispatcher:
         free = self._slots.free()
         if self._kernel.is_draining or free <= 0:
             return None
-        if self._lines and 2 * free <= self.settings.slots_max:
+        if self._lines.known and 2 * free <= self.settings.slots_max:
             return None
         if not tool.is_async and self._free_threads() <= 0:
             return None
@@ -160,7 +156,7 @@ class Dispatcher:
         """Until lines are looked for again, whether the doorbell rings or not. Without a free slot nobody looks."""
         if self._free() <= 0:
             return self.settings.poll_seconds
-        return max(0.0, self._look_at - time.monotonic())
+        return self._lines.look_seconds()
 
     def _free(self) -> int:
         if self._kernel.is_draining:
@@ -171,53 +167,14 @@ class Dispatcher:
         threads = self._engine.threads
         return min(threads.free(), threads.share(THREADS_PART) - self._slots.threads)
 
-    def _note(self, rung: Collection[Line]) -> None:
-        now = time.time_ns() // 1000
-        for line in rung:
-            if (
-                line not in self._lines
-                and len(self._lines) < 2 * self.settings.lines_max
-                and self._is_here(line)
-            ):
-                self._lines[line] = ReadyLine(line, PRIORITY_DEFAULT, now)
-
-    async def _look(self) -> None:
-        """The next lines with work: all of them, where they are not more than may be known at a time."""
-        found: list[ReadyLine] = []
-        async with self._pool.connection() as connection:
-            for _ in range(PAGES_MAX):
-                page = await queue.list_lines(
-                    connection, after=self._after, count_max=self.settings.lines_max
-                )
-                found += (ready for ready in page if self._is_here(ready.line))
-                self._after = page[-1].line if len(page) == self.settings.lines_max else None
-                if self._after is None or len(found) >= self.settings.lines_max:
-                    break
-        self._lines = {ready.line: ready for ready in found}
-        self._look_at = time.monotonic() + self.settings.poll_seconds
-
-    def _is_here(self, line: Line) -> bool:
-        # A line is a name: whether it is a program's is known once its capability is.
-        if self._tool(line) is None and not self._engine.handlers.programs.are_here:
-            return False
-        if self._room(line) <= 0:
-            return False
-        full_until = self._full.get(line)
-        if full_until is not None:
-            if full_until > time.monotonic():
-                return False
-            del self._full[line]
-        until = self._unroutable.get((line.tenant, line.capability, line.version))
-        return until is None or until <= time.monotonic()
-
     async def _routes(self) -> list[_Route]:
         """What may be claimed of which line, and what it is run with."""
         await self._forget_foreign()
         no_thread = self._free_threads() <= 0
         lines = [
             ready
-            for ready in self._lines.values()
-            if not (no_thread and self._is_plain(ready.line)) and self._room(ready.line) > 0
+            for ready in self._lines.known.values()
+            if not (no_thread and self._is_plain(ready.line)) and self._lines.room(ready.line) > 0
         ]
         shares, self._after_tenant = share_out(lines, self._free(), self._after_tenant, self._slots.by_tenant)
         routes = []
@@ -228,29 +185,19 @@ class Dispatcher:
             if tool is not None and capability is not None:
                 routes.append(_Route(share, capability, tool))
             else:
-                del self._lines[line]
+                del self._lines.known[line]
         return self._within_rooms(routes)
 
     async def _forget_foreign(self) -> None:
         """Lines that are neither a tool's nor a program's take no share of what is free here."""
-        for line in [line for line in self._lines if self._tool(line) is None]:
+        for line in [line for line in self._lines.known if self._lines.tool(line) is None]:
             capability = await self._resolve(line)
             if capability is None or self._engine.handlers.find_for(capability, line.tenant) is None:
-                del self._lines[line]
+                del self._lines.known[line]
 
     def _is_plain(self, line: Line) -> bool:
-        tool = self._tool(line)
+        tool = self._lines.tool(line)
         return tool is not None and not tool.is_async
-
-    def _tool(self, line: Line) -> Tool | None:
-        return self._engine.handlers.find(line.capability, line.version, line.tenant)
-
-    def _room(self, line: Line) -> int:
-        """What a connector can begin now: who waits in a queue must not be claimed to be turned away."""
-        if self._tool(line) is None:
-            return self.settings.slots_max
-        room = self._engine.handlers.room(line.capability, line.version, line.tenant)
-        return self.settings.slots_max if room is None else room
 
     def _children_only(self, line: Line) -> bool:
         handlers = self._engine.handlers
@@ -261,17 +208,16 @@ class Dispatcher:
         try:
             found = await self._kernel.catalog.resolve(line.tenant, line.capability, line.version)
         except (CapabilityNotFound, HandlerNotFound, AgentUnavailable):
-            if len(self._unroutable) >= UNROUTABLE_MAX:
-                self._unroutable.clear()
-            key = (line.tenant, line.capability, line.version)
-            self._unroutable[key] = time.monotonic() + UNROUTABLE_SECONDS
+            self._lines.pass_over_unroutable(line)
             return None
         return found.capability
 
     def _within_rooms(self, routes: list[_Route]) -> list[_Route]:
         return [
             route._replace(
-                share=route.share._replace(count_max=min(route.share.count_max, self._room(route.share.line)))
+                share=route.share._replace(
+                    count_max=min(route.share.count_max, self._lines.room(route.share.line))
+                )
             )
             for route in routes
         ]
@@ -321,8 +267,8 @@ class Dispatcher:
         stale = [(each.tenant, each.action_id) for each in picked if each.action is None]
         righted = await put_right(self._engine.journal, stale) if stale else 0
         if granted.is_full:
-            return bool(self._lines)
-        known = bool(self._lines) or self.look_seconds() <= 0
+            return bool(self._lines.known)
+        known = bool(self._lines.known) or self.look_seconds() <= 0
         return claimed + righted > 0 and known
 
     async def _ask(self, routes: Sequence[_Route]) -> Granted:
@@ -346,13 +292,13 @@ class Dispatcher:
 
     def _start_all(self, routes: Sequence[_Route], granted: Granted, begin_until: float) -> int:
         picked = granted.picked
-        by_line = {route.share.line: route for route in routes}
+        by_line, known = {route.share.line: route for route in routes}, self._lines.known
         counts: Counter[Line] = Counter()
         for action in (each.action for each in picked if each.action is not None):
             line = line_of(action)
             route = by_line[line]
             head = _place_of(line, action)
-            self._lines[line] = max(self._lines[line], head, key=_order) if counts[line] else head
+            known[line] = max(known[line], head, key=_order) if counts[line] else head
             counts[line] += 1
             held = granted.held.get(action.lease_id or "")
             self._start(Taken(action, route.capability, route.tool, begin_until), held)
@@ -360,9 +306,7 @@ class Dispatcher:
         if claimed:
             self._engine.observer.claims(claimed)
         if granted.is_full:
-            line = routes[0].share.line
-            self._lines.pop(line, None)
-            self._full[line] = time.monotonic() + max(FULL_SECONDS_MIN, self.settings.poll_seconds)
+            self._lines.pass_over_full(routes[0].share.line)
         elif claimed == len(picked):
             self._forget_emptied(routes, counts)
         return claimed
@@ -370,11 +314,10 @@ class Dispatcher:
     def _forget_emptied(self, routes: Sequence[_Route], counts: Counter[Line]) -> None:
         for share in (route.share for route in routes):
             if counts[share.line] < share.count_max:
-                del self._lines[share.line]
+                del self._lines.known[share.line]
                 if share.priority_last < PRIORITY_LAST or self._slots.children_only:
-                    self._look_at = 0.0
-        if not self._lines and self._after is not None:
-            self._look_at = 0.0
+                    self._lines.look_soon()
+        self._lines.look_if_none()
 
     def _start(self, taken: Taken, held: Held | None) -> None:
         """A fault with one must not keep the others from being started."""
@@ -397,12 +340,7 @@ class Dispatcher:
             engine.slots.give_back_after(engine.supervisor, engine.journal, task, held)
 
     def _freed(self, capability: str, tenant: str) -> None:
-        """What was full of it may have room."""
-        full = [line for line in self._full if (line.capability, line.tenant) == (capability, tenant)]
-        for line in full:
-            del self._full[line]
-        if full:
-            self._look_at = 0.0
+        if self._lines.take_up_freed(capability, tenant):
             self._engine.journal.doorbell.ring()
 
 
