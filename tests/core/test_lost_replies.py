@@ -336,3 +336,16 @@ async def test_a_writer_that_has_ended_takes_nothing_more(database: Database, sh
         await until(lambda: kernel.journal.writer._ended)
         with pytest.raises(StoreUnavailable):
             await asyncio.wait_for(run(kernel, "work.read", {}, time_left_seconds=None), 5)
+
+
+async def test_the_writer_goes_on_after_a_batch_of_admissions_that_nobody_wants_any_more(
+    database: Database, shop: Workshop
+) -> None:
+    async with open_kernel(database.dsn, shop.app) as kernel:
+        writer = kernel.journal.writer
+        row: Any = {"action_id": "1", "input": "", "labels": ""}
+        for write in (writer.admit, writer.submit, writer.admit_child):
+            given_up = write(row)
+            given_up.cancel()
+            await until(lambda: not writer._queue)
+            assert ActionState.SUCCEEDED is (await run(kernel, "work.read", {})).action.state

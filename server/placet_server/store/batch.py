@@ -241,6 +241,9 @@ class BatchWriter:
         """One statement for each kind of item. What does not matter to Execute has statements of its own, so that
         Execute's stay small; in a batch no two items are of one action, so their order is free.
         """
+        if not batch:
+            # All were admissions that nobody wants any more.
+            return
         if not any(map(_kind, batch)):
             await self._flush_alike(batch)
             return
@@ -276,8 +279,6 @@ class BatchWriter:
                 _resolve_error(batch[0], error)
 
     async def _send(self, batch: Sequence[_Item]) -> None:
-        if not batch:
-            return
         loop = asyncio.get_running_loop()
         begin = loop.time()
         connection = self._connection.current
