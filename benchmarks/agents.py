@@ -21,53 +21,39 @@ import json
 import statistics
 import subprocess
 import tempfile
-import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import asyncpg
-
-from benchmarks import agent_app, store
+from benchmarks import store
+from benchmarks.agent_parked import parked
 from benchmarks.agent_shapes import (
     ANSWER,
-    ASKED,
     CALLS,
     CALLS_,
-    CLOCK_LENGTH,
     PACED,
-    PIECES,
     SHAPES,
     SPOKEN,
     TURNS,
     TURNS_,
     WAITS,
-    age_ms,
 )
+from benchmarks.agent_streams import PLACET, STREAMED, first_deltas, streams
 from benchmarks.bench import say
 from benchmarks.contenders import HERE, Placet
 from benchmarks.load import LoadFailed, Unfit
-from benchmarks.processes import Child, StartFailed, cpu_seconds, free_port, resident_bytes
-from placet.aio import AsyncClient
-from placet.batch import Submission
-from placet.run_event import Ended, TextDelta
+from benchmarks.processes import Child, StartFailed, cpu_seconds, free_port
 from placet_server.embedded.error import EmbeddedError
 from placet_server.embedded.server import EmbeddedPostgres
-from placet_server.loops.memory_trimmer import TRIM_SECONDS
 
-BARE, STREAMED, PLACET = "bare", "streamed", "placet"
+BARE = "bare"
 # LangGraph with LangChain's model, and with the provider's client alone.
 LANGGRAPH, LEAN, DBOS = "langgraph", "langgraph_client", "dbos"
 PEERS = (LANGGRAPH, LEAN, DBOS)
 LEVELS = (1, 16)
-# Memory is compared from here on: caches are full, and every code path has been taken.
-WARM = 1000
-PARKED_SECONDS_MAX = 3600.0
-STREAMS_OF_A_CONNECTION = 50
-STREAM_SECONDS_MAX = 300.0
 
 Costs = dict[str, float]
 # Short runs are repeated more often: CPU is told in hundredths of a second.
@@ -159,12 +145,12 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
             report |= _compared(stack, server, postgres, dsns, url, arguments)
         if arguments.first_delta:
             count = 50 if arguments.quick else 300
-            report["first_delta"] = asyncio.run(_first_deltas(server, url, count))
+            report["first_delta"] = asyncio.run(first_deltas(server, url, count))
         if arguments.streams:
-            asyncio.run(_streams(server, 10))
-            report["streams"] = asyncio.run(_streams(server, arguments.streams))
+            asyncio.run(streams(server, 10))
+            report["streams"] = asyncio.run(streams(server, arguments.streams))
         if arguments.parked:
-            report["parked"] = _parked(server, dsns[PLACET], arguments.parked)
+            report["parked"] = parked(server, dsns[PLACET], arguments.parked)
         return report
 
 
@@ -271,158 +257,6 @@ def _ratios(ours: Sequence[Costs], theirs: Sequence[Costs]) -> dict[str, float |
         cost: round(mine[cost] / other[cost], 2) if mine[cost] > 0 and other[cost] > 0 else None
         for cost in mine
     }
-
-
-async def _first_deltas(server: OurServer, url: str, count: int) -> dict[str, Any]:
-    """Milliseconds from when the model wrote its first words until a client has them, in turns: of a run, and of the
-    provider's client alone.
-    """
-    from openai import AsyncOpenAI
-
-    ours: list[float] = []
-    theirs: list[float] = []
-    asked: Any = {"model": SPOKEN, "messages": [{"role": "user", "content": ASKED}], "stream": True}
-    async with (
-        AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as bare,
-        AsyncClient.connect(f"127.0.0.1:{server.port.number}", token=server.token) as client,
-    ):
-        for number in range(count + 10):
-            heard = [each async for each in _ages_of_run(client)]
-            streamed = [each async for each in _ages_of_stream(await bare.chat.completions.create(**asked))]
-            if number >= 10:
-                ours.append(heard[0])
-                theirs.append(streamed[0])
-    return {
-        "runs": count,
-        PLACET: _spread(ours),
-        STREAMED: _spread(theirs),
-        "over_ms": round(statistics.median(ours) - statistics.median(theirs), 1),
-    }
-
-
-async def _ages_of_run(client: AsyncClient) -> AsyncIterator[float]:
-    """Of its first words; read to its end."""
-    said = ""
-    async with client.ask_stream(agent_app.SPEAKING, ASKED) as stream:
-        async for event in stream:
-            if isinstance(event, TextDelta):
-                if not said:
-                    yield age_ms(event.text)
-                said += event.text
-
-
-async def _ages_of_stream(stream: Any) -> AsyncIterator[float]:
-    is_first = True
-    async for chunk in stream:
-        if is_first and chunk.choices and (text := chunk.choices[0].delta.content):
-            is_first = False
-            yield age_ms(text)
-
-
-async def _streams(server: OurServer, count: int) -> dict[str, Any]:
-    """So many runs are listened to at once, whose model says one piece after the other. Raises LoadFailed if anything
-    of what it said is missing, comes twice or out of order, or has no end.
-    """
-    memory = resident_bytes(server.pids)
-    begin = time.monotonic()
-    ages: list[float] = []
-    async with AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(
-                AsyncClient.connect(f"127.0.0.1:{server.port.number}", token=server.token)
-            )
-            for _ in range(-(-count // STREAMS_OF_A_CONNECTION))
-        ]
-        lost = sum(
-            await asyncio.gather(*(_stream(clients[number % len(clients)], ages) for number in range(count)))
-        )
-        grown = resident_bytes(server.pids) - memory
-    seconds = time.monotonic() - begin
-    if lost:
-        raise LoadFailed(f"{lost} pieces of {count * PIECES} were lost")
-    return {
-        "streams": count,
-        "pieces_lost": lost,
-        "seconds": round(seconds, 1),
-        "pieces_per_second": round(count * PIECES / seconds),
-        "late": _spread(ages),
-        "memory_grown_mb": round(grown / 2**20, 1),
-    }
-
-
-async def _stream(client: AsyncClient, ages: list[float]) -> int:
-    """How many pieces of it did not come in their place. `ages`: how old each was."""
-    said = ""
-    heard: list[int] = []
-    has_ended = False
-    async with client.ask_stream(agent_app.PACED, ASKED, timeout=STREAM_SECONDS_MAX) as stream:
-        async for event in stream:
-            if isinstance(event, TextDelta):
-                *whole, said = (said + event.text).split(";")
-                for each in whole:
-                    ages.append(age_ms(each))
-                    heard.append(int(each[CLOCK_LENGTH:]))
-            has_ended = has_ended or isinstance(event, Ended)
-    wanted = list(range(PIECES))
-    return 0 if heard == wanted and not said and has_ended else max(1, len(set(wanted) - set(heard)))
-
-
-def _spread(several: Sequence[float]) -> dict[str, float]:
-    ordered = sorted(several)
-    return {
-        "median_ms": round(statistics.median(ordered), 1),
-        "p95_ms": round(ordered[int(len(ordered) * 0.95)], 1),
-    }
-
-
-def _parked(server: OurServer, dsn: str, count: int) -> dict[str, Any]:
-    """So many runs wait for people: what the server has in memory of them."""
-    warm = min(WARM, count)
-    _park(server, dsn, warm, warm)
-    # Memory that is free is given back by then.
-    time.sleep(2 * TRIM_SECONDS)
-    before = resident_bytes(server.pids)
-    begin = time.monotonic()
-    _park(server, dsn, count, warm + count)
-    seconds = time.monotonic() - begin
-    time.sleep(2 * TRIM_SECONDS)
-    grown = resident_bytes(server.pids) - before
-    return {
-        "runs": count,
-        "memory_grown_mb": round(grown / 2**20, 1),
-        "bytes_each": round(grown / count),
-        "parked_per_second": round(count / seconds),
-    }
-
-
-def _park(server: OurServer, dsn: str, count: int, total: int) -> None:
-    asked = {"parts": [{"text": ASKED}]}
-    with server.client() as client:
-        for answer in client.submit_batch(
-            [Submission(agent_app.WAITING, asked) for _ in range(count)], timeout=600.0
-        ):
-            if isinstance(answer, Exception):
-                raise LoadFailed(f"a run was refused: {answer}")
-    asyncio.run(_until_parked(dsn, total))
-
-
-async def _until_parked(dsn: str, total: int) -> None:
-    connection = await asyncpg.connect(dsn)
-    deadline = time.monotonic() + PARKED_SECONDS_MAX
-    try:
-        while True:
-            rows = await connection.fetch(
-                "select state, count(*) as count from actions where capability = $1 group by state",
-                agent_app.WAITING,
-            )
-            states = {row["state"]: row["count"] for row in rows}
-            if states == {"WAITING": total}:
-                return
-            if states.keys() - {"WAITING", "RUNNING", "QUEUED"} or time.monotonic() > deadline:
-                raise LoadFailed(f"{total} runs were to wait: {states}")
-            await asyncio.sleep(0.5)
-    finally:
-        await connection.close()
 
 
 def main() -> int:
