@@ -42,6 +42,7 @@ from placet_server.model.errors import StoreUnavailable
 from placet_server.store.batch_item import (
     Admission,
     Advance,
+    BegunRow,
     ChildRow,
     EntryItem,
     SubmissionRow,
@@ -119,6 +120,10 @@ class BatchWriter:
     def submit_message(self, submission: SubmissionRow) -> asyncio.Future[Written | None]:
         """As `admit_message`."""
         return self._put_new(submission, 700, Kind.SUBMIT_MESSAGE)
+
+    def submit_begun(self, row: BegunRow) -> asyncio.Future[Written | None]:
+        """None as well if its queue is paused. Raises StoreUnavailable through the future."""
+        return self._put_new(row, 800, Kind.SUBMIT_BEGUN)
 
     def submit_waiting(self, waiting: WaitingRow) -> asyncio.Future[Written | None]:
         """With the columns of a message that has an id, or without. Raises StoreUnavailable, MessageClaimed through the

@@ -53,6 +53,13 @@ class SubmissionRow(NewAction):
     delay_seconds: float | None
 
 
+class BegunRow(SubmissionRow):
+    """One row to insert that runs from the start, and waits for a server if it goes back into line."""
+
+    lease_id: str
+    timeout_seconds: float
+
+
 class ApprovalPart(TypedDict):
     """The approval of a row to insert that waits for people: its columns, and the body of the event."""
 

@@ -32,6 +32,7 @@ class Kind(IntEnum):
     ADVANCE_STEP = 7
     # Children, and entries of runs.
     OF_PARENT = 8
+    SUBMIT_BEGUN = 9
 
 
 def statement_for(
@@ -62,6 +63,8 @@ def statement_for(
         query = SQL["submit_message"]
     elif kind is Kind.SUBMIT_WAITING:
         query = SQL["submit_waiting"]
+    elif kind is Kind.SUBMIT_BEGUN:
+        query = SQL["submit_begun"]
     elif kind is Kind.ADVANCE_QUEUED:
         query = SQL["advance_queued"]
         values["boot_id"] = boot_id

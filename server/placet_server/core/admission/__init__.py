@@ -17,6 +17,7 @@ dispatch_slot what runs here that was taken from a queue, and what only waits fo
 take         starting what was claimed from a queue
 begin        what is looked at again before a claimed action's handler is entered
 answer       what a call that runs an action is told at its end
+begin_here   what is COMPOSED and called, which runs here from the start and has a place in line to go back to
 reserve      the row that is intent, reservation and lease at once
 attend       waiting for an action, and taking it over when it is ready again
 leave        when who waits for what is COMPOSED goes away

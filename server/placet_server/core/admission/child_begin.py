@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from placet_server.core.admission.dispatch import ANSWER_SECONDS
-from placet_server.core.admission.submit import placed
+from placet_server.core.admission.submit import as_begun, placed
 from placet_server.core.execution.ending import StopCause
 from placet_server.core.execution.run import start_run
 from placet_server.core.execution.runs import Run, Work
@@ -133,21 +133,9 @@ async def _own_row(engine: Engine, row: ChildRow, lease: Lease) -> Action | None
 
 def _begun(kernel: Kernel, parent: Action, checked: Checked, row: ChildRow, written: Written) -> Action:
     """The row as the statement wrote it."""
-    ttl_seconds, time_us = row["effect_key_ttl_seconds"], written.time_us
-    acts = row["effect_class"] not in ("READ", "COMPOSED")
-    return placed(kernel.journal, checked, row, written).with_members(
+    child = as_begun(kernel.journal, placed(kernel.journal, checked, row, written), row)
+    return child.with_members(
         {
-            "state": ActionState.RUNNING,
-            "attempt": 1,
-            "lease_id": row["lease_id"],
-            "instance_id": kernel.boot_id,
-            "start_time_us": time_us,
-            "deadline_us": time_us + int(row["timeout_seconds"] * 1_000_000),
-            "effect_begun": acts and not row["effect_marked"],
-            "effect_key_expire_time_us": None
-            if ttl_seconds is None
-            else time_us + int(ttl_seconds * 1_000_000),
-            "budget_time_us": time_us,
             "parent_id": row["parent_id"],
             "root_id": parent.root_id or parent.action_id,
             "step_path": row["step_path"],

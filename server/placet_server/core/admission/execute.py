@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from placet_server.core.admission.answer import answer
 from placet_server.core.admission.attend import attend, wish_of, work_of
+from placet_server.core.admission.begin_here import begin_here
 from placet_server.core.admission.key import Known, meet_known
 from placet_server.core.admission.leave import leave
 from placet_server.core.admission.message import find_by_message, take_for
@@ -132,13 +133,14 @@ async def _first(admitted: asyncio.Future[str], running: asyncio.Task[Action | P
 
 
 async def _enter(kernel: Kernel, checked: Checked, patience: Patience) -> tuple[Action, bool]:
-    """The action of this call, run or met, or stored, to wait for people or because it may have to wait for its steps
-    with nobody running it: as it stands, and whether it was met.
+    """The action of this call, run or met, or stored, to wait for people, or begun with a place in line, because it may
+    have to wait for its steps with nobody running it: as it stands, and whether it was met.
 
     Without a free thread or slot nothing is run, but who only comes to attend needs none. Raises Overloaded.
     """
     if checked.terms is not None or checked.capability.contract.effect is EffectClass.COMPOSED:
-        return await store(kernel, checked, Submission())
+        begun = await begin_here(kernel, checked)
+        return await store(kernel, checked, Submission()) if begun is None else (begun, False)
     predecessor: Action | None = None
     for _ in range(ADMISSION_TRIES_MAX):
         shed = None

@@ -28,7 +28,7 @@ from placet_server.model.errors import Draining
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.wait import Wait, WaitKind
 from placet_server.store import action as actions
-from placet_server.store.batch_item import SubmissionRow, WaitingRow, Written
+from placet_server.store.batch_item import BegunRow, ChildRow, SubmissionRow, WaitingRow, Written
 from placet_server.store.message import MessageClaimed
 
 SUBMISSION_TRIES_MAX = 8
@@ -165,7 +165,7 @@ def is_waiting(row: SubmissionRow | WaitingRow) -> TypeGuard[WaitingRow]:
 
 
 def new_row(
-    journal: Journal, checked: Checked, place: Submission, predecessor: Action | None
+    journal: Journal, checked: Checked, place: Submission, predecessor: Action | None = None
 ) -> SubmissionRow | WaitingRow:
     contract = checked.capability.contract
     row: dict[str, Any] = row_of(journal, checked, new_action_id(), predecessor)
@@ -215,6 +215,27 @@ def placed(journal: Journal, checked: Checked, row: SubmissionRow | WaitingRow, 
             "waits": (wait,),
         }
     return BLANK.with_members(members)
+
+
+def as_begun(journal: Journal, action: Action, row: BegunRow | ChildRow) -> Action:
+    """What was placed with a lease, as if it had been claimed at once."""
+    ttl_seconds, time_us = row["effect_key_ttl_seconds"], action.create_time_us
+    acts = action.effect_class not in ("READ", "COMPOSED")
+    return action.with_members(
+        {
+            "state": ActionState.RUNNING,
+            "attempt": 1,
+            "lease_id": row["lease_id"],
+            "instance_id": journal.boot_id,
+            "start_time_us": time_us,
+            "deadline_us": time_us + int(row["timeout_seconds"] * 1_000_000),
+            "effect_begun": acts and not action.effect_marked,
+            "effect_key_expire_time_us": None
+            if ttl_seconds is None
+            else time_us + int(ttl_seconds * 1_000_000),
+            "budget_time_us": time_us,
+        }
+    )
 
 
 def _text(retry: Backoff) -> str:

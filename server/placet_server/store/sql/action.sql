@@ -240,6 +240,57 @@ made as (select tenant, action_id from placed),
 {claimed}
 {told}
 
+-- name: submit_begun
+-- The same, but they run here, as if they had been claimed at once, and so have no place in line yet. None of a queue that is paused, and none takes
+-- a key over.
+with alive as (select from instances where boot_id = :boot_id and state = 'ALIVE'),
+asked as materialized (
+    select r.*, c.at, submitted_body(admitted_body(
+        r.capability, r.version, decode(r.contract_digest, 'hex'), r.subject, decode(r.input_digest, 'hex'), r.durability), r.queue, c.at) as body
+    from json_to_recordset(:admissions::json) as r(
+        tenant text, action_id uuid, capability text, version text, contract_digest text, effect_class text, subject text, caller text,
+        idempotency_key text, key_digest text, key_ttl_seconds double precision, input text, input_digest text, labels text,
+        on_caller_gone text, durability text, effect_marked boolean, effect_key_ttl_seconds double precision,
+        attempts_max integer, queue text, priority smallint, attempt_timeout_seconds double precision, queue_delay_seconds double precision,
+        retry text, verdict_digest text, lease_id uuid, timeout_seconds double precision
+    )
+    cross join (select coalesce(:now::timestamptz, statement_timestamp()) as at) as c
+    where exists (select from alive)
+      and not exists (select from queue_pauses as q where q.queue = r.queue and q.tenant in (r.tenant, '-'))
+),
+placed as (
+    insert into actions (
+        tenant, action_id, capability, version, contract_digest, effect_class, subject, caller,
+        idempotency_key, key_digest, key_ttl, input, input_digest, labels,
+        on_caller_gone, durability, create_time, effect_marked,
+        attempts_max, state, attempt, ready_time, effect, effect_begun, sequence, receipt_digest,
+        queue, priority, attempt_timeout, effect_key_ttl, queue_delay, retry, verdict_digest,
+        lease_id, instance_id, start_time, deadline, effect_key_expire_time, budget_time
+    )
+    select
+        r.tenant, r.action_id, r.capability, r.version, decode(r.contract_digest, 'hex'), r.effect_class, r.subject, r.caller,
+        r.idempotency_key, decode(r.key_digest, 'hex'), make_interval(secs => r.key_ttl_seconds), r.input, decode(r.input_digest, 'hex'), r.labels,
+        r.on_caller_gone, r.durability, r.at, r.effect_marked,
+        r.attempts_max, 'RUNNING', 1, r.at, case when r.effect_class <> 'READ' then 'NOT_DONE' end,
+        r.effect_class not in ('READ', 'COMPOSED') and not r.effect_marked, 2,
+        receipt(receipt('', r.action_id, 1, 'admitted', r.at, r.body), r.action_id, 2, 'attempt_started', r.at, '{"attempt":1}'),
+        r.queue, r.priority, make_interval(secs => r.attempt_timeout_seconds), make_interval(secs => r.effect_key_ttl_seconds),
+        make_interval(secs => r.queue_delay_seconds), r.retry, decode(r.verdict_digest, 'hex'),
+        r.lease_id, :boot_id, r.at, r.at + make_interval(secs => r.timeout_seconds), r.at + make_interval(secs => r.effect_key_ttl_seconds), r.at
+    from asked as r
+    on conflict do nothing
+    returning tenant, action_id, sequence, create_time, receipt_digest, ready_time
+),
+placed_event as (
+    insert into events (tenant, action_id, sequence, type, create_time, body, receipt_digest)
+    select p.tenant, p.action_id, 1, 'admitted', r.at, r.body, receipt('', p.action_id, 1, 'admitted', r.at, r.body)
+    from placed as p join asked as r on r.tenant = p.tenant and r.action_id = p.action_id
+    union all
+    select p.tenant, p.action_id, 2, 'attempt_started', r.at, '{"attempt":1}', p.receipt_digest
+    from placed as p join asked as r on r.tenant = p.tenant and r.action_id = p.action_id
+)
+{told}
+
 -- name: submit_waiting
 -- Admit actions that people have to say yes to first, each with its events, its approval, and whom that is told to. They may take keys over.
 with {freed},
