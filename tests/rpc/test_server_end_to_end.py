@@ -107,7 +107,7 @@ async def test_a_failure_tells_its_outcome(client: Client) -> None:
 
 
 async def test_a_deadline_of_the_caller_gets_a_typed_answer_in_time(client: Client) -> None:
-    refused = await refusal(client.execute("slow.wait", {}, timeout=1))
+    refused = await refusal(client.execute("slow.wait", {}, timeout=2.5))
     assert grpc.StatusCode.DEADLINE_EXCEEDED == refused.code
     assert refused.reason in ("DEADLINE_EXCEEDED", "WAIT_EXPIRED")
 
