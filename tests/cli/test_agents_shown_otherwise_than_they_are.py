@@ -22,6 +22,11 @@ def test_an_agent_is_admitted_shown_and_not_yet_run(cli: CommandLine) -> None:
     assert not any(line.startswith("payments.") for line in listed.splitlines())
     found = cli("capabilities", "--agents", "--prefix", "helpers.", "--json").document["capabilities"]
     assert ["helpers.desk", "helpers.writer"] == [each["name"] for each in found]
+    lacked = [("model_unknown", "openai:gpt-5"), ("delegate_unavailable", "helpers.writer")]
+    assert lacked == [(lack["problem"], lack["name"]) for lack in found[0]["lacks"]]
+    assert row.endswith("NOT RUN HERE  model_unknown openai:gpt-5, delegate_unavailable helpers.writer")
+    inline = next(line for line in listed.splitlines() if line.startswith("placet.agent "))
+    assert "said when asked" in inline
     assert "" == found[0]["agent"]["instructions"]
 
     shown = cli("capabilities", "helpers.desk").out
@@ -35,6 +40,8 @@ def test_an_agent_is_admitted_shown_and_not_yet_run(cli: CommandLine) -> None:
         ("budget", "10 turns, 50000 tokens, 90 s"),
         ("temperature", "0"),
         ("effect", "COMPOSED"),
+        ("lacks", "model_unknown openai:gpt-5"),
+        ("lacks", "delegate_unavailable helpers.writer"),
         ("Help", "{{name}}."),
     ):
         assert told in lines, told

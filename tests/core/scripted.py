@@ -11,7 +11,7 @@ from placet.app import App, Tool
 from placet.standing import AsyncStanding
 from placet.v1 import capability_pb2
 from placet_server.core.execution.child import StepCall
-from placet_server.core.execution.program import NamedModel
+from placet_server.core.execution.program import Lack, NamedModel
 from placet_server.core.execution.stretch import Stretch, stretch_of
 from placet_server.core.kernel import Kernel
 from placet_server.harness.replay import replay, with_entry
@@ -76,6 +76,9 @@ class Scripted:
         @self.app.tool("plan.find", "read")
         async def find(order: str) -> str:
             return f"found {order}"
+
+    async def lacks(self, capability: Capability, tenant: str) -> Sequence[Lack]:
+        return ()
 
     def missing(self, capability: Capability, tenant: str) -> str:
         return self.trouble

@@ -257,7 +257,8 @@ async def test_capabilities_are_listed_page_by_page(client: Client) -> None:
         if not page.next_page_token:
             break
         request.page_token = page.next_page_token
-    assert ["human.input", "math.add", "orders.refund", "orders.wire", "slow.wait", "story.tell"] == names
+    offered = ["human.input", "math.add", "orders.refund", "orders.wire", "placet.agent"]
+    assert [*offered, "slow.wait", "story.tell"] == names
 
 
 async def test_a_manifest_with_problems_is_refused_whole_and_explained(client: Client) -> None:

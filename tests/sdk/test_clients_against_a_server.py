@@ -155,7 +155,7 @@ async def test_pages_are_fetched_as_they_are_needed(both: Both) -> None:
     even = await both.pages("list", labels={"even": "True"}, states=["succeeded"], capabilities=["desk.pay"])
     assert (5, 3) == (len(everything), len(even))
     names = [capability.name for capability in await both.pages("capabilities", page_size=2)]
-    assert sorted(["human.input", *(tool.name for tool in desk.app.tools)]) == names
+    assert sorted(["human.input", "placet.agent", *(tool.name for tool in desk.app.tools)]) == names
     assert ["desk", "placet"] == [manifest.name for manifest in await both.pages("manifests")]
 
 

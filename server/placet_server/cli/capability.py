@@ -74,20 +74,30 @@ def _list_agents(found: list[dict[str, Any]]) -> None:
         (
             each["name"],
             each["version"] + ("" if each["current"] else " (not current)"),
-            spec["model"],
-            ", ".join(tool["name"] for tool in spec["tools"]),
-            ", ".join(delegate["agent"] for delegate in spec["delegates"]),
-            budget_words(spec["budget"]),
+            *_agent_words(each["agent"]),
             _standing(each),
+            ", ".join(lack_words(each)),
         )
         for each in found
-        # One that is said with what it is asked is nothing that could be shown.
-        if (spec := each["agent"]) is not None
     ]
     print_table(
-        ("NAME", "VERSION", "MODEL", "TOOLS", "DELEGATES", "BUDGET", ""), rows, empty="no agents here"
+        ("NAME", "VERSION", "MODEL", "TOOLS", "DELEGATES", "BUDGET", "", "LACKS"),
+        rows,
+        empty="no agents here",
     )
-    warn("one in no manifest: placet capabilities placet.agent, placet ask --inline FILE")
+    warn("placet.agent is one that is said with what it is asked: placet ask --inline FILE")
+
+
+def _agent_words(spec: dict[str, Any] | None) -> tuple[str, ...]:
+    """Its model, tools, delegates and budget; None: they are said with what it is asked."""
+    if spec is None:
+        return ("said when asked", "", "", "")
+    return (
+        spec["model"],
+        ", ".join(tool["name"] for tool in spec["tools"]),
+        ", ".join(delegate["agent"] for delegate in spec["delegates"]),
+        budget_words(spec["budget"]),
+    )
 
 
 def _standing(found: dict[str, Any]) -> str:
@@ -96,6 +106,11 @@ def _standing(found: dict[str, Any]) -> str:
     if found["served"]:
         return ""
     return "NOT RUN HERE" if found["kind"] == "AGENT" else "NO HANDLER HERE"
+
+
+def lack_words(found: dict[str, Any]) -> list[str]:
+    """What the runs of an agent would lack now, each as its problem and its name."""
+    return [f"{each['problem']} {each['name']}".rstrip() for each in found["lacks"]]
 
 
 def _show(client: Client, name: str, version: str, is_json: bool) -> None:
@@ -116,6 +131,7 @@ def _show(client: Client, name: str, version: str, is_json: bool) -> None:
             *_agent(found["agent"]),
             *_promises(contract),
             ("served here", "yes" if found["served"] else "no"),
+            *(("lacks", lack) for lack in lack_words(found)),
             ("manifest", found["manifest"]),
             ("contract", found["contract_digest"]),
         ]

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from placet_server.cli import health
+from placet_server.cli.capability import lack_words
 from placet_server.cli.escape import escape
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import AllTenants, Json, Target
@@ -24,9 +25,10 @@ LAG_SHOWN_SECONDS = 1.0
 def status(all_tenants: AllTenants = False, target: Target = None, is_json: Json = False) -> int:
     """How things stand, and what to do next: one screen.
 
-    Health, server processes, whether agents can run and of which models, capabilities without a handler, queues,
-    effects in doubt, dead letters, the newest report, what waits for people. Exit code 0 if the server is well,
-    whatever waits for you; 11 if it is not, or cannot be reached. Health is asked as `placet health` does.
+    Health, server processes, whether agents can run and of which models, capabilities without a handler, agents whose
+    runs would lack something, queues, effects in doubt, dead letters, the newest report, what waits for people. Exit
+    code 0 if the server is well, whatever waits for you; 11 if it is not, or cannot be reached. Health is asked as
+    `placet health` does.
 
     \b
     Examples:
@@ -75,10 +77,12 @@ def _asked(client: Client, tenant: str) -> dict[str, Any]:
     ]
     newest = next(iter(client.reports(tenant=tenant, page_size=1)), None)
     servers = _servers(client)
+    capabilities = _capabilities(client)
     return {
         "server": document_of(client.server_info()),
         "servers": servers,
-        "unserved": _unserved(client, servers or []),
+        "unserved": None if capabilities is None else _unserved(capabilities, servers or []),
+        "lacking": None if capabilities is None else _lacking(capabilities),
         "queues": [document_of(queue) for queue in client.queues(tenant)],
         "ambiguous": {
             "count": len(doubted),
@@ -125,22 +129,34 @@ def _servers(client: Client) -> list[dict[str, Any]] | None:
         return None
 
 
-def _unserved(client: Client, servers: list[dict[str, Any]]) -> list[str] | None:
-    """Current capabilities of this tenant whose handlers neither the server asked reaches nor another one has: mostly a
-    connector that does not answer. None: not ours to see.
-    """
+def _capabilities(client: Client) -> list[dict[str, Any]] | None:
+    """Current ones of this tenant; of very many, some. None: not ours to see."""
     from placet import errors
+    from placet_server.cli.document import document_of
 
-    elsewhere = {name for server in servers if not server["silent"] for name in server["serves"]}
     try:
-        listed = [
-            f"{each.name}@{each.version}"
-            for each in islice(client.capabilities(), COUNTED_MAX)
-            if each.current and not each.served
-        ]
+        found = [document_of(each) for each in islice(client.capabilities(), COUNTED_MAX)]
     except errors.PermissionDeniedError:
         return None
+    return [each for each in found if each["current"]]
+
+
+def _unserved(capabilities: list[dict[str, Any]], servers: list[dict[str, Any]]) -> list[str]:
+    """Those whose handlers neither the server asked reaches nor another one has: mostly a connector that does not
+    answer; and agents that no run can begin of.
+    """
+    elsewhere = {name for server in servers if not server["silent"] for name in server["serves"]}
+    listed = [f"{each['name']}@{each['version']}" for each in capabilities if not each["served"]]
     return [name for name in listed if name not in elsewhere]
+
+
+def _lacking(capabilities: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Agents that can be asked, and whose runs would lack something."""
+    return [
+        {"agent": f"{each['name']}@{each['version']}", "lacks": each["lacks"]}
+        for each in capabilities
+        if each["served"] and each["lacks"]
+    ]
 
 
 def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -154,6 +170,8 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     facts += agent_facts(server)
     if found["unserved"]:
         facts.append(("no handler", _named(found["unserved"])))
+    for lacking in (found["lacking"] or ())[:SHOWN_MAX]:
+        facts.append(("agent lacks", f"{lacking['agent']}: {_named(lack_words(lacking))}"))
     lag = (server["feed_lag"] or "0s").removesuffix("s")
     if float(lag) >= LAG_SHOWN_SECONDS:
         facts.append(("feed", f"held up for {float(lag):.0f} s by an open transaction of the store"))
@@ -218,6 +236,10 @@ def _next_steps(found: dict[str, Any], tenant: str) -> list[str]:
     ]
     steps += [
         f"placet capabilities {name.partition('@')[0]}" for name in (found["unserved"] or ())[:SHOWN_MAX]
+    ]
+    steps += [
+        f"placet capabilities {each['agent'].partition('@')[0]}"
+        for each in (found["lacking"] or ())[:SHOWN_MAX]
     ]
     if found["ambiguous"]["count"]:
         steps.append(f"placet ambiguous{everywhere}")

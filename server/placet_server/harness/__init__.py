@@ -1,5 +1,5 @@
 """How an agent runs: what its run remembers, what a model is asked, and what becomes of the answer. Pure, but for the
-first eight, what tells of them (observer, tracing, span_context), and `provider/`, which alone talks to models.
+first nine, what tells of them (observer, tracing, span_context), and `provider/`, which alone talks to models.
 
 agent           which agents can run here, and what runs them
 program         the loop: ask, call, tell, until there is an answer
@@ -8,6 +8,7 @@ turn            one request, and the entry that comes of it
 ending          how a run ends, or is put off, otherwise than by its answer
 live            its calls, and what is told of a run while it runs
 tools           which capabilities a run may call, pinned when it opens
+lack            what the runs of an agent would lack if one began now
 history         what was said in its session before a run, and what of it is still to be told
 transcript      what the entries of a run amount to: its messages, what it has spent, what is to be done next
 replay          what each entry adds to that, whether it is written or read again

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
 from placet.app import Tool
 from placet.standing import AsyncStanding
 from placet_server.core.execution.connectors import OutputText
-from placet_server.core.execution.program import EXTRA_MISSING, NamedModel
+from placet_server.core.execution.program import EXTRA_MISSING, LACKS_MAX, Lack, NamedModel
 from placet_server.core.execution.stretch import stretch_of
 from placet_server.harness.budget import BYTES_PER_TOKEN_MAX
 from placet_server.harness.instruction import InstructionRefused, render
+from placet_server.harness.lack import lacks_of
 from placet_server.harness.observer import NoSpans, RunSpans, TurnCounts, Uncounted
 from placet_server.harness.program import run
 from placet_server.harness.provider.adapter import Models, is_here
@@ -76,6 +78,22 @@ class Agents:
         except AgentsUnavailable as error:
             return error.problem
         return ""
+
+    async def lacks(self, capability: Capability, tenant: str) -> Sequence[Lack]:
+        if not self.are_here or self._around is None:
+            return (Lack(EXTRA_MISSING),)
+        spec = capability.agent
+        if spec is None:
+            return ()
+        problem = self.missing(capability, tenant)
+        found = [Lack(problem, spec.model)] if problem else []
+        told = lacks_of(self._around.offers, spec, tenant, lambda delegate: self.missing(delegate, tenant))
+        async with aclosing(told) as lacks:
+            async for lack in lacks:
+                if len(found) == LACKS_MAX:
+                    break
+                found.append(lack)
+        return found
 
     async def check(self, capability: Capability, tenant: str, value: Any) -> None:
         if problem := self.problem(capability):

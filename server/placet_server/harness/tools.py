@@ -41,6 +41,8 @@ class Offers(Protocol):
 
     async def find(self, tenant: str, name: str, version: str | None = None) -> StoredCapability: ...
 
+    async def is_answered(self, found: StoredCapability) -> bool: ...
+
     async def list_capabilities(
         self, tenant: str, *, page_size: int, name_prefix: str = "", after: tuple[str, str] = ("", "")
     ) -> list[CatalogEntry]: ...
@@ -60,7 +62,8 @@ async def resolve(
     chosen = by_name(spec.tools)
     for tool in spec.tools:
         if tool.is_pattern:
-            async for capability in _covered(offers, tool, tenant):
+            async for each in covered(offers, tool, tenant):
+                capability = each.capability
                 if choice_for(chosen, capability.name) is tool:
                     found[capability.name] = _pinned(capability, tool.scopes)
     if len(found) > TOOLS_MAX:
@@ -108,8 +111,10 @@ async def _named(offers: Offers, tool: ToolChoice, tenant: str) -> PinnedTool:
     return _pinned(capability, tool.scopes)
 
 
-async def _covered(offers: Offers, tool: ToolChoice, tenant: str) -> AsyncIterator[Capability]:
-    """In the versions that their names mean now; agents and what governs the server are never covered."""
+async def covered(offers: Offers, tool: ToolChoice, tenant: str) -> AsyncIterator[StoredCapability]:
+    """By a pattern, in the versions that their names mean now; agents and what governs the server are never covered.
+    Raises ToolsRefused if it is too wide to look at.
+    """
     prefix = tool.name.removesuffix(ALL_BELOW) + "."
     after, looked_at, known = ("", ""), 0, ""
     while looked_at < _LOOKED_AT_MAX:
@@ -121,10 +126,10 @@ async def _covered(offers: Offers, tool: ToolChoice, tenant: str) -> AsyncIterat
                 continue
             known = listed.name
             try:
-                current = (await offers.find(tenant, known)).capability
+                current = await offers.find(tenant, known)
             except CapabilityNotFound:
                 continue
-            if current.kind is not CapabilityKind.AGENT:
+            if current.capability.kind is not CapabilityKind.AGENT:
                 yield current
         looked_at += len(page)
         if len(page) < _PAGE_SIZE:

@@ -109,7 +109,8 @@ class CatalogServicer:
         entry = await self._catalog.get_capability(
             rpc.caller.tenant, rpc.request.name, rpc.request.version or None
         )
-        return pb.GetCapabilityResponse(capability=_entry_message(entry, with_schemas=True))
+        message = await self._entry_message(entry, rpc.caller.tenant, with_schemas=True)
+        return pb.GetCapabilityResponse(capability=message)
 
     async def list_capabilities(self, rpc: Rpc[pb.ListCapabilitiesRequest]) -> pb.ListCapabilitiesResponse:
         request, tenant = rpc.request, rpc.caller.tenant
@@ -122,7 +123,8 @@ class CatalogServicer:
             after=(name, version),
             kind=KIND_MEMBER.get(request.kind),
         )
-        messages = fitting(_entry_message(entry, with_schemas=False) for entry in entries)
+        told = [await self._entry_message(entry, tenant, with_schemas=False) for entry in entries]
+        messages = fitting(told)
         position = ""
         if len(entries) == size or len(messages) < len(entries):
             last = messages[-1]
@@ -131,16 +133,19 @@ class CatalogServicer:
             capabilities=messages, next_page_token=page_token(request, tenant, position)
         )
 
-
-def _entry_message(entry: CatalogEntry, *, with_schemas: bool) -> capability_pb2.Capability:
-    stored = entry.stored
-    message = capability_message(stored.capability, with_schemas=with_schemas)
-    message.contract_digest = stored.contract_digest
-    message.manifest = stored.manifest
-    message.served = entry.served
-    message.current = stored.current
-    message.withdrawn = stored.is_withdrawn
-    return message
+    async def _entry_message(
+        self, entry: CatalogEntry, tenant: str, *, with_schemas: bool
+    ) -> capability_pb2.Capability:
+        stored = entry.stored
+        message = capability_message(stored.capability, with_schemas=with_schemas)
+        message.contract_digest = stored.contract_digest
+        message.manifest = stored.manifest
+        message.served = entry.served
+        message.current = stored.current
+        message.withdrawn = stored.is_withdrawn
+        for lack in await self._catalog.lacks(entry, tenant):
+            message.lacks.add(problem=lack.problem, name=lack.name)
+        return message
 
 
 def _problem_message(problem: Problem) -> pb.ManifestProblem:

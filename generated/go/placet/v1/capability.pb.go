@@ -427,7 +427,9 @@ type Capability struct {
 	// Output only. It is out of service: invocations end with CAPABILITY_NOT_FOUND.
 	Withdrawn bool `protobuf:"varint,13,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
 	// AGENT only, and required there. In lists without instructions.
-	Agent         *AgentSpec `protobuf:"bytes,14,opt,name=agent,proto3" json:"agent,omitempty"`
+	Agent *AgentSpec `protobuf:"bytes,14,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Output only. AGENT only: what a run of it that began now would lack; empty: nothing, as far as this server can tell. Whether one can begin is `served`.
+	Lacks         []*AgentLack `protobuf:"bytes,15,rep,name=lacks,proto3" json:"lacks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -553,6 +555,71 @@ func (x *Capability) GetAgent() *AgentSpec {
 	return nil
 }
 
+func (x *Capability) GetLacks() []*AgentLack {
+	if x != nil {
+		return x.Lacks
+	}
+	return nil
+}
+
+// Something that the runs of an agent would lack now.
+type AgentLack struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// No run begins, AGENT_UNAVAILABLE: "extra_missing", "model_unknown", "price_unknown", "credential_missing".
+	// Runs fail as they open, `agent_tools`: "tool_unknown", "tool_is_agent", "tools_too_many", "delegate_unknown", "delegate_not_agent".
+	// Runs go on, and calls of it are refused: "tool_unserved", as no server has a handler or a connector that answers for it now;
+	// "delegate_unavailable", as its own model cannot be asked here. "tool_pattern_empty": it covers nothing.
+	Problem string `protobuf:"bytes,1,opt,name=problem,proto3" json:"problem,omitempty"`
+	// The model, tool, pattern or delegate.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentLack) Reset() {
+	*x = AgentLack{}
+	mi := &file_placet_v1_capability_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentLack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentLack) ProtoMessage() {}
+
+func (x *AgentLack) ProtoReflect() protoreflect.Message {
+	mi := &file_placet_v1_capability_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentLack.ProtoReflect.Descriptor instead.
+func (*AgentLack) Descriptor() ([]byte, []int) {
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AgentLack) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *AgentLack) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 // What people see of a capability.
 type Presentation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -570,7 +637,7 @@ type Presentation struct {
 
 func (x *Presentation) Reset() {
 	*x = Presentation{}
-	mi := &file_placet_v1_capability_proto_msgTypes[1]
+	mi := &file_placet_v1_capability_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +649,7 @@ func (x *Presentation) String() string {
 func (*Presentation) ProtoMessage() {}
 
 func (x *Presentation) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[1]
+	mi := &file_placet_v1_capability_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +662,7 @@ func (x *Presentation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Presentation.ProtoReflect.Descriptor instead.
 func (*Presentation) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{1}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Presentation) GetTitle() string {
@@ -665,7 +732,7 @@ type Contract struct {
 
 func (x *Contract) Reset() {
 	*x = Contract{}
-	mi := &file_placet_v1_capability_proto_msgTypes[2]
+	mi := &file_placet_v1_capability_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -677,7 +744,7 @@ func (x *Contract) String() string {
 func (*Contract) ProtoMessage() {}
 
 func (x *Contract) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[2]
+	mi := &file_placet_v1_capability_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -690,7 +757,7 @@ func (x *Contract) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Contract.ProtoReflect.Descriptor instead.
 func (*Contract) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{2}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Contract) GetEffect() EffectClass {
@@ -809,7 +876,7 @@ type NoApproval struct {
 
 func (x *NoApproval) Reset() {
 	*x = NoApproval{}
-	mi := &file_placet_v1_capability_proto_msgTypes[3]
+	mi := &file_placet_v1_capability_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +888,7 @@ func (x *NoApproval) String() string {
 func (*NoApproval) ProtoMessage() {}
 
 func (x *NoApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[3]
+	mi := &file_placet_v1_capability_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +901,7 @@ func (x *NoApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoApproval.ProtoReflect.Descriptor instead.
 func (*NoApproval) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{3}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *NoApproval) GetReason() string {
@@ -859,7 +926,7 @@ type IdempotencyRule struct {
 
 func (x *IdempotencyRule) Reset() {
 	*x = IdempotencyRule{}
-	mi := &file_placet_v1_capability_proto_msgTypes[4]
+	mi := &file_placet_v1_capability_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +938,7 @@ func (x *IdempotencyRule) String() string {
 func (*IdempotencyRule) ProtoMessage() {}
 
 func (x *IdempotencyRule) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[4]
+	mi := &file_placet_v1_capability_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +951,7 @@ func (x *IdempotencyRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyRule.ProtoReflect.Descriptor instead.
 func (*IdempotencyRule) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{4}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *IdempotencyRule) GetRequirement() KeyRequirement {
@@ -928,7 +995,7 @@ type RetryRule struct {
 
 func (x *RetryRule) Reset() {
 	*x = RetryRule{}
-	mi := &file_placet_v1_capability_proto_msgTypes[5]
+	mi := &file_placet_v1_capability_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1007,7 @@ func (x *RetryRule) String() string {
 func (*RetryRule) ProtoMessage() {}
 
 func (x *RetryRule) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[5]
+	mi := &file_placet_v1_capability_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1020,7 @@ func (x *RetryRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRule.ProtoReflect.Descriptor instead.
 func (*RetryRule) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{5}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RetryRule) GetAttemptsMax() int32 {
@@ -1008,7 +1075,7 @@ type ReconcileRule struct {
 
 func (x *ReconcileRule) Reset() {
 	*x = ReconcileRule{}
-	mi := &file_placet_v1_capability_proto_msgTypes[6]
+	mi := &file_placet_v1_capability_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1087,7 @@ func (x *ReconcileRule) String() string {
 func (*ReconcileRule) ProtoMessage() {}
 
 func (x *ReconcileRule) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[6]
+	mi := &file_placet_v1_capability_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1100,7 @@ func (x *ReconcileRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconcileRule.ProtoReflect.Descriptor instead.
 func (*ReconcileRule) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{6}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ReconcileRule) GetAutomatic() bool {
@@ -1088,7 +1155,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_placet_v1_capability_proto_msgTypes[7]
+	mi := &file_placet_v1_capability_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1100,7 +1167,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[7]
+	mi := &file_placet_v1_capability_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1113,7 +1180,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{7}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Limits) GetTimeoutDefault() *durationpb.Duration {
@@ -1180,7 +1247,7 @@ type CredentialRule struct {
 
 func (x *CredentialRule) Reset() {
 	*x = CredentialRule{}
-	mi := &file_placet_v1_capability_proto_msgTypes[8]
+	mi := &file_placet_v1_capability_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1259,7 @@ func (x *CredentialRule) String() string {
 func (*CredentialRule) ProtoMessage() {}
 
 func (x *CredentialRule) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[8]
+	mi := &file_placet_v1_capability_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1272,7 @@ func (x *CredentialRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CredentialRule.ProtoReflect.Descriptor instead.
 func (*CredentialRule) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{8}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CredentialRule) GetRequired() bool {
@@ -1240,7 +1307,7 @@ type DataRule struct {
 
 func (x *DataRule) Reset() {
 	*x = DataRule{}
-	mi := &file_placet_v1_capability_proto_msgTypes[9]
+	mi := &file_placet_v1_capability_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1319,7 @@ func (x *DataRule) String() string {
 func (*DataRule) ProtoMessage() {}
 
 func (x *DataRule) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[9]
+	mi := &file_placet_v1_capability_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1332,7 @@ func (x *DataRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataRule.ProtoReflect.Descriptor instead.
 func (*DataRule) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{9}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DataRule) GetSensitivePaths() []string {
@@ -1294,7 +1361,7 @@ type Manifest struct {
 
 func (x *Manifest) Reset() {
 	*x = Manifest{}
-	mi := &file_placet_v1_capability_proto_msgTypes[10]
+	mi := &file_placet_v1_capability_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1373,7 @@ func (x *Manifest) String() string {
 func (*Manifest) ProtoMessage() {}
 
 func (x *Manifest) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[10]
+	mi := &file_placet_v1_capability_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1386,7 @@ func (x *Manifest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Manifest.ProtoReflect.Descriptor instead.
 func (*Manifest) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{10}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Manifest) GetName() string {
@@ -1372,7 +1439,7 @@ type ConnectorAddress struct {
 
 func (x *ConnectorAddress) Reset() {
 	*x = ConnectorAddress{}
-	mi := &file_placet_v1_capability_proto_msgTypes[11]
+	mi := &file_placet_v1_capability_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +1451,7 @@ func (x *ConnectorAddress) String() string {
 func (*ConnectorAddress) ProtoMessage() {}
 
 func (x *ConnectorAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[11]
+	mi := &file_placet_v1_capability_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +1464,7 @@ func (x *ConnectorAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectorAddress.ProtoReflect.Descriptor instead.
 func (*ConnectorAddress) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{11}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ConnectorAddress) GetTarget() string {
@@ -1432,7 +1499,7 @@ type LocalHandlers struct {
 
 func (x *LocalHandlers) Reset() {
 	*x = LocalHandlers{}
-	mi := &file_placet_v1_capability_proto_msgTypes[12]
+	mi := &file_placet_v1_capability_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1511,7 @@ func (x *LocalHandlers) String() string {
 func (*LocalHandlers) ProtoMessage() {}
 
 func (x *LocalHandlers) ProtoReflect() protoreflect.Message {
-	mi := &file_placet_v1_capability_proto_msgTypes[12]
+	mi := &file_placet_v1_capability_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1524,7 @@ func (x *LocalHandlers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocalHandlers.ProtoReflect.Descriptor instead.
 func (*LocalHandlers) Descriptor() ([]byte, []int) {
-	return file_placet_v1_capability_proto_rawDescGZIP(), []int{12}
+	return file_placet_v1_capability_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LocalHandlers) GetApp() string {
@@ -1471,7 +1538,7 @@ var File_placet_v1_capability_proto protoreflect.FileDescriptor
 
 const file_placet_v1_capability_proto_rawDesc = "" +
 	"\n" +
-	"\x1aplacet/v1/capability.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15placet/v1/agent.proto\x1a\x18placet/v1/approval.proto\"\xf2\x03\n" +
+	"\x1aplacet/v1/capability.proto\x12\tplacet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15placet/v1/agent.proto\x1a\x18placet/v1/approval.proto\"\x9e\x04\n" +
 	"\n" +
 	"Capability\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -1486,7 +1553,11 @@ const file_placet_v1_capability_proto_rawDesc = "" +
 	"\x06served\x18\v \x01(\bR\x06served\x12\x18\n" +
 	"\acurrent\x18\f \x01(\bR\acurrent\x12\x1c\n" +
 	"\twithdrawn\x18\r \x01(\bR\twithdrawn\x12*\n" +
-	"\x05agent\x18\x0e \x01(\v2\x14.placet.v1.AgentSpecR\x05agent\"\x92\x01\n" +
+	"\x05agent\x18\x0e \x01(\v2\x14.placet.v1.AgentSpecR\x05agent\x12*\n" +
+	"\x05lacks\x18\x0f \x03(\v2\x14.placet.v1.AgentLackR\x05lacks\"9\n" +
+	"\tAgentLack\x12\x18\n" +
+	"\aproblem\x18\x01 \x01(\tR\aproblem\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x92\x01\n" +
 	"\fPresentation\x12\x14\n" +
 	"\x05title\x18\x01 \x01(\tR\x05title\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x1d\n" +
@@ -1615,7 +1686,7 @@ func file_placet_v1_capability_proto_rawDescGZIP() []byte {
 }
 
 var file_placet_v1_capability_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_placet_v1_capability_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_placet_v1_capability_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_placet_v1_capability_proto_goTypes = []any{
 	(CapabilityKind)(0),         // 0: placet.v1.CapabilityKind
 	(EffectClass)(0),            // 1: placet.v1.EffectClass
@@ -1624,59 +1695,61 @@ var file_placet_v1_capability_proto_goTypes = []any{
 	(KeyRequirement)(0),         // 4: placet.v1.KeyRequirement
 	(KeyScope)(0),               // 5: placet.v1.KeyScope
 	(*Capability)(nil),          // 6: placet.v1.Capability
-	(*Presentation)(nil),        // 7: placet.v1.Presentation
-	(*Contract)(nil),            // 8: placet.v1.Contract
-	(*NoApproval)(nil),          // 9: placet.v1.NoApproval
-	(*IdempotencyRule)(nil),     // 10: placet.v1.IdempotencyRule
-	(*RetryRule)(nil),           // 11: placet.v1.RetryRule
-	(*ReconcileRule)(nil),       // 12: placet.v1.ReconcileRule
-	(*Limits)(nil),              // 13: placet.v1.Limits
-	(*CredentialRule)(nil),      // 14: placet.v1.CredentialRule
-	(*DataRule)(nil),            // 15: placet.v1.DataRule
-	(*Manifest)(nil),            // 16: placet.v1.Manifest
-	(*ConnectorAddress)(nil),    // 17: placet.v1.ConnectorAddress
-	(*LocalHandlers)(nil),       // 18: placet.v1.LocalHandlers
-	(*AgentSpec)(nil),           // 19: placet.v1.AgentSpec
-	(*durationpb.Duration)(nil), // 20: google.protobuf.Duration
-	(*ApprovalTerms)(nil),       // 21: placet.v1.ApprovalTerms
+	(*AgentLack)(nil),           // 7: placet.v1.AgentLack
+	(*Presentation)(nil),        // 8: placet.v1.Presentation
+	(*Contract)(nil),            // 9: placet.v1.Contract
+	(*NoApproval)(nil),          // 10: placet.v1.NoApproval
+	(*IdempotencyRule)(nil),     // 11: placet.v1.IdempotencyRule
+	(*RetryRule)(nil),           // 12: placet.v1.RetryRule
+	(*ReconcileRule)(nil),       // 13: placet.v1.ReconcileRule
+	(*Limits)(nil),              // 14: placet.v1.Limits
+	(*CredentialRule)(nil),      // 15: placet.v1.CredentialRule
+	(*DataRule)(nil),            // 16: placet.v1.DataRule
+	(*Manifest)(nil),            // 17: placet.v1.Manifest
+	(*ConnectorAddress)(nil),    // 18: placet.v1.ConnectorAddress
+	(*LocalHandlers)(nil),       // 19: placet.v1.LocalHandlers
+	(*AgentSpec)(nil),           // 20: placet.v1.AgentSpec
+	(*durationpb.Duration)(nil), // 21: google.protobuf.Duration
+	(*ApprovalTerms)(nil),       // 22: placet.v1.ApprovalTerms
 }
 var file_placet_v1_capability_proto_depIdxs = []int32{
 	0,  // 0: placet.v1.Capability.kind:type_name -> placet.v1.CapabilityKind
-	8,  // 1: placet.v1.Capability.contract:type_name -> placet.v1.Contract
-	7,  // 2: placet.v1.Capability.presentation:type_name -> placet.v1.Presentation
-	19, // 3: placet.v1.Capability.agent:type_name -> placet.v1.AgentSpec
-	1,  // 4: placet.v1.Contract.effect:type_name -> placet.v1.EffectClass
-	20, // 5: placet.v1.Contract.effect_key_ttl:type_name -> google.protobuf.Duration
-	2,  // 6: placet.v1.Contract.hazards:type_name -> placet.v1.Hazard
-	3,  // 7: placet.v1.Contract.risk:type_name -> placet.v1.Risk
-	10, // 8: placet.v1.Contract.idempotency:type_name -> placet.v1.IdempotencyRule
-	11, // 9: placet.v1.Contract.retry:type_name -> placet.v1.RetryRule
-	13, // 10: placet.v1.Contract.limits:type_name -> placet.v1.Limits
-	21, // 11: placet.v1.Contract.approval:type_name -> placet.v1.ApprovalTerms
-	9,  // 12: placet.v1.Contract.no_approval:type_name -> placet.v1.NoApproval
-	14, // 13: placet.v1.Contract.credentials:type_name -> placet.v1.CredentialRule
-	15, // 14: placet.v1.Contract.data:type_name -> placet.v1.DataRule
-	12, // 15: placet.v1.Contract.reconcile:type_name -> placet.v1.ReconcileRule
-	4,  // 16: placet.v1.IdempotencyRule.requirement:type_name -> placet.v1.KeyRequirement
-	5,  // 17: placet.v1.IdempotencyRule.scope:type_name -> placet.v1.KeyScope
-	20, // 18: placet.v1.IdempotencyRule.ttl:type_name -> google.protobuf.Duration
-	20, // 19: placet.v1.RetryRule.initial_delay:type_name -> google.protobuf.Duration
-	20, // 20: placet.v1.RetryRule.delay_max:type_name -> google.protobuf.Duration
-	20, // 21: placet.v1.RetryRule.elapsed_max:type_name -> google.protobuf.Duration
-	20, // 22: placet.v1.ReconcileRule.elapsed_max:type_name -> google.protobuf.Duration
-	20, // 23: placet.v1.ReconcileRule.initial_delay:type_name -> google.protobuf.Duration
-	20, // 24: placet.v1.ReconcileRule.delay_max:type_name -> google.protobuf.Duration
-	20, // 25: placet.v1.Limits.timeout_default:type_name -> google.protobuf.Duration
-	20, // 26: placet.v1.Limits.timeout_max:type_name -> google.protobuf.Duration
-	20, // 27: placet.v1.Limits.queue_delay_max:type_name -> google.protobuf.Duration
-	6,  // 28: placet.v1.Manifest.capabilities:type_name -> placet.v1.Capability
-	18, // 29: placet.v1.Manifest.local:type_name -> placet.v1.LocalHandlers
-	17, // 30: placet.v1.Manifest.connector:type_name -> placet.v1.ConnectorAddress
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	9,  // 1: placet.v1.Capability.contract:type_name -> placet.v1.Contract
+	8,  // 2: placet.v1.Capability.presentation:type_name -> placet.v1.Presentation
+	20, // 3: placet.v1.Capability.agent:type_name -> placet.v1.AgentSpec
+	7,  // 4: placet.v1.Capability.lacks:type_name -> placet.v1.AgentLack
+	1,  // 5: placet.v1.Contract.effect:type_name -> placet.v1.EffectClass
+	21, // 6: placet.v1.Contract.effect_key_ttl:type_name -> google.protobuf.Duration
+	2,  // 7: placet.v1.Contract.hazards:type_name -> placet.v1.Hazard
+	3,  // 8: placet.v1.Contract.risk:type_name -> placet.v1.Risk
+	11, // 9: placet.v1.Contract.idempotency:type_name -> placet.v1.IdempotencyRule
+	12, // 10: placet.v1.Contract.retry:type_name -> placet.v1.RetryRule
+	14, // 11: placet.v1.Contract.limits:type_name -> placet.v1.Limits
+	22, // 12: placet.v1.Contract.approval:type_name -> placet.v1.ApprovalTerms
+	10, // 13: placet.v1.Contract.no_approval:type_name -> placet.v1.NoApproval
+	15, // 14: placet.v1.Contract.credentials:type_name -> placet.v1.CredentialRule
+	16, // 15: placet.v1.Contract.data:type_name -> placet.v1.DataRule
+	13, // 16: placet.v1.Contract.reconcile:type_name -> placet.v1.ReconcileRule
+	4,  // 17: placet.v1.IdempotencyRule.requirement:type_name -> placet.v1.KeyRequirement
+	5,  // 18: placet.v1.IdempotencyRule.scope:type_name -> placet.v1.KeyScope
+	21, // 19: placet.v1.IdempotencyRule.ttl:type_name -> google.protobuf.Duration
+	21, // 20: placet.v1.RetryRule.initial_delay:type_name -> google.protobuf.Duration
+	21, // 21: placet.v1.RetryRule.delay_max:type_name -> google.protobuf.Duration
+	21, // 22: placet.v1.RetryRule.elapsed_max:type_name -> google.protobuf.Duration
+	21, // 23: placet.v1.ReconcileRule.elapsed_max:type_name -> google.protobuf.Duration
+	21, // 24: placet.v1.ReconcileRule.initial_delay:type_name -> google.protobuf.Duration
+	21, // 25: placet.v1.ReconcileRule.delay_max:type_name -> google.protobuf.Duration
+	21, // 26: placet.v1.Limits.timeout_default:type_name -> google.protobuf.Duration
+	21, // 27: placet.v1.Limits.timeout_max:type_name -> google.protobuf.Duration
+	21, // 28: placet.v1.Limits.queue_delay_max:type_name -> google.protobuf.Duration
+	6,  // 29: placet.v1.Manifest.capabilities:type_name -> placet.v1.Capability
+	19, // 30: placet.v1.Manifest.local:type_name -> placet.v1.LocalHandlers
+	18, // 31: placet.v1.Manifest.connector:type_name -> placet.v1.ConnectorAddress
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_placet_v1_capability_proto_init() }
@@ -1686,14 +1759,14 @@ func file_placet_v1_capability_proto_init() {
 	}
 	file_placet_v1_agent_proto_init()
 	file_placet_v1_approval_proto_init()
-	file_placet_v1_capability_proto_msgTypes[6].OneofWrappers = []any{}
+	file_placet_v1_capability_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_placet_v1_capability_proto_rawDesc), len(file_placet_v1_capability_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

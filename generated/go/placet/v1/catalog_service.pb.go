@@ -789,7 +789,7 @@ type ListCapabilitiesRequest struct {
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// From the page before; bound to the same prefix and kind.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Names that begin so.
+	// Names that begin so. Of the server's own, `placet.`, only `placet.agent` is listed without it, where agents can run.
 	NamePrefix string `protobuf:"bytes,3,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
 	// Only this kind; unspecified: all.
 	Kind          CapabilityKind `protobuf:"varint,4,opt,name=kind,proto3,enum=placet.v1.CapabilityKind" json:"kind,omitempty"`

@@ -245,6 +245,7 @@ class Capability(_message.Message):
     CURRENT_FIELD_NUMBER: _builtins.int
     WITHDRAWN_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
+    LACKS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Dotted lower-case name, for example "payments.refund"."""
     version: _builtins.str
@@ -277,6 +278,10 @@ class Capability(_message.Message):
     def agent(self) -> _agent_pb2.AgentSpec:
         """AGENT only, and required there. In lists without instructions."""
 
+    @_builtins.property
+    def lacks(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentLack]:
+        """Output only. AGENT only: what a run of it that began now would lack; empty: nothing, as far as this server can tell. Whether one can begin is `served`."""
+
     def __init__(
         self,
         *,
@@ -293,14 +298,45 @@ class Capability(_message.Message):
         current: _builtins.bool = ...,
         withdrawn: _builtins.bool = ...,
         agent: _agent_pb2.AgentSpec | None = ...,
+        lacks: _abc.Iterable[Global___AgentLack] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "contract", b"contract", "presentation", b"presentation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "contract", b"contract", "contract_digest", b"contract_digest", "current", b"current", "input_schema_json", b"input_schema_json", "kind", b"kind", "manifest", b"manifest", "name", b"name", "output_schema_json", b"output_schema_json", "presentation", b"presentation", "served", b"served", "version", b"version", "withdrawn", b"withdrawn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "contract", b"contract", "contract_digest", b"contract_digest", "current", b"current", "input_schema_json", b"input_schema_json", "kind", b"kind", "lacks", b"lacks", "manifest", b"manifest", "name", b"name", "output_schema_json", b"output_schema_json", "presentation", b"presentation", "served", b"served", "version", b"version", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Capability: _TypeAlias = Capability  # noqa: Y015
+
+@_typing.final
+class AgentLack(_message.Message):
+    """Something that the runs of an agent would lack now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    problem: _builtins.str
+    """No run begins, AGENT_UNAVAILABLE: "extra_missing", "model_unknown", "price_unknown", "credential_missing".
+    Runs fail as they open, `agent_tools`: "tool_unknown", "tool_is_agent", "tools_too_many", "delegate_unknown", "delegate_not_agent".
+    Runs go on, and calls of it are refused: "tool_unserved", as no server has a handler or a connector that answers for it now;
+    "delegate_unavailable", as its own model cannot be asked here. "tool_pattern_empty": it covers nothing.
+    """
+    name: _builtins.str
+    """The model, tool, pattern or delegate."""
+    def __init__(
+        self,
+        *,
+        problem: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "problem", b"problem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentLack: _TypeAlias = AgentLack  # noqa: Y015
 
 @_typing.final
 class Presentation(_message.Message):

@@ -402,7 +402,7 @@ class ListCapabilitiesRequest(_message.Message):
     page_token: _builtins.str
     """From the page before; bound to the same prefix and kind."""
     name_prefix: _builtins.str
-    """Names that begin so."""
+    """Names that begin so. Of the server's own, `placet.`, only `placet.agent` is listed without it, where agents can run."""
     kind: _capability_pb2.CapabilityKind.ValueType
     """Only this kind; unspecified: all."""
     def __init__(

@@ -111,6 +111,13 @@ export declare type Capability = Message<"placet.v1.Capability"> & {
    * @generated from field: placet.v1.AgentSpec agent = 14;
    */
   agent?: AgentSpec | undefined;
+
+  /**
+   * Output only. AGENT only: what a run of it that began now would lack; empty: nothing, as far as this server can tell. Whether one can begin is `served`.
+   *
+   * @generated from field: repeated placet.v1.AgentLack lacks = 15;
+   */
+  lacks: AgentLack[];
 };
 
 /**
@@ -118,6 +125,36 @@ export declare type Capability = Message<"placet.v1.Capability"> & {
  * Use `create(CapabilitySchema)` to create a new message.
  */
 export declare const CapabilitySchema: GenMessage<Capability>;
+
+/**
+ * Something that the runs of an agent would lack now.
+ *
+ * @generated from message placet.v1.AgentLack
+ */
+export declare type AgentLack = Message<"placet.v1.AgentLack"> & {
+  /**
+   * No run begins, AGENT_UNAVAILABLE: "extra_missing", "model_unknown", "price_unknown", "credential_missing".
+   * Runs fail as they open, `agent_tools`: "tool_unknown", "tool_is_agent", "tools_too_many", "delegate_unknown", "delegate_not_agent".
+   * Runs go on, and calls of it are refused: "tool_unserved", as no server has a handler or a connector that answers for it now;
+   * "delegate_unavailable", as its own model cannot be asked here. "tool_pattern_empty": it covers nothing.
+   *
+   * @generated from field: string problem = 1;
+   */
+  problem: string;
+
+  /**
+   * The model, tool, pattern or delegate.
+   *
+   * @generated from field: string name = 2;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message placet.v1.AgentLack.
+ * Use `create(AgentLackSchema)` to create a new message.
+ */
+export declare const AgentLackSchema: GenMessage<AgentLack>;
 
 /**
  * What people see of a capability.

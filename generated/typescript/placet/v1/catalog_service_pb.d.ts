@@ -435,7 +435,7 @@ export declare type ListCapabilitiesRequest = Message<"placet.v1.ListCapabilitie
   pageToken: string;
 
   /**
-   * Names that begin so.
+   * Names that begin so. Of the server's own, `placet.`, only `placet.agent` is listed without it, where agents can run.
    *
    * @generated from field: string name_prefix = 3;
    */

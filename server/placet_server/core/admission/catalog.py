@@ -16,6 +16,7 @@ from placet_server.core.admission.elsewhere import Elsewhere
 from placet_server.core.admission.manifest import is_refused
 from placet_server.core.admission.manifest_admit import Admission, AdmitResult, Note, admit_within, refusal
 from placet_server.core.execution.handlers import HandlerTable
+from placet_server.core.execution.program import Lack
 from placet_server.model.action import Action
 from placet_server.model.caller import Caller
 from placet_server.model.capability import Capability, CapabilityKind
@@ -285,6 +286,23 @@ class Catalog:
         page = self._with_built_in(page, name_prefix, after, kind)
         return [self._entry(found, tenant) for found in page[:page_size]]
 
+    async def is_answered(self, found: StoredCapability) -> bool:
+        """Whether a call of it has a handler to go to: here, behind a connector that answers, or at a server that takes
+        work from queues. Raises StoreUnavailable.
+        """
+        name, version = found.capability.name, found.capability.version
+        is_here = (name, version) in self._handlers or self._table.connectors.answers(
+            found.tenant, name, version
+        )
+        return is_here or await self._elsewhere.serves(name, version)
+
+    async def lacks(self, entry: CatalogEntry, tenant: str) -> Sequence[Lack]:
+        """Of an agent in service: what this tenant's runs of it would lack now. Raises StoreUnavailable."""
+        capability = entry.stored.capability
+        if capability.kind is not CapabilityKind.AGENT or entry.stored.is_withdrawn:
+            return ()
+        return await self._table.programs.lacks(capability, tenant)
+
     def _with_built_in(
         self,
         page: list[StoredCapability],
@@ -292,16 +310,21 @@ class Catalog:
         after: tuple[str, str],
         kind: CapabilityKind | None,
     ) -> list[StoredCapability]:
-        """They are listed for who asks for them by the beginning of their names."""
+        """They are listed for who asks for them by the beginning of their names; what runs agents that are said with
+        what they are asked, for everybody where agents can run.
+        """
         asked = [
             found
             for name, found in self._built_in.items()
-            if name_prefix
+            if (name_prefix or self._runs_agents(found))
             and name.startswith(name_prefix)
             and _place(found) > after
             and kind in (None, found.capability.kind)
         ]
         return sorted([*page, *asked], key=_place) if asked else page
+
+    def _runs_agents(self, built_in: StoredCapability) -> bool:
+        return built_in.capability.kind is CapabilityKind.AGENT and self._table.programs.are_here
 
     def _entry(self, stored: StoredCapability, tenant: str) -> CatalogEntry:
         name, version = stored.capability.name, stored.capability.version

@@ -18,6 +18,7 @@ from placet_server.model.usage import Counters
 from placet_server.store.run import Remembered
 
 EXTRA_MISSING = "extra_missing"
+LACKS_MAX = 64
 
 
 class RunEntries(Protocol):
@@ -57,6 +58,15 @@ class NamedModel(NamedTuple):
     problem: str
 
 
+class Lack(NamedTuple):
+    """Something that runs of an agent would lack now. `problem`: as AgentUnavailable names it, or "tool_unknown",
+    "tool_unserved" and others of the contract; `name`: of the model, tool, pattern or delegate.
+    """
+
+    problem: str
+    name: str = ""
+
+
 class Programs(Protocol):
     """What can be run here, by what its contract says."""
 
@@ -69,6 +79,9 @@ class Programs(Protocol):
 
     def missing(self, capability: Capability, tenant: str) -> str:
         """As `problem`, with what this tenant's runs of it would lack besides. May read a small file."""
+
+    async def lacks(self, capability: Capability, tenant: str) -> Sequence[Lack]:
+        """All that this tenant's runs of it would lack, LACKS_MAX at most. Raises StoreUnavailable."""
 
     async def check(self, capability: Capability, tenant: str, value: Any) -> None:
         """Whether a run with this input could open. Raises AgentUnavailable, InputSchemaViolation, StoreUnavailable."""
@@ -96,6 +109,9 @@ class NoPrograms:
 
     def missing(self, capability: Capability, tenant: str) -> str:
         return EXTRA_MISSING
+
+    async def lacks(self, capability: Capability, tenant: str) -> Sequence[Lack]:
+        return (Lack(EXTRA_MISSING),)
 
     async def check(self, capability: Capability, tenant: str, value: Any) -> None:
         raise AgentUnavailable(agent=capability.name, problem=EXTRA_MISSING)
