@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -107,8 +109,8 @@ async def migrate(
     the schema at the version before it.
     """
     await require_server(dsn)
-    connection = await _connect(dsn, lock_timeout_seconds)
-    try:
+    # Its end ends the lock.
+    async with _cut_at_the_end(await _connect(dsn, lock_timeout_seconds)) as connection:
         await _lock(connection, lock_timeout_seconds)
         await connection.execute(_SQL["create_table"].sql)
         known = find_migrations(folder)
@@ -117,27 +119,15 @@ async def migrate(
         compared = await _compare(connection, known)
         await _open_feed_epoch(connection)
         return compared
-    except Exception as error:
-        if not is_away(error, connection):
-            raise
-        raise away(error) from error
-    finally:
-        # Ends the session and with it the lock.
-        connection.terminate()
 
 
 async def status(dsn: str, *, folder: Path = MIGRATIONS_FOLDER) -> SchemaStatus:
     """Compare, changing nothing. Raises SchemaTooNew, MigrationChanged, StoreUnavailable."""
-    connection = await _connect(dsn, lock_timeout_seconds=5.0)
-    try:
-        async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
-            return await _compare(connection, find_migrations(folder))
-    except Exception as error:
-        if not is_away(error, connection):
-            raise
-        raise away(error) from error
-    finally:
-        connection.terminate()
+    async with (
+        _cut_at_the_end(await _connect(dsn, lock_timeout_seconds=5.0)) as connection,
+        asyncio.timeout(ANSWER_TIMEOUT_SECONDS),
+    ):
+        return await _compare(connection, find_migrations(folder))
 
 
 async def validate(dsn: str, *, folder: Path = MIGRATIONS_FOLDER) -> SchemaStatus:
@@ -146,36 +136,21 @@ async def validate(dsn: str, *, folder: Path = MIGRATIONS_FOLDER) -> SchemaStatu
     found = await status(dsn, folder=folder)
     if found.pending:
         raise SchemaBehind(found.pending)
-    connection = await _connect(dsn, lock_timeout_seconds=ANSWER_TIMEOUT_SECONDS)
-    try:
+    async with _cut_at_the_end(
+        await _connect(dsn, lock_timeout_seconds=ANSWER_TIMEOUT_SECONDS)
+    ) as connection:
         await _open_feed_epoch(connection)
-    except Exception as error:
-        if not is_away(error, connection):
-            raise
-        raise away(error) from error
-    finally:
-        connection.terminate()
     return found
 
 
 async def require_server(dsn: str) -> None:
     """Raises PostgresTooOld, PoolerRefused, StoreUnavailable."""
-    first = await connect(dsn)
-    try:
+    async with _cut_at_the_end(await connect(dsn)) as first:
         version = first.get_server_version()
         if version.major < MAJOR_MIN:
             raise PostgresTooOld(f"{version.major}.{version.micro}")
-        second = await connect(dsn)
-        try:
+        async with _cut_at_the_end(await connect(dsn)) as second:
             await _require_own_sessions(first, second)
-        except Exception as error:
-            if not is_away(error, second):
-                raise
-            raise away(error) from error
-        finally:
-            second.terminate()
-    finally:
-        first.terminate()
 
 
 def find_migrations(folder: Path = MIGRATIONS_FOLDER) -> tuple[Migration, ...]:
@@ -259,6 +234,19 @@ async def _require_own_sessions(first: Connection, second: Connection) -> None:
 def _pair(row: asyncpg.Record | None) -> tuple[str | None, int]:
     assert row is not None
     return row[0], row[1]
+
+
+@asynccontextmanager
+async def _cut_at_the_end(connection: Connection) -> AsyncIterator[Connection]:
+    """Raises StoreUnavailable for what means that the store is away."""
+    try:
+        yield connection
+    except Exception as error:
+        if not is_away(error, connection):
+            raise
+        raise away(error) from error
+    finally:
+        connection.terminate()
 
 
 async def _connect(dsn: str, lock_timeout_seconds: float) -> Connection:
