@@ -57,7 +57,7 @@ class ErrorMapping:
 
 
 async def abort(rpc: Rpc[Any], failure: PlacetError) -> None:
-    """Sends the failure's status, after the announcement if one is on its way. Raises grpc's AbortError."""
+    """Sends the failure's status, after the announcement if one is on its way. The call has ended then."""
     try:
         status = wire_status(failure)
     except Exception as error:
@@ -70,6 +70,9 @@ async def abort(rpc: Rpc[Any], failure: PlacetError) -> None:
     try:
         async with asyncio.timeout(STATUS_SECONDS):
             await rpc.context.abort(status.code, status.message, status.trailers)
+    except grpc.aio.AbortError as aborted:
+        # Grpc keeps it, and raises it again after the handler; with the frames it would keep the whole call.
+        aborted.__traceback__ = None
     except (TimeoutError, grpc.aio.InternalError):
         # Who takes no messages takes no status either, nor does who has gone meanwhile.
         raise asyncio.CancelledError from None
