@@ -113,6 +113,31 @@ async def test_a_picture_and_long_results_that_no_entry_holds_together_are_summe
         assert "[a picture is left out here]" in last
 
 
+@pytest.mark.parametrize("answer_bytes", [24_000, 28_000, 29_990])
+async def test_an_answer_that_nearly_fills_an_entry_leaves_room_for_as_much_of_the_rest_as_there_is(
+    database: Database, monkeypatch: pytest.MonkeyPatch, answer_bytes: int
+) -> None:
+    """As one of 2.4 MiB and more beside a picture of 2 MiB: it stays as it was, and the picture was seen."""
+    for module in (entry_text, compaction):
+        monkeypatch.setattr(module, "ENTRY_BYTES_MAX", 32_000)
+    shop = Shop(memory=Memory(compact_at_tokens=2000, keep_turns=1))
+    picture = {"media_type": "image/png", "data": base64.b64encode(b"\x89PNG" * 5000).decode()}
+    long = Say("x" * answer_bytes, call("shop-find", order="A-1"), usage=(3000, 9000))
+    async with (
+        Forgetful(script(look("one"), long, Say("Red."))) as server,
+        open_shop(database.dsn, shop, server) as kernel,
+    ):
+        server.begin = 1
+        ended = await asked(kernel, value={"parts": [{"text": "What is it?"}, {"binary": picture}]})
+        if answer_bytes < 29_000:
+            assert (said("Red."), 1) == (output(ended), server.summaries)
+            last = str(server.requests[-1].json["messages"])
+            assert ("x" * answer_bytes in last, picture["data"] in last) == (True, False)
+        else:
+            assert (ActionState.FAILED, "message_too_large") == (ended.state, ended.failure_code)
+            assert "hand over references to large things" in ended.message
+
+
 @pytest.mark.parametrize("helps", [True, False])
 async def test_what_does_not_fit_is_summed_up_once(database: Database, helps: bool) -> None:
     shop = Shop()

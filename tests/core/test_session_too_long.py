@@ -20,7 +20,7 @@ from placet_server.model.lifecycle import ActionState
 from placet_server.store import session_run as session_runs
 from tests.core.agents import KEY_VARIABLE, Shop, open_shop, said
 from tests.core.conversations import put_in, roles, said_in, session
-from tests.core.kernels import ALICE, output, read, work_off
+from tests.core.kernels import ALICE, output, put, read, states, work_off
 from tests.core.scripted import age
 from tests.core.test_run_too_long import SUMMARY, TOO_LONG, Forgetful, script
 from tests.postgres import Database
@@ -259,3 +259,14 @@ async def test_more_words_than_its_model_could_ever_be_told_are_refused_at_the_d
             await put_in(kernel, one, "word " * 2000, "k1")
         assert (10_000, 8000) == (refused.value.bytes, refused.value.bytes_max)
         assert 0 == (await get_session(kernel.journal, ALICE, one)).run_count
+
+
+async def test_what_no_entry_holds_is_refused_at_the_door_though_the_input_is_within_its_bound(
+    database: Database,
+) -> None:
+    """A JSON value is told as text, each quote of which is escaped."""
+    async with OpenAIServer([]) as server, open_shop(database.dsn, Shop(), server) as kernel:
+        with pytest.raises(PayloadTooLarge) as refused:
+            await put(kernel, "shop.helper", {"parts": [{"json": [""] * 700_000}]}, "k1")
+        assert refused.value.bytes_max == 3 * 2**20 < refused.value.bytes
+        assert ([], []) == (await states(kernel), server.requests)

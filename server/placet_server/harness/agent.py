@@ -23,9 +23,10 @@ from placet_server.harness.provider.answer import AgentsUnavailable
 from placet_server.harness.surroundings import Surroundings
 from placet_server.harness.tools import Offers, ToolsRefused, resolve
 from placet_server.model.agent import AgentSpec
-from placet_server.model.ask import arguments_of, budget_of
+from placet_server.model.ask import arguments_of, budget_of, kept_bytes
 from placet_server.model.capability import Capability
-from placet_server.model.errors import FieldViolation
+from placet_server.model.entry_text import ENTRY_BYTES_MAX
+from placet_server.model.errors import FieldViolation, PayloadTooLarge
 from placet_server.model.gate_errors import InputSchemaViolation
 from placet_server.model.inline import spec_of
 from placet_server.model.run_errors import AgentUnavailable
@@ -99,6 +100,8 @@ class Agents:
         if problem := self.problem(capability):
             raise AgentUnavailable(agent=capability.name, problem=problem)
         assert self._around is not None
+        if (size := kept_bytes(value)) > ENTRY_BYTES_MAX:
+            raise PayloadTooLarge(bytes=size, bytes_max=ENTRY_BYTES_MAX)
         spec = capability.agent or spec_of(value)
         try:
             self._look(spec, tenant, budget_of(value))

@@ -21,7 +21,7 @@ from placet_server.harness.provider.answer import Answer, TurnFailure
 from placet_server.harness.transcript import Transcript
 from placet_server.model.agent import Memory
 from placet_server.model.entry import Answered, Compacted, Entry, Purpose, Requested, Told, TurnProblem
-from placet_server.model.entry_text import ENTRY_BYTES_MAX, EntryRefused, entry_of
+from placet_server.model.entry_text import ENTRY_BYTES_MAX, EntryRefused, entry_of, to_text
 from placet_server.model.usage import Price, Reserve
 
 CONTEXT_SHARE = 0.7
@@ -32,6 +32,8 @@ CLIPS = (64 * 1024, 8 * 1024)
 # Of the tokens that a run may spend, before what was said in its session is summed up.
 BUDGET_PART = 3
 _BYTES_PER_TOKEN = 3
+# Of each message, beside itself: its size, and of one that is shortened what says so.
+_FRAME_BYTES = 256
 
 SUM_UP = (
     "Sum up the conversation so far, for yourself: from now on you see this summary in its place. Say what was found "
@@ -159,14 +161,32 @@ def compacted(state: Transcript, head: str) -> Compacted:
 
 def entry_of_summary(body: Compacted) -> Entry:
     """Its entry; with less of its longest messages, and without their pictures, where all of them together are more
-    than one may have: whoever has summed up has seen them. Raises EntryRefused.
+    than one may have: whoever has summed up has seen them. Answers stay whole, so of the rest there is as much as they
+    leave room for. Raises EntryRefused if they leave none.
     """
     try:
         return entry_of(body)
     except EntryRefused:
-        return entry_of(
-            replace(body, messages=tuple(clipped(body.messages, ENTRY_BYTES_MAX // 2, with_answers=False)))
-        )
+        room = _room_beside_answers(body)
+    try:
+        return entry_of(_with_less(body, min(room, ENTRY_BYTES_MAX) // 2))
+    except EntryRefused:
+        # A byte of a message has at most six where it is kept.
+        return entry_of(_with_less(body, room // 8))
+
+
+def _with_less(body: Compacted, bytes_max: int) -> Compacted:
+    """Of all that is not the model's about so many bytes."""
+    others = max(len(body.messages) - len(body.answers), 1)
+    share = max(bytes_max, 0) // others
+    told = clipped(body.messages, share * len(body.messages), with_answers=False)
+    return replace(body, messages=tuple(told))
+
+
+def _room_beside_answers(body: Compacted) -> int:
+    answers = sum(len(body.messages[place].encode()) for place in body.answers)
+    frame = len(to_text(replace(body, messages=())).encode()) + _FRAME_BYTES * len(body.messages)
+    return ENTRY_BYTES_MAX - answers - frame
 
 
 def _is_too_long(state: Transcript) -> bool:

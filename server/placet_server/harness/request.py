@@ -20,6 +20,11 @@ from placet_server.harness.transcript import Transcript
 from placet_server.model.entry import Compacted, Entry, Purpose, Requested, Told
 from placet_server.model.entry_text import EntryRefused, entry_of
 
+_WHAT_TO_DO = (
+    "Ask for less at once: hand over references to large things, and let `max_tokens` of the agent's settings bound "
+    "its answers."
+)
+
 
 def next_request(
     state: Transcript, results: tuple[Told, ...], messages: tuple[str, ...], context_tokens: int
@@ -58,5 +63,7 @@ def entry_told(body: Requested | Compacted) -> Entry:
         return entry_of_summary(body) if isinstance(body, Compacted) else entry_of(body)
     except EntryRefused as error:
         raise failure(
-            "message_too_large", f"What the model would be told is too large: {error}.", "invalid"
+            "message_too_large",
+            f"What the model would be told is too large: {error}. {_WHAT_TO_DO}",
+            "invalid",
         ) from None

@@ -20,6 +20,9 @@ PARTS_MAX = 64
 SAID_PARTS_MAX = 255
 TEXT_LENGTH_MAX = 2**20
 BINARY_BYTES_MAX = 2 * 2**20
+# What a message has beside its parts, where it is kept, and each picture beside its bytes.
+ENVELOPE_BYTES = 1024
+PICTURE_BYTES = 512
 FILE_NAME_LENGTH_MAX = 255
 ARGUMENTS_MAX = 32
 ARGUMENT_LENGTH_MAX = 64 * 1024
@@ -130,6 +133,24 @@ def words_bytes(value: dict[str, Any]) -> int:
         part.get("text") or json.dumps(part.get("json", ""), ensure_ascii=False) for part in value["parts"]
     )
     return sum(len(text.encode()) for text in said)
+
+
+def kept_bytes(value: dict[str, Any]) -> int:
+    """Of an input that fits INPUT_SCHEMA: as what a run remembers at most; a JSON value is a text there, with each of
+    its quotes escaped.
+    """
+    return ENVELOPE_BYTES + sum(_kept_bytes(part) for part in value["parts"])
+
+
+def _kept_bytes(part: dict[str, Any]) -> int:
+    if "binary" in part:
+        return PICTURE_BYTES + len(part["binary"]["data"])
+    said = (
+        part["text"]
+        if "text" in part
+        else json.dumps(part["json"], ensure_ascii=False, separators=(",", ":"))
+    )
+    return len(json.dumps(said, ensure_ascii=False).encode()) + 1
 
 
 def budget_value(budget: Budget) -> dict[str, int]:

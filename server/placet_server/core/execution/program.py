@@ -84,7 +84,9 @@ class Programs(Protocol):
         """All that this tenant's runs of it would lack, LACKS_MAX at most. Raises StoreUnavailable."""
 
     async def check(self, capability: Capability, tenant: str, value: Any) -> None:
-        """Whether a run with this input could open. Raises AgentUnavailable, InputSchemaViolation, StoreUnavailable."""
+        """Whether a run with this input could open. Raises AgentUnavailable, PayloadTooLarge, InputSchemaViolation,
+        StoreUnavailable.
+        """
 
     def tool(self, capability: Capability) -> Tool | None:
         """What runs it here: async, with a context. None while there is a problem. Must be quick."""
