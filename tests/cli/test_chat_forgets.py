@@ -31,7 +31,10 @@ def test_a_conversation_is_gone_on_with_told_and_ended(
     told = cli("sessions", "show", session_id)
     assert "you: Where is order A-1001?" in told.out
     assert "orders.lookup" in told.out
-    messages = cli("sessions", "show", session_id, "--json").document["messages"]
+    # A document a line, each as its page comes.
+    shown = cli("sessions", "show", session_id, "--json").lines
+    messages = [line["message"] for line in shown[1:]]
+    assert (session_id, {"session"}) == (shown[0]["session"]["session_id"], set(shown[0]))
     assert [1, 2, 3] == [each["number"] for each in messages if each["role"] == "USER"]
     assert "CLOSED" in cli("sessions", "close", session_id).out
     monkeypatch.setattr("sys.stdin", io.StringIO("Hello?\n"))

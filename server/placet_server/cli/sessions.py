@@ -10,7 +10,7 @@ import typer
 from placet_server.cli.complaint import Complaint
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import Json, Labels, Target, labels_of, seconds_of
-from placet_server.cli.output import moment, print_document, print_table, say, warn
+from placet_server.cli.output import moment, print_document, print_line, print_table, say, warn
 from placet_server.cli.tree import why_not_made
 
 if TYPE_CHECKING:
@@ -105,10 +105,12 @@ def create(
 def show(session_id: SessionId, target: Target = None, is_json: Json = False) -> None:
     """What was said in a session, oldest first, and what its agent called.
 
+    With --json a document a line, as it may be long: the session, and then each message.
+
     \b
     Examples:
       placet sessions show 01a22d21
-      placet sessions show 01a22d21 --json | jq -r '.messages[].parts[].text'
+      placet sessions show 01a22d21 --json | jq -r '.message.parts[]?.text'
     """
     from placet_server.cli.document import document_of
     from placet_server.cli.session import connect
@@ -118,11 +120,15 @@ def show(session_id: SessionId, target: Target = None, is_json: Json = False) ->
         session = document_of(client.session(found))
         messages = map(document_of, client.messages(found))
         if is_json:
-            print_document({"session": session, "messages": list(messages)})
-            return
+            print_line({"session": session})
         # Page by page, as it may be long.
         for message in messages:
-            _say(message)
+            if is_json:
+                print_line({"message": message})
+            else:
+                _say(message)
+    if is_json:
+        return
     active = f", run {session['active_action_id']} is not over" if session["active_action_id"] else ""
     warn(f"{session['state']}  session {session['session_id']}{active}")
 
@@ -215,6 +221,8 @@ def _row(session: dict[str, Any]) -> tuple[str, ...]:
 
 def _say(message: dict[str, Any]) -> None:
     who = "you" if message["role"] == "USER" else "agent"
+    if message["problem"]:
+        say(f"{who}: [cannot be told: {message['problem']}]")
     for part in message["parts"]:
         if "text" in part:
             say(f"{who}: {part['text']}")

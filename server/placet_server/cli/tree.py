@@ -104,6 +104,7 @@ def _turn_facts(turn: dict[str, Any]) -> list[str]:
     purpose = turn["purpose"] if turn["purpose"] not in ("", "answer") else ""
     asked = f"asked {turn['requests']} times" if turn["requests"] > 1 else ""
     failure = f"no answer: {turn['failure']}" if turn["failure"] else ""
+    problem = f"cannot be told whole: {turn['problem']}" if turn["problem"] else ""
     usage = tokens_line(turn["usage"]) if turn["usage"] else ""
     return [
         f"turn {turn['turn']}",
@@ -111,6 +112,7 @@ def _turn_facts(turn: dict[str, Any]) -> list[str]:
         asked,
         usage,
         failure,
+        problem,
         _between(turn, "request_time", "answer_time"),
     ]
 

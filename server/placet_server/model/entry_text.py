@@ -28,6 +28,8 @@ from placet_server.model.entry import (
 )
 
 ENTRY_BYTES_MAX = 3 * 2**20
+# As callers are told that something of a run cannot be read.
+MEMORY_BROKEN = "memory_broken"
 
 _SIZES = re.compile(r'\{"sizes":\[([0-9,]*)\],?')
 _MESSAGES = '"messages":['

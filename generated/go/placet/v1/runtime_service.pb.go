@@ -626,7 +626,9 @@ type Turn struct {
 	// Of the newest request, if it has no answer: a category of TurnFailed.
 	Failure string `protobuf:"bytes,9,opt,name=failure,proto3" json:"failure,omitempty"`
 	// What was said, in order, in the form in which it is kept: a JSON array. Empty if it was not wanted, or is more than 3 MiB.
-	MessagesJson  string `protobuf:"bytes,10,opt,name=messages_json,json=messagesJson,proto3" json:"messages_json,omitempty"`
+	MessagesJson string `protobuf:"bytes,10,opt,name=messages_json,json=messagesJson,proto3" json:"messages_json,omitempty"`
+	// "memory_broken": some of the turn is not in the store as it was written, or a later release has; what of it can be read is told. Else empty.
+	Problem       string `protobuf:"bytes,11,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -727,6 +729,13 @@ func (x *Turn) GetFailure() string {
 func (x *Turn) GetMessagesJson() string {
 	if x != nil {
 		return x.MessagesJson
+	}
+	return ""
+}
+
+func (x *Turn) GetProblem() string {
+	if x != nil {
+		return x.Problem
 	}
 	return ""
 }
@@ -2924,7 +2933,7 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\rwith_messages\x18\x04 \x01(\bR\fwithMessages\"b\n" +
 	"\x11ListTurnsResponse\x12%\n" +
 	"\x05turns\x18\x01 \x03(\v2\x0f.placet.v1.TurnR\x05turns\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x83\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9d\x03\n" +
 	"\x04Turn\x12\x12\n" +
 	"\x04turn\x18\x01 \x01(\x05R\x04turn\x12\x1a\n" +
 	"\brequests\x18\x02 \x01(\x05R\brequests\x12\x18\n" +
@@ -2937,7 +2946,8 @@ const file_placet_v1_runtime_service_proto_rawDesc = "" +
 	"\x05calls\x18\b \x03(\v2\x13.placet.v1.TurnCallR\x05calls\x12\x18\n" +
 	"\afailure\x18\t \x01(\tR\afailure\x12#\n" +
 	"\rmessages_json\x18\n" +
-	" \x01(\tR\fmessagesJson\"\x83\x02\n" +
+	" \x01(\tR\fmessagesJson\x12\x18\n" +
+	"\aproblem\x18\v \x01(\tR\aproblem\"\x83\x02\n" +
 	"\rSubmitRequest\x125\n" +
 	"\n" +
 	"invocation\x18\x01 \x01(\v2\x15.placet.v1.InvocationR\n" +

@@ -291,7 +291,9 @@ type SessionMessage struct {
 	// What the agent called with it: what came of each is told by GetAction.
 	Calls []*TurnCall `protobuf:"bytes,5,rep,name=calls,proto3" json:"calls,omitempty"`
 	// When.
-	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// "memory_broken": what was said is not in the store as it was written, or a later release has, so that neither `parts` nor `calls` are told. Else empty.
+	Problem       string `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -366,6 +368,13 @@ func (x *SessionMessage) GetCreateTime() *timestamppb.Timestamp {
 		return x.CreateTime
 	}
 	return nil
+}
+
+func (x *SessionMessage) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
 }
 
 // Request of CreateSession.
@@ -1053,7 +1062,7 @@ const file_placet_v1_session_service_proto_rawDesc = "" +
 	"\fresume_token\x18\f \x01(\tR\vresumeToken\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa1\x02\n" +
 	"\x0eSessionMessage\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x1b\n" +
 	"\taction_id\x18\x02 \x01(\tR\bactionId\x12*\n" +
@@ -1061,7 +1070,8 @@ const file_placet_v1_session_service_proto_rawDesc = "" +
 	"\x05parts\x18\x04 \x03(\v2\x16.placet.v1.MessagePartR\x05parts\x12)\n" +
 	"\x05calls\x18\x05 \x03(\v2\x13.placet.v1.TurnCallR\x05calls\x12;\n" +
 	"\vcreate_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"createTime\"\xa3\x02\n" +
+	"createTime\x12\x18\n" +
+	"\aproblem\x18\a \x01(\tR\aproblem\"\xa3\x02\n" +
 	"\x14CreateSessionRequest\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12C\n" +

@@ -364,6 +364,7 @@ class Turn(_message.Message):
     CALLS_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     MESSAGES_JSON_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """Its number, from 1."""
     requests: _builtins.int
@@ -376,6 +377,8 @@ class Turn(_message.Message):
     """Of the newest request, if it has no answer: a category of TurnFailed."""
     messages_json: _builtins.str
     """What was said, in order, in the form in which it is kept: a JSON array. Empty if it was not wanted, or is more than 3 MiB."""
+    problem: _builtins.str
+    """"memory_broken": some of the turn is not in the store as it was written, or a later release has; what of it can be read is told. Else empty."""
     @_builtins.property
     def request_time(self) -> _timestamp_pb2.Timestamp:
         """When it was first asked for."""
@@ -405,10 +408,11 @@ class Turn(_message.Message):
         calls: _abc.Iterable[_event_pb2.TurnCall] | None = ...,
         failure: _builtins.str = ...,
         messages_json: _builtins.str = ...,
+        problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer_time", b"answer_time", "request_time", b"request_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_time", b"answer_time", "calls", b"calls", "failure", b"failure", "finish_reason", b"finish_reason", "messages_json", b"messages_json", "purpose", b"purpose", "request_time", b"request_time", "requests", b"requests", "turn", b"turn", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_time", b"answer_time", "calls", b"calls", "failure", b"failure", "finish_reason", b"finish_reason", "messages_json", b"messages_json", "problem", b"problem", "purpose", b"purpose", "request_time", b"request_time", "requests", b"requests", "turn", b"turn", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

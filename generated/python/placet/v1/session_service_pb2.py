@@ -29,7 +29,7 @@ from placet.v1 import ask_pb2 as placet_dot_v1_dot_ask__pb2
 from placet.v1 import event_pb2 as placet_dot_v1_dot_event__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fplacet/v1/session_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13placet/v1/ask.proto\x1a\x15placet/v1/event.proto\"\xf4\x04\n\x07Session\x12&\n\nsession_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18$R\tsessionId\x12\x1e\n\x05\x61gent\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\x05\x61gent\x12\"\n\x07subject\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x07subject\x12\x37\n\x05state\x18\x04 \x01(\x0e\x32\x17.placet.v1.SessionStateB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x05state\x12\x31\n\x10\x61\x63tive_action_id\x18\x05 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x0e\x61\x63tiveActionId\x12\x1b\n\x04runs\x18\x06 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x04runs\x12\x1e\n\x05title\x18\x07 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01R\x05title\x12\x36\n\x06labels\x18\x08 \x03(\x0b\x32\x1e.placet.v1.Session.LabelsEntryR\x06labels\x12;\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\x12;\n\x0b\x65xpire_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nexpireTime\x12*\n\x0cresume_token\x18\x0c \x01(\tB\x07\xbaH\x04r\x02\x18@R\x0bresumeToken\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"\xb9\x02\n\x0eSessionMessage\x12\x1f\n\x06number\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01R\x06number\x12$\n\taction_id\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x08\x61\x63tionId\x12\x34\n\x04role\x18\x03 \x01(\x0e\x32\x16.placet.v1.MessageRoleB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x04role\x12\x37\n\x05parts\x18\x04 \x03(\x0b\x32\x16.placet.v1.MessagePartB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x05parts\x12\x34\n\x05\x63\x61lls\x18\x05 \x03(\x0b\x32\x13.placet.v1.TurnCallB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x05\x63\x61lls\x12;\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\"\xc3\x03\n\x14\x43reateSessionRequest\x12H\n\x05\x61gent\x18\x01 \x01(\tB2\xbaH/r-\x18\x80\x01\x32(^([a-z][a-z0-9_]*(\\.[a-z][a-z0-9_]*)*)?$R\x05\x61gent\x12\x1e\n\x05title\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01R\x05title\x12\\\n\x06labels\x18\x03 \x03(\x0b\x32+.placet.v1.CreateSessionRequest.LabelsEntryB\x17\xbaH\x14\x9a\x01\x11\x10\x10\"\x06r\x04\x10\x01\x18?*\x05r\x03\x18\xff\x01R\x06labels\x12I\n\tidle_time\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\x0b\"\x05\x08\x80\x8a\x8a\x0f\x32\x02\x08<R\x08idleTime\x12]\n\x0fidempotency_key\x18\x05 \x01(\tB4\xbaH1r/\x18\x80\x02\x32*^([\\x21-\\x7e]([\\x20-\\x7e]*[\\x21-\\x7e])?)?$R\x0eidempotencyKey\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"E\n\x15\x43reateSessionResponse\x12,\n\x07session\x18\x01 \x01(\x0b\x32\x12.placet.v1.SessionR\x07session\"<\n\x11GetSessionRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\tsessionId\"B\n\x12GetSessionResponse\x12,\n\x07session\x18\x01 \x01(\x0b\x32\x12.placet.v1.SessionR\x07session\"g\n\x13ListSessionsRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00R\x08pageSize\x12\'\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"x\n\x14ListSessionsResponse\x12.\n\x08sessions\x18\x01 \x03(\x0b\x32\x12.placet.v1.SessionR\x08sessions\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"\x90\x01\n\x13ListMessagesRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\tsessionId\x12\'\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00R\x08pageSize\x12\'\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"\x7f\n\x14ListMessagesResponse\x12\x35\n\x08messages\x18\x01 \x03(\x0b\x32\x19.placet.v1.SessionMessageR\x08messages\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"\xcc\x01\n\x14ResumeSessionRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\tsessionId\x12,\n\x0cresume_token\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x0bresumeToken\x12]\n\x0fidempotency_key\x18\x03 \x01(\tB4\xbaH1r/\x18\x80\x02\x32*^([\\x21-\\x7e]([\\x20-\\x7e]*[\\x21-\\x7e])?)?$R\x0eidempotencyKey\"E\n\x15ResumeSessionResponse\x12,\n\x07session\x18\x01 \x01(\x0b\x32\x12.placet.v1.SessionR\x07session\"c\n\x13\x43loseSessionRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\tsessionId\x12#\n\rcancel_active\x18\x02 \x01(\x08R\x0c\x63\x61ncelActive\"D\n\x14\x43loseSessionResponse\x12,\n\x07session\x18\x01 \x01(\x0b\x32\x12.placet.v1.SessionR\x07session*_\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12SESSION_STATE_OPEN\x10\x01\x12\x18\n\x14SESSION_STATE_CLOSED\x10\x02*Z\n\x0bMessageRole\x12\x1c\n\x18MESSAGE_ROLE_UNSPECIFIED\x10\x00\x12\x15\n\x11MESSAGE_ROLE_USER\x10\x01\x12\x16\n\x12MESSAGE_ROLE_AGENT\x10\x02\x32\xf6\x03\n\x0eSessionService\x12R\n\rCreateSession\x12\x1f.placet.v1.CreateSessionRequest\x1a .placet.v1.CreateSessionResponse\x12I\n\nGetSession\x12\x1c.placet.v1.GetSessionRequest\x1a\x1d.placet.v1.GetSessionResponse\x12O\n\x0cListSessions\x12\x1e.placet.v1.ListSessionsRequest\x1a\x1f.placet.v1.ListSessionsResponse\x12O\n\x0cListMessages\x12\x1e.placet.v1.ListMessagesRequest\x1a\x1f.placet.v1.ListMessagesResponse\x12R\n\rResumeSession\x12\x1f.placet.v1.ResumeSessionRequest\x1a .placet.v1.ResumeSessionResponse\x12O\n\x0c\x43loseSession\x12\x1e.placet.v1.CloseSessionRequest\x1a\x1f.placet.v1.CloseSessionResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fplacet/v1/session_service.proto\x12\tplacet.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13placet/v1/ask.proto\x1a\x15placet/v1/event.proto\"\xf4\x04\n\x07Session\x12&\n\nsession_id\x18\x01 \x01(\tB\x07\xbaH\x04r\x02\x18$R\tsessionId\x12\x1e\n\x05\x61gent\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\x05\x61gent\x12\"\n\x07subject\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x02R\x07subject\x12\x37\n\x05state\x18\x04 \x01(\x0e\x32\x17.placet.v1.SessionStateB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x05state\x12\x31\n\x10\x61\x63tive_action_id\x18\x05 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x0e\x61\x63tiveActionId\x12\x1b\n\x04runs\x18\x06 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x04runs\x12\x1e\n\x05title\x18\x07 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01R\x05title\x12\x36\n\x06labels\x18\x08 \x03(\x0b\x32\x1e.placet.v1.Session.LabelsEntryR\x06labels\x12;\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\x12;\n\x0b\x65xpire_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nexpireTime\x12*\n\x0cresume_token\x18\x0c \x01(\tB\x07\xbaH\x04r\x02\x18@R\x0bresumeToken\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"\xdc\x02\n\x0eSessionMessage\x12\x1f\n\x06number\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01R\x06number\x12$\n\taction_id\x18\x02 \x01(\tB\x07\xbaH\x04r\x02\x18$R\x08\x61\x63tionId\x12\x34\n\x04role\x18\x03 \x01(\x0e\x32\x16.placet.v1.MessageRoleB\x08\xbaH\x05\x82\x01\x02\x10\x01R\x04role\x12\x37\n\x05parts\x18\x04 \x03(\x0b\x32\x16.placet.v1.MessagePartB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x05parts\x12\x34\n\x05\x63\x61lls\x18\x05 \x03(\x0b\x32\x13.placet.v1.TurnCallB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x05\x63\x61lls\x12;\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12!\n\x07problem\x18\x07 \x01(\tB\x07\xbaH\x04r\x02\x18@R\x07problem\"\xc3\x03\n\x14\x43reateSessionRequest\x12H\n\x05\x61gent\x18\x01 \x01(\tB2\xbaH/r-\x18\x80\x01\x32(^([a-z][a-z0-9_]*(\\.[a-z][a-z0-9_]*)*)?$R\x05\x61gent\x12\x1e\n\x05title\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01R\x05title\x12\\\n\x06labels\x18\x03 \x03(\x0b\x32+.placet.v1.CreateSessionRequest.LabelsEntryB\x17\xbaH\x14\x9a\x01\x11\x10\x10\"\x06r\x04\x10\x01\x18?*\x05r\x03\x18\xff\x01R\x06labels\x12I\n\tidle_time\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\x0b\"\x05\x08\x80\x8a\x8a\x0f\x32\x02\x08<R\x08idleTime\x12]\n\x0fidempotency_key\x18\x05 \x01(\tB4\xbaH1r/\x18\x80\x02\x32*^([\\x21-\\x7e]([\\x20-\\x7e]*[\\x21-\\x7e])?)?$R\x0eidempotencyKey\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"E\n\x15\x43reateSessionResponse\x12,\n\x07session\x18\x01 \x01(\x0b\x32\x12.placet.v1.SessionR\x07session\"<\n\x11GetSessionRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\tsessionId\"B\n\x12GetSessionResponse\x12,\n\x07session\x18\x01 \x01(\x0b\x32\x12.placet.v1.SessionR\x07session\"g\n\x13ListSessionsRequest\x12\'\n\tpage_size\x18\x01 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00R\x08pageSize\x12\'\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"x\n\x14ListSessionsResponse\x12.\n\x08sessions\x18\x01 \x03(\x0b\x32\x12.placet.v1.SessionR\x08sessions\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"\x90\x01\n\x13ListMessagesRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\tsessionId\x12\'\n\tpage_size\x18\x02 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xf4\x03(\x00R\x08pageSize\x12\'\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"\x7f\n\x14ListMessagesResponse\x12\x35\n\x08messages\x18\x01 \x03(\x0b\x32\x19.placet.v1.SessionMessageR\x08messages\x12\x30\n\x0fnext_page_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x04R\rnextPageToken\"\xcc\x01\n\x14ResumeSessionRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\tsessionId\x12,\n\x0cresume_token\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x0bresumeToken\x12]\n\x0fidempotency_key\x18\x03 \x01(\tB4\xbaH1r/\x18\x80\x02\x32*^([\\x21-\\x7e]([\\x20-\\x7e]*[\\x21-\\x7e])?)?$R\x0eidempotencyKey\"E\n\x15ResumeSessionResponse\x12,\n\x07session\x18\x01 \x01(\x0b\x32\x12.placet.v1.SessionR\x07session\"c\n\x13\x43loseSessionRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\xb0\x01\x01R\tsessionId\x12#\n\rcancel_active\x18\x02 \x01(\x08R\x0c\x63\x61ncelActive\"D\n\x14\x43loseSessionResponse\x12,\n\x07session\x18\x01 \x01(\x0b\x32\x12.placet.v1.SessionR\x07session*_\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12SESSION_STATE_OPEN\x10\x01\x12\x18\n\x14SESSION_STATE_CLOSED\x10\x02*Z\n\x0bMessageRole\x12\x1c\n\x18MESSAGE_ROLE_UNSPECIFIED\x10\x00\x12\x15\n\x11MESSAGE_ROLE_USER\x10\x01\x12\x16\n\x12MESSAGE_ROLE_AGENT\x10\x02\x32\xf6\x03\n\x0eSessionService\x12R\n\rCreateSession\x12\x1f.placet.v1.CreateSessionRequest\x1a .placet.v1.CreateSessionResponse\x12I\n\nGetSession\x12\x1c.placet.v1.GetSessionRequest\x1a\x1d.placet.v1.GetSessionResponse\x12O\n\x0cListSessions\x12\x1e.placet.v1.ListSessionsRequest\x1a\x1f.placet.v1.ListSessionsResponse\x12O\n\x0cListMessages\x12\x1e.placet.v1.ListMessagesRequest\x1a\x1f.placet.v1.ListMessagesResponse\x12R\n\rResumeSession\x12\x1f.placet.v1.ResumeSessionRequest\x1a .placet.v1.ResumeSessionResponse\x12O\n\x0c\x43loseSession\x12\x1e.placet.v1.CloseSessionRequest\x1a\x1f.placet.v1.CloseSessionResponseB4\n\rdev.placet.v1P\x01Z!placet.dev/api/placet/v1;placetv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -65,6 +65,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONMESSAGE'].fields_by_name['parts']._serialized_options = b'\272H\006\222\001\003\020\200\002'
   _globals['_SESSIONMESSAGE'].fields_by_name['calls']._loaded_options = None
   _globals['_SESSIONMESSAGE'].fields_by_name['calls']._serialized_options = b'\272H\006\222\001\003\020\200\002'
+  _globals['_SESSIONMESSAGE'].fields_by_name['problem']._loaded_options = None
+  _globals['_SESSIONMESSAGE'].fields_by_name['problem']._serialized_options = b'\272H\004r\002\030@'
   _globals['_CREATESESSIONREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_CREATESESSIONREQUEST'].fields_by_name['agent']._loaded_options = None
@@ -101,42 +103,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESUMESESSIONREQUEST'].fields_by_name['idempotency_key']._serialized_options = b'\272H1r/\030\200\0022*^([\\x21-\\x7e]([\\x20-\\x7e]*[\\x21-\\x7e])?)?$'
   _globals['_CLOSESESSIONREQUEST'].fields_by_name['session_id']._loaded_options = None
   _globals['_CLOSESESSIONREQUEST'].fields_by_name['session_id']._serialized_options = b'\272H\005r\003\260\001\001'
-  _globals['_SESSIONSTATE']._serialized_start=2738
-  _globals['_SESSIONSTATE']._serialized_end=2833
-  _globals['_MESSAGEROLE']._serialized_start=2835
-  _globals['_MESSAGEROLE']._serialized_end=2925
+  _globals['_SESSIONSTATE']._serialized_start=2773
+  _globals['_SESSIONSTATE']._serialized_end=2868
+  _globals['_MESSAGEROLE']._serialized_start=2870
+  _globals['_MESSAGEROLE']._serialized_end=2960
   _globals['_SESSION']._serialized_start=185
   _globals['_SESSION']._serialized_end=813
   _globals['_SESSION_LABELSENTRY']._serialized_start=756
   _globals['_SESSION_LABELSENTRY']._serialized_end=813
   _globals['_SESSIONMESSAGE']._serialized_start=816
-  _globals['_SESSIONMESSAGE']._serialized_end=1129
-  _globals['_CREATESESSIONREQUEST']._serialized_start=1132
-  _globals['_CREATESESSIONREQUEST']._serialized_end=1583
+  _globals['_SESSIONMESSAGE']._serialized_end=1164
+  _globals['_CREATESESSIONREQUEST']._serialized_start=1167
+  _globals['_CREATESESSIONREQUEST']._serialized_end=1618
   _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_start=756
   _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_end=813
-  _globals['_CREATESESSIONRESPONSE']._serialized_start=1585
-  _globals['_CREATESESSIONRESPONSE']._serialized_end=1654
-  _globals['_GETSESSIONREQUEST']._serialized_start=1656
-  _globals['_GETSESSIONREQUEST']._serialized_end=1716
-  _globals['_GETSESSIONRESPONSE']._serialized_start=1718
-  _globals['_GETSESSIONRESPONSE']._serialized_end=1784
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1786
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1889
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1891
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=2011
-  _globals['_LISTMESSAGESREQUEST']._serialized_start=2014
-  _globals['_LISTMESSAGESREQUEST']._serialized_end=2158
-  _globals['_LISTMESSAGESRESPONSE']._serialized_start=2160
-  _globals['_LISTMESSAGESRESPONSE']._serialized_end=2287
-  _globals['_RESUMESESSIONREQUEST']._serialized_start=2290
-  _globals['_RESUMESESSIONREQUEST']._serialized_end=2494
-  _globals['_RESUMESESSIONRESPONSE']._serialized_start=2496
-  _globals['_RESUMESESSIONRESPONSE']._serialized_end=2565
-  _globals['_CLOSESESSIONREQUEST']._serialized_start=2567
-  _globals['_CLOSESESSIONREQUEST']._serialized_end=2666
-  _globals['_CLOSESESSIONRESPONSE']._serialized_start=2668
-  _globals['_CLOSESESSIONRESPONSE']._serialized_end=2736
-  _globals['_SESSIONSERVICE']._serialized_start=2928
-  _globals['_SESSIONSERVICE']._serialized_end=3430
+  _globals['_CREATESESSIONRESPONSE']._serialized_start=1620
+  _globals['_CREATESESSIONRESPONSE']._serialized_end=1689
+  _globals['_GETSESSIONREQUEST']._serialized_start=1691
+  _globals['_GETSESSIONREQUEST']._serialized_end=1751
+  _globals['_GETSESSIONRESPONSE']._serialized_start=1753
+  _globals['_GETSESSIONRESPONSE']._serialized_end=1819
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=1821
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=1924
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1926
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=2046
+  _globals['_LISTMESSAGESREQUEST']._serialized_start=2049
+  _globals['_LISTMESSAGESREQUEST']._serialized_end=2193
+  _globals['_LISTMESSAGESRESPONSE']._serialized_start=2195
+  _globals['_LISTMESSAGESRESPONSE']._serialized_end=2322
+  _globals['_RESUMESESSIONREQUEST']._serialized_start=2325
+  _globals['_RESUMESESSIONREQUEST']._serialized_end=2529
+  _globals['_RESUMESESSIONRESPONSE']._serialized_start=2531
+  _globals['_RESUMESESSIONRESPONSE']._serialized_end=2600
+  _globals['_CLOSESESSIONREQUEST']._serialized_start=2602
+  _globals['_CLOSESESSIONREQUEST']._serialized_end=2701
+  _globals['_CLOSESESSIONRESPONSE']._serialized_start=2703
+  _globals['_CLOSESESSIONRESPONSE']._serialized_end=2771
+  _globals['_SESSIONSERVICE']._serialized_start=2963
+  _globals['_SESSIONSERVICE']._serialized_end=3465
 # @@protoc_insertion_point(module_scope)

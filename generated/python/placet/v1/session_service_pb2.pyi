@@ -179,12 +179,15 @@ class SessionMessage(_message.Message):
     PARTS_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """In which run: 1 is the session's first."""
     action_id: _builtins.str
     """The run."""
     role: Global___MessageRole.ValueType
     """By whom."""
+    problem: _builtins.str
+    """"memory_broken": what was said is not in the store as it was written, or a later release has, so that neither `parts` nor `calls` are told. Else empty."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[_ask_pb2.MessagePart]:
         """What. Of an answer that only makes calls, or whose words cannot be shown, none."""
@@ -206,10 +209,11 @@ class SessionMessage(_message.Message):
         parts: _abc.Iterable[_ask_pb2.MessagePart] | None = ...,
         calls: _abc.Iterable[_event_pb2.TurnCall] | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "calls", b"calls", "create_time", b"create_time", "number", b"number", "parts", b"parts", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_id", b"action_id", "calls", b"calls", "create_time", b"create_time", "number", b"number", "parts", b"parts", "problem", b"problem", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -386,6 +386,13 @@ export declare type Turn = Message<"placet.v1.Turn"> & {
    * @generated from field: string messages_json = 10;
    */
   messagesJson: string;
+
+  /**
+   * "memory_broken": some of the turn is not in the store as it was written, or a later release has; what of it can be read is told. Else empty.
+   *
+   * @generated from field: string problem = 11;
+   */
+  problem: string;
 };
 
 /**

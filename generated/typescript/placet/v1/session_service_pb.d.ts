@@ -160,6 +160,13 @@ export declare type SessionMessage = Message<"placet.v1.SessionMessage"> & {
    * @generated from field: google.protobuf.Timestamp create_time = 6;
    */
   createTime?: Timestamp | undefined;
+
+  /**
+   * "memory_broken": what was said is not in the store as it was written, or a later release has, so that neither `parts` nor `calls` are told. Else empty.
+   *
+   * @generated from field: string problem = 7;
+   */
+  problem: string;
 };
 
 /**

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -13,10 +14,12 @@ from placet_server.core.publication.spent import spent_of
 from placet_server.model.action import Action
 from placet_server.model.contract import EffectClass
 from placet_server.model.entry import Answered, Body, EntryType, Failed, Requested, Told
-from placet_server.model.entry_text import messages_of, of_text
+from placet_server.model.entry_text import MEMORY_BROKEN, EntryRefused, messages_of, of_text
 from placet_server.model.usage import Usage
 from placet_server.store import run as runs
 from placet_server.store.run import StoredEntry, StoredRun
+
+_log = logging.getLogger(__name__)
 
 ENTRIES_READ_MAX = 500
 BYTES_READ_MAX = 8 * 2**20
@@ -25,7 +28,7 @@ BYTES_READ_MAX = 8 * 2**20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """`answer_time_us` None: there is no answer; `failure` then says of the newest request why. `messages`: what was
-    said, in order, each as it is kept.
+    said, in order, each as it is kept. `problem`: why not all of it is told; empty: it is.
     """
 
     turn: int
@@ -39,6 +42,7 @@ class Turn:
     finish: str = ""
     calls: tuple[Called, ...] = ()
     failure: str = ""
+    problem: str = ""
     messages: tuple[str, ...] = field(default=(), repr=False)
 
 
@@ -92,31 +96,45 @@ def _told_after(entries: list[StoredEntry]) -> dict[int, tuple[Told, ...]]:
     return {
         entry.ordinal - 1: body.results
         for entry in entries
-        if entry.type is EntryType.REQUESTED
-        and isinstance(body := of_text(entry.type, entry.body), Requested)
+        if entry.type is EntryType.REQUESTED and isinstance(body := _body(entry), Requested)
     }
 
 
 def _turn(action_id: str, number: int, entries: list[StoredEntry], told: tuple[Told, ...]) -> Turn:
-    bodies = [(entry, of_text(entry.type, entry.body)) for entry in entries]
-    requested = [(entry, body) for entry, body in bodies if isinstance(body, Requested)]
-    answer = next(((entry, body) for entry, body in bodies if isinstance(body, Answered)), None)
+    bodies = [(entry, _body(entry)) for entry in entries]
+    requests = [entry for entry in entries if entry.type is EntryType.REQUESTED]
+    purpose = next((body.purpose.value for _, body in bodies if isinstance(body, Requested)), "")
+    answer_time_us = next((e.create_time_us for e in entries if e.type is EntryType.ANSWERED), None)
+    answer = next((body for _, body in bodies if isinstance(body, Answered)), None)
     newest = bodies[-1][1]
-    usage = answer[1].usage if answer else None
+    is_whole = all(body is not None for _, body in bodies)
+    if not is_whole:
+        _log.error(
+            "turn %d of run %s cannot be told whole", number, action_id, extra={"action_id": action_id}
+        )
     return Turn(
         turn=number,
         ordinal=entries[-1].ordinal,
-        requests=len(requested),
-        purpose=requested[0][1].purpose.value if requested else "",
-        request_time_us=requested[0][0].create_time_us if requested else None,
-        answer_time_us=answer[0].create_time_us if answer else None,
-        usage=usage,
-        cost_micros=answer[1].cost_micros if answer else None,
-        finish=answer[1].finish if answer else "",
-        calls=called(action_id, answer[1], told) if answer else (),
+        requests=len(requests),
+        purpose=purpose,
+        request_time_us=requests[0].create_time_us if requests else None,
+        answer_time_us=answer_time_us,
+        usage=answer.usage if answer else None,
+        cost_micros=answer.cost_micros if answer else None,
+        finish=answer.finish if answer else "",
+        calls=called(action_id, answer, told) if answer else (),
         failure=newest.category.value if isinstance(newest, Failed) else "",
-        messages=tuple(message for entry, body in bodies for message in _messages(entry, body)),
+        problem="" if is_whole else MEMORY_BROKEN,
+        messages=tuple(m for entry, body in bodies if body is not None for m in _messages(entry, body)),
     )
+
+
+def _body(entry: StoredEntry) -> Body | None:
+    """None: it is not in the store as it was written, or a later release has written it."""
+    try:
+        return of_text(entry.type, entry.body)
+    except EntryRefused:
+        return None
 
 
 def _messages(entry: StoredEntry, body: Body) -> tuple[str, ...]:

@@ -99,6 +99,7 @@ def turn_message(turn: Turn, *, with_messages: bool) -> pb.Turn:
         purpose=turn.purpose,
         finish_reason=turn.finish[:FINISH_LENGTH_MAX],
         failure=turn.failure,
+        problem=turn.problem,
     )
     _set_time(message.request_time, turn.request_time_us)
     _set_time(message.answer_time, turn.answer_time_us)

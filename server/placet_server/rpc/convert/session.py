@@ -49,6 +49,7 @@ def said_message(said: Said) -> pb.SessionMessage:
         number=said.number,
         action_id=said.action_id,
         role=pb.MESSAGE_ROLE_AGENT if told.said_by_agent else pb.MESSAGE_ROLE_USER,
+        problem=told.problem,
         parts=part_messages(told.parts[:PARTS_TOLD_MAX]),
     )
     add_calls(message.calls, told.calls)
