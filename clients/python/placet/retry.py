@@ -21,6 +21,9 @@ RESENT_CODES = frozenset({"UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN"})
 # The server answers a little before the deadline: what is left then is no time to wait again.
 PENDING_SECONDS_MIN = 1.0
 
+# Of more, and of what is no number, the transport makes a deadline that is over.
+TIMEOUT_SECONDS_MAX = 10 * 366 * 86_400.0
+
 RESERVE_SHARE = 0.1
 RESERVE_SECONDS_MAX = 1.0
 
@@ -56,8 +59,8 @@ class Deadline:
     """The time of one whole call, all its attempts and pauses; None seconds: no end."""
 
     def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        if seconds is not None and seconds <= 0:
-            raise ValueError(f"timeout is {seconds} s; it must be positive")
+        if seconds is not None and not 0 < seconds <= TIMEOUT_SECONDS_MAX:
+            raise ValueError(f"timeout is {seconds} s; it must be positive, and ten years at most")
         self._clock = clock
         self._end = None if seconds is None else clock() + seconds
         self._reserve = 0.0 if seconds is None else min(seconds * RESERVE_SHARE, RESERVE_SECONDS_MAX)

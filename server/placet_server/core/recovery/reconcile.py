@@ -38,6 +38,7 @@ from placet_server.core.recovery.resolve import GRACE_SECONDS
 from placet_server.model.action import Action
 from placet_server.model.capability import Capability
 from placet_server.model.contract import Reconcile
+from placet_server.model.errors import StoreUnavailable
 from placet_server.model.lifecycle import ActionState
 from placet_server.store import reconcile as rows
 from placet_server.store.reconcile import FIRST, Due, Kind
@@ -106,7 +107,7 @@ class Reconciler:
         due = await self._claim(routes, free)
         for each in due:
             route = routes[Kind(each.action.capability, each.action.version, each.action.requester.tenant)]
-            task = self._engine.supervisor.start(self._reconcile(each, route))
+            task = self._engine.supervisor.start(self._reconcile_or_leave(each, route))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
         return len(due) == free
@@ -146,6 +147,18 @@ class Reconciler:
                 count_max=free,
                 visible_seconds=VISIBLE_SECONDS,
                 now=journal.clock.now(),
+            )
+
+    async def _reconcile_or_leave(self, due: Due, route: Route) -> None:
+        """While the store is away it is left as it is, and comes due again."""
+        try:
+            await self._reconcile(due, route)
+        except StoreUnavailable as error:
+            action = due.action
+            _log.warning(
+                "an effect in doubt is asked about again later: %s",
+                error,
+                extra={"action_id": action.action_id, "capability": action.capability},
             )
 
     async def _reconcile(self, due: Due, route: Route) -> None:
