@@ -165,6 +165,7 @@ async def undisturbed(
         return log, Whole(requests, (await spent(kernel, action.action_id)).calls)
 
 
+@pytest.mark.timeout(3600)
 async def test_a_run_that_is_killed_anywhere_is_as_one_that_was_not(
     database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -135,6 +135,11 @@ async def settle(context: placet.Context, order: str) -> Any:
     return await context.call("bury", "till.grave", {"order": order})
 
 
+@app.tool("till.tour", "composed")
+async def tour(context: placet.Context, order: str) -> Any:
+    return await context.call("refund", "till.refund", {"order": order})
+
+
 @app.tool("till.ship", "idempotent", effect_marked=True, hazards=["message"], no_approval="a test")
 async def ship(context: placet.Context, order: str) -> Any:
     """Its effect is its child's, which is unsafe."""
