@@ -196,7 +196,7 @@ async def _killed(
         await work_off(kernel)
         await allow(kernel, await read(kernel, action.action_id))
     assert -signal.SIGKILL == await work(f"{cut.boundary}:{cut.capability}:{cut.nth}"), cut
-    is_recorded = cut.boundary not in ASKED_AGAIN or await _has_answer(kernel, action, cut.turn)
+    is_recorded = cut.boundary not in ASKED_AGAIN or await _has_answer(kernel, server, action, cut.turn)
     ended = await _healed(kernel, action)
     assert (ActionState.SUCCEEDED, EffectState.DONE, said("Over.")) == (
         ended.state,
@@ -211,19 +211,22 @@ async def _killed(
     assert whole.calls == (await spent(kernel, action.action_id)).calls, cut
 
 
-async def _has_answer(kernel: Kernel, action: Action, turn: Turn | None) -> bool:
-    """Whether it is recorded, of the run or of the one that it asks."""
+async def _has_answer(kernel: Kernel, server: OpenAIServer, action: Action, turn: Turn | None) -> bool:
+    """Whether all that the model of this turn was asked is recorded, of the run or of the one that it asks. A run counts
+    a summary as a turn, and the server does not.
+    """
     assert turn is not None
     async with kernel.journal.pool.connection() as connection:
-        found: bool = await connection.fetchval(
-            "select exists (select from run_entries join runs using (tenant, action_id) "
+        answered: int = await connection.fetchval(
+            "select count(*) from run_entries join runs using (tenant, action_id) "
             "join actions using (tenant, action_id) where coalesce(root_id, action_id) = $1 and model = $2 "
-            "and type = 'answered' and turn = $3)",
+            "and type = 'answered'",
             action.action_id,
             MODELS[turn[0]],
-            turn[1],
         )
-    return found
+    asked = sum(_turn(request)[0] == turn[0] for request in server.requests)
+    assert asked - 1 <= answered <= asked, turn
+    return answered == asked
 
 
 async def _healed(kernel: Kernel, action: Action) -> Action:
