@@ -212,8 +212,8 @@ async def _killed(
 
 
 async def _has_answer(kernel: Kernel, server: OpenAIServer, action: Action, turn: Turn | None) -> bool:
-    """Whether all that the model of this turn was asked is recorded, of the run or of the one that it asks. A run counts a
-    summary as a turn, and the server does not.
+    """Whether all that the model of this turn was asked is recorded, of the run or of the one that it asks. A run
+    counts a summary as a turn, and the server does not.
     """
     assert turn is not None
     async with kernel.journal.pool.connection() as connection:
