@@ -44,7 +44,11 @@ class Config(BaseSettings):
     metrics_port: Port | None = Field(
         None, description="Port of /metrics (Prometheus) on health_host; unset: none."
     )
-    reuse_port: bool = Field(False, description="Several processes share the main port (SO_REUSEPORT).")
+    reuse_port: bool = Field(
+        False,
+        description="Several processes may share the main port (SO_REUSEPORT), on which each listens several times: it "
+        "takes more calls a second.",
+    )
     processes: int = Field(
         1,
         ge=1,

@@ -1,8 +1,16 @@
-"""The main port: the contract's services, grpc.health.v1, and reflection for development."""
+"""The main port: the contract's services, grpc.health.v1, and reflection for development.
+
+A server of the library takes one call at a time: it asks for the next only once the event loop has come round and a
+thread of the library has answered. Under load all others wait there unseen, while the loop finds nothing to do and the
+writer of batches nothing to wait for. So where the port may be shared, several of them listen on it; the kernel
+spreads the connections.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import socket
 from collections.abc import Sequence
 
 import grpc
@@ -12,6 +20,8 @@ from grpc_reflection.v1alpha import reflection
 from placet_server.rpc.health import serving_status
 from placet_server.rpc.interceptor import Interceptor
 from placet_server.rpc.transport import Transport
+
+LISTENERS = 4
 
 log = logging.getLogger("placet.rpc")
 
@@ -33,14 +43,24 @@ class RpcServer:
         self._names = tuple(services)
         self._health = health.aio.HealthServicer()
         self._stopping = False
-        self._server, self.port = self._bound(transport.address)
+        self._host = transport.address.rpartition(":")[0]
+        first, self.port = self._bound(transport.address)
+        more = LISTENERS - 1 if transport.reuse_port and hasattr(socket, "SO_REUSEPORT") else 0
+        self._servers = [first, *(self._bound_again() for _ in range(more))]
 
     async def start(self) -> None:
-        await self._server.start()
+        for server in self._servers:
+            await server.start()
         await self.set_serving(True)
 
     async def run(self) -> None:
-        """Keeps the port served until `stop`. Raises PortTaken if it cannot.
+        """Keeps the port served until `stop`. Raises PortTaken, in a group, if it cannot."""
+        async with asyncio.TaskGroup() as keeping:
+            for number in range(len(self._servers)):
+                keeping.create_task(self._keep(number))
+
+    async def _keep(self, number: int) -> None:
+        """One of the listeners.
 
         A method name that is not UTF-8 ends the library's accepting loop and with it every connection. Whoever sends
         one must not take the process down, so the port is opened again at once; callers lose their connections, not
@@ -48,14 +68,13 @@ class RpcServer:
         """
         while True:
             try:
-                await self._server.wait_for_termination()
+                await self._servers[number].wait_for_termination()
             except Exception as error:
                 log.warning("the transport failed and is opened again: %s", type(error).__name__)
             if self._stopping:
                 return
-            host = self._transport.address.rpartition(":")[0]
-            self._server, _ = self._bound(f"{host}:{self.port}")
-            await self._server.start()
+            self._servers[number] = self._bound_again()
+            await self._servers[number].start()
 
     async def set_serving(self, serving: bool) -> None:
         for service in ("", *self._names):
@@ -64,7 +83,12 @@ class RpcServer:
     async def stop(self, grace_seconds: float | None) -> None:
         """Takes no new connections; running calls have the grace, then they are cancelled. None: at once."""
         self._stopping = True
-        await self._server.stop(grace_seconds)
+        async with asyncio.TaskGroup() as stopping:
+            for server in self._servers:
+                stopping.create_task(server.stop(grace_seconds))
+
+    def _bound_again(self) -> grpc.aio.Server:
+        return self._bound(f"{self._host}:{self.port}")[0]
 
     def _bound(self, address: str) -> tuple[grpc.aio.Server, int]:
         server = grpc.aio.server(options=self._transport.options())

@@ -7,11 +7,13 @@ statement, one implicit tx. A second writer on the same queue only halves the ba
 and one task. It is pinned to index plans, because a plan made while the table was empty would scan it for
 ever. For Postgres to start a statement costs more than a row does, so a batch gets the least one that is enough.
 
-When to flush. When the event loop has nothing else to do, or after LINGER_SECONDS_MAX. As long as other calls keep
-the loop busy, waiting for them costs nothing: they are about to queue, and a flush costs the loop as much as half a
-call does. How many calls are in flight does not help to decide: under load most of them still wait for the loop,
-uncounted. So the writer lets the loop make pass after pass, and takes two short ones in a row for idleness. A single
-caller waits two passes, some ten microseconds; and while a batch is written the loop works on the next one.
+When to flush. When the event loop has nothing else to do, when most of those who took part lately have queued again, or
+after LINGER_SECONDS_MAX. As long as other calls keep the loop busy, waiting for them costs nothing: they are about to
+queue, and a flush costs the loop as much as half a call does. How many calls are in flight does not help to decide:
+under load most of them still wait for the loop, uncounted. So the writer lets the loop make pass after pass, and takes
+two short ones in a row for idleness. A single caller waits two passes, some ten microseconds. But while a batch is
+written the loop works on the next one, and would have nothing to work on if all were in it: so what was in the last
+batch, and what has queued by its end, is what may come again, and AGAIN of that is enough.
 
 What a result means. `Written` is durable. None means that the statement ran and did not change the row: for
 an admission its key is held by another row or this boot is dead, for an advance the lease was lost or the
@@ -61,6 +63,8 @@ LINGER_SECONDS_MAX = 0.008
 IDLE_PASS_SECONDS = 0.00006
 IDLE_PASSES = 2
 ITEMS_MAX = 256
+# The share of those who may queue again that is not waited beyond.
+AGAIN = 0.75
 BYTES_MAX = 4 * 1024 * 1024
 ANSWER_SECONDS = 4.0
 RECONNECT_SECONDS_MAX = 1.0
@@ -100,6 +104,8 @@ class BatchWriter:
         self._under_way: list[_Item] = []
         # Children of whom nobody knows whether they were written, with what to tell of them once that is over.
         self._doubted: list[tuple[_Item, StoreUnavailable]] = []
+        # So many are not kept waiting for more; never fewer than two.
+        self._enough = ITEMS_MAX
         self._sleeper: asyncio.Future[None] | None = None
         self._closing = False
         self._ended = False
@@ -164,6 +170,8 @@ class BatchWriter:
                 if self._queue:
                     self._under_way = self._take()
                     await self._flush(self._under_way)
+                    again = AGAIN * (len(self._under_way) + len(self._queue))
+                    self._enough = min(ITEMS_MAX, max(2, round(again)))
                     self._under_way = []
         finally:
             self._ended = True
@@ -203,7 +211,7 @@ class BatchWriter:
             await self._sleep()
         began = before = time.monotonic()
         idle_passes = 0
-        while idle_passes < IDLE_PASSES and len(self._queue) < ITEMS_MAX and not self._closing:
+        while idle_passes < IDLE_PASSES and len(self._queue) < self._enough and not self._closing:
             await asyncio.sleep(0)
             now = time.monotonic()
             idle_passes = idle_passes + 1 if now - before < IDLE_PASS_SECONDS else 0
