@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import sys
 
+from placet.testing.port import free_port
+
 # The folder of this file has a `queue` that is not Python's.
 sys.path.pop(0)
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -45,7 +47,7 @@ from benchmarks.agent_streams import PLACET, STREAMED, first_deltas, streams
 from benchmarks.bench import say
 from benchmarks.contenders import HERE, Placet
 from benchmarks.load import LoadFailed, Unfit
-from benchmarks.processes import Child, StartFailed, cpu_seconds, free_port
+from benchmarks.processes import Child, StartFailed, cpu_seconds
 from placet_server.embedded.error import EmbeddedError
 from placet_server.embedded.server import EmbeddedPostgres
 

@@ -17,8 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from benchmarks import noop_app, store
-from benchmarks.processes import Child, SharedPort, free_port
+from benchmarks.processes import Child, SharedPort
 from placet.client import Client
+from placet.testing.port import free_port
 from placet.v1 import action_pb2, runtime_service_pb2
 
 HERE = Path(__file__).resolve().parent

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
+from placet.testing.port import free_port
+
 # The folder of this file has a `queue` that is not Python's.
 sys.path.pop(0)
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -33,7 +35,7 @@ from benchmarks.bench import say
 from benchmarks.contenders import HERE, Placet
 from benchmarks.load import LoadFailed, Unfit
 from benchmarks.plan import PLACET, Case, Plan
-from benchmarks.processes import Child, StartFailed, free_port
+from benchmarks.processes import Child, StartFailed
 from placet_server.embedded.error import EmbeddedError
 
 DBOS, RESTATE = "dbos", "restate"

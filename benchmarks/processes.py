@@ -34,12 +34,6 @@ class SharedPort:
         self._socket.close()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Child:
     """A server process; its output goes to `log`."""
 

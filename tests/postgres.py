@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import uuid
@@ -28,6 +27,7 @@ from urllib.parse import unquote, urlsplit
 import asyncpg
 
 from placet.testing import scratch
+from placet.testing.port import free_port
 from placet_server.embedded import binaries
 from placet_server.embedded import server as embedded
 from placet_server.embedded.account import Account
@@ -116,7 +116,7 @@ def cluster(kind: Kind) -> Iterator[Cluster]:
     if kind == "embedded":
         server, port = EmbeddedPostgres(programs=PROGRAMS[kind], settings=SMALL), None
     else:
-        port = _free_port()
+        port = free_port()
         tcp = {"listen_addresses": "127.0.0.1", "port": str(port)}
         server = EmbeddedPostgres(programs=PROGRAMS[kind], settings={**SMALL, **tcp})
     with ExitStack() as stack:
@@ -251,9 +251,3 @@ def missing(kind: Kind) -> str | None:
     except BinariesMissing as error:
         return str(error)
     return None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

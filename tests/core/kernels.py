@@ -292,7 +292,7 @@ async def states(kernel: Kernel, tenant: str = "acme") -> list[str]:
     """Of all actions of a tenant, oldest first."""
     async with kernel.journal.pool.connection() as connection:
         rows = await connection.fetch(
-            "select state from actions where tenant = $1 order by action_id", tenant
+            "select state from actions where tenant = $1 order by create_time, action_id", tenant
         )
     return [row["state"] for row in rows]
 

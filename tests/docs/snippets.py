@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
+from placet.testing.port import free_port
 from tests.house.source_tree import ROOT
 from tests.terminal import at_a_terminal
 
@@ -80,13 +80,6 @@ def local_links(document: str) -> list[str]:
     ]
 
 
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
-
-
 class Desk:
     """A folder where a document is followed: its files are written, its commands run, one server at a time, and as many
     connectors as it begins, on free ports in the place of those that it names. What is in `programs` goes before what
@@ -125,7 +118,7 @@ class Desk:
     def _type(self, command: Command) -> None:
         found = _CONNECTOR.match(command.line)
         if found is not None:
-            self._ports[found[1]] = str(_free_port())
+            self._ports[found[1]] = str(free_port())
         for written, actual in self._ports.items():
             command = Command(
                 line=command.line.replace(written, actual), output=command.output.replace(written, actual)

@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from placet.testing.port import free_port
 from placet_server.embedded.process_table import processes_of
-from tests.faults.processes import ROOT, WAIT_SECONDS, free_port
+from tests.faults.processes import ROOT, WAIT_SECONDS
 from tests.postgres import PROGRAMS, SMALL, Kind
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import placet
+from placet.testing.port import free_port
 from placet.v1.capability_pb2 import EFFECT_CLASS_COMPOSED
 from placet_server.connector.settings import ConnectorSettings
 from placet_server.core.execution.finding import Committed
@@ -25,7 +26,7 @@ from placet_server.rpc.convert.capability import manifest_of
 from tests.cli.support import COMMAND, clean_environment, first_line
 from tests.core.kernels import ALICE, open_kernel, read, run
 from tests.faults import till
-from tests.faults.processes import PROVIDER_VARIABLE, ROOT, Provider, free_port
+from tests.faults.processes import PROVIDER_VARIABLE, ROOT, Provider
 from tests.postgres import Database
 
 CALLED = ("refund", "refund_unmarked", "charge", "charge_unmarked", "send", "send_unmarked")

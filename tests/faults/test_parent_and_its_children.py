@@ -16,6 +16,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from placet.testing.port import free_port
 from placet_server.parent.setting import child_environment
 from tests.faults.caller import Caller, state_of
 from tests.faults.family import Family
@@ -23,7 +24,6 @@ from tests.faults.processes import (
     WAIT_SECONDS,
     Provider,
     Servers,
-    free_port,
     health_of,
     until_health,
     wait_until,

@@ -14,9 +14,10 @@ import asyncpg
 import pytest
 
 from placet.aio import AsyncClient
+from placet.testing.port import free_port
 from placet.v1 import action_pb2
 from tests.faults.caller import state_of
-from tests.faults.processes import WAIT_SECONDS, Provider, Server, Servers, free_port
+from tests.faults.processes import WAIT_SECONDS, Provider, Server, Servers
 from tests.postgres import Database
 
 ROUNDS = 40

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from placet.testing.address import Address
-from tests.faults.processes import ROOT, Server, Zygote, free_port
+from placet.testing.port import free_port
+from tests.faults.processes import ROOT, Server, Zygote
 
 
 class Mortal(Address):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -13,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from placet.testing.address import Address, read_token_file
+from placet.testing.port import free_port
 from placet.testing.scratch import database
 
 READY_SECONDS = 30.0
@@ -123,7 +123,7 @@ async def process(*apps: str, environment: Mapping[str, str] | None = None) -> A
                 "PYTHONPATH": os.pathsep.join(place or os.getcwd() for place in sys.path),
                 "PLACET_APP": ",".join(apps),
                 "PLACET_DSN": dsn,
-                "PLACET_PORT": str(_free_port()),
+                "PLACET_PORT": str(free_port()),
                 "PLACET_HEALTH_PORT": "0",
                 "PLACET_IDENTITY_DEV": "true",
             }
@@ -135,12 +135,6 @@ async def process(*apps: str, environment: Mapping[str, str] | None = None) -> A
                 if running.started:
                     running.thaw()
                     await running.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _stamp(path: Path) -> tuple[int, int]:
