@@ -9,6 +9,8 @@ import pytest
 
 from placet.app import App
 from placet.context import Context
+from placet_server.core.admission.begin_here import begin_here
+from placet_server.core.admission.pipeline import pass_gates
 from placet_server.core.execution.pause import pause_queue, resume_queue
 from placet_server.core.kernel import Kernel
 from placet_server.core.recovery.ownership import release_forgotten
@@ -17,10 +19,13 @@ from placet_server.loops.queue_runner import QueueRunner
 from placet_server.model.action import Action
 from placet_server.model.errors import Draining, StoreUnavailable
 from placet_server.model.lifecycle import ActionState
+from placet_server.store.batch_item import BegunRow, Written
 from tests.core.kernels import (
     ALICE,
     QUEUE,
+    call_of,
     declare_dead,
+    only_action,
     open_kernel,
     output,
     places,
@@ -186,3 +191,50 @@ async def test_it_goes_back_into_line_when_its_server_dies(database: Database) -
         assert ["QUEUED"] == await states(kernel)
         done = await called(kernel)
         assert (begun.action_id, "found", [1, 2]) == (done.action_id, output(done), planner.starts)
+
+
+AWAY = "state = 'QUEUED', attempt = 0, lease_id = null"
+ANOTHER_S = "lease_id = gen_random_uuid()"
+
+
+@pytest.mark.parametrize("moved", [AWAY, ANOTHER_S], ids=["given away", "another's"])
+async def test_one_that_is_somebody_else_s_by_its_reply_is_not_run_here_nor_stored_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch, moved: str
+) -> None:
+    planner = Planner()
+    async with open_kernel(database.dsn, planner.app, queue=QUEUE) as kernel:
+        writer = kernel.journal.writer
+        submit = writer.submit_begun
+
+        def meets_its_row(row: BegunRow) -> asyncio.Future[Written | None]:
+            async def written() -> Written | None:
+                await submit(row)
+                async with kernel.journal.pool.connection() as connection:
+                    await connection.execute(f"update actions set {moved}")
+                return None
+
+            return asyncio.ensure_future(written())
+
+        monkeypatch.setattr(writer, "submit_begun", meets_its_row)
+        begun = await begin_here(kernel, await pass_gates(kernel, call_of("plan.run", {}, "k")))
+        await until(lambda: not len(kernel.engine.runs))
+        assert begun is not None
+        assert (begun.action_id, []) == ((await only_action(kernel)).action_id, planner.starts)
+
+
+async def test_nobody_waits_for_one_whose_server_ends(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planner = Planner()
+    async with open_kernel(database.dsn, planner.app, queue=QUEUE) as kernel:
+        monkeypatch.setattr(
+            kernel.journal.writer, "submit_begun", lambda _: asyncio.get_running_loop().create_future()
+        )
+        checked = await pass_gates(kernel, call_of("plan.run", {}, "k"))
+        waiting = asyncio.ensure_future(begin_here(kernel, checked))
+        await until(lambda: len(kernel.engine.runs) == 1)
+        (run_of_it,) = list(kernel.engine.runs)
+        assert run_of_it.task is not None
+        run_of_it.task.cancel()
+        await asyncio.wait([waiting], timeout=5)
+        assert waiting.cancelled()

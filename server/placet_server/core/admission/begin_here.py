@@ -23,7 +23,8 @@ from placet_server.store.batch_item import BegunRow
 
 
 async def begin_here(kernel: Kernel, checked: Checked) -> Action | None:
-    """The running action. None: nothing was stored, and it has to stand in line, or somebody has its key.
+    """The action, which runs; or as it stands if that is somebody else's by now. None: nothing was stored, and it has
+    to stand in line, or somebody has its key.
 
     Raises DeadlineExceeded, StoreUnavailable; whether it was stored is then for the ownership check to find out.
     """
@@ -41,6 +42,9 @@ async def begin_here(kernel: Kernel, checked: Checked) -> Action | None:
     run = engine.new_run(work, row["action_id"], OnCallerGone.DETACH)
     admitted: asyncio.Future[Action | None] = asyncio.get_running_loop().create_future()
     start_run(engine, run, partial(_admit, journal, checked, row, admitted))
+    assert run.task is not None
+    # However it ends, as with its server, nobody waits for it any longer.
+    run.task.add_done_callback(lambda _: admitted.cancel())
     return await admitted
 
 
@@ -54,7 +58,7 @@ def _may_begin(kernel: Kernel, checked: Checked) -> bool:
 async def _admit(
     journal: Journal, checked: Checked, row: BegunRow, admitted: asyncio.Future[Action | None]
 ) -> Action | None:
-    """Tells whoever waits for it, who may have gone."""
+    """The running action; None: it is not this run's. Tells whoever waits for it, who may have gone, of any."""
     try:
         action = await _written(journal, checked, row)
     except Exception as error:
@@ -63,7 +67,7 @@ async def _admit(
         raise
     if not admitted.done():
         admitted.set_result(action)
-    return action
+    return action if action is not None and action.lease_id == row["lease_id"] else None
 
 
 async def _written(journal: Journal, checked: Checked, row: BegunRow) -> Action | None:
@@ -71,7 +75,6 @@ async def _written(journal: Journal, checked: Checked, row: BegunRow) -> Action 
     written = await journal.writer.submit_begun(row)
     if written is not None:
         return as_begun(journal, placed(journal, checked, row, written), row)
-    # After a lost reply the statement runs twice, and the second run meets the first one's row.
+    # After a lost reply the statement runs twice, and the second run meets the first one's row: there is no other then.
     async with journal.pool.connection() as connection:
-        stored = await actions.get(connection, row["tenant"], row["action_id"], full=True)
-    return stored if stored is not None and stored.lease_id == row["lease_id"] else None
+        return await actions.get(connection, row["tenant"], row["action_id"], full=True)
