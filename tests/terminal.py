@@ -21,6 +21,7 @@ class Terminal:
     def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
         self.process = process
         self._descriptor = descriptor
+        self._seen = ""
 
     def read(self) -> str:
         """What comes next; empty once it has ended and all is read."""
@@ -28,10 +29,12 @@ class Terminal:
         while time.monotonic() < end:
             has_ended = self.process.poll() is not None
             if select.select([self._descriptor], [], [], 0 if has_ended else POLL_SECONDS)[0]:
-                return os.read(self._descriptor, 65536).decode()
+                part = os.read(self._descriptor, 65536).decode()
+                self._seen += part
+                return part
             if has_ended:
                 return ""
-        raise AssertionError("it says nothing more, and does not end")
+        raise AssertionError(f"it says nothing more, and does not end, after: {self._seen[-2000:]}")
 
     def type(self, text: str) -> None:
         os.write(self._descriptor, text.encode())

@@ -18,8 +18,6 @@ from placet.v1 import decision_pb2
 from tests.cli.support import CommandLine, Ended, clean_environment, missing_server, warm_command
 from tests.terminal import Terminal, at_a_terminal
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
 app = placet.App("desk")
 
 
@@ -35,12 +33,12 @@ app.agent("desk.greeter", model="hello", instructions="Greet {{customer}}.")
 SCRIPT = [Say("I refund it.", call("desk.refund", order="A-1")), Say("It is refunded.")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Server, Path]]:
+@pytest_asyncio.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[tuple[Server, Path]]:
     problem = missing_server()
     if problem is not None:
         pytest.skip(problem)
-    token_file = tmp_path_factory.mktemp("desk") / "token"
+    token_file = tmp_path / "token"
     models = {"fast": SCRIPT, "hello": [Say("Hello.")]}
     async with server(app, models=models, people=["ben:finance"], token_file=token_file) as running:
         yield running, token_file

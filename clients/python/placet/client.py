@@ -67,7 +67,8 @@ class Client(
     def close(self) -> None:
         """Ends what is under way. May be called twice."""
         self._is_closed = True
-        self._channel.close()
+        self._aside.do(self._channel.close)
+        self._aside.close()
 
     def __enter__(self) -> Client:
         return self

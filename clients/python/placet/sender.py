@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Any
 
 import grpc
 
+from placet.aside import Aside
 from placet.connection import Token
 from placet.errors import PlacetError
 from placet.feed import FeedFollower
 from placet.follow import Follower
 from placet.resume import ResumeFollower
 from placet.retry import Deadline, RetryPolicy
-from placet.status import error_of_rpc
+from placet.sending import Sending
 from placet.steps import Pause, ResultT, Send, Steps, ask
 from placet.v1 import event_pb2
 from placet.v1.approval_service_pb2_grpc import ApprovalServiceStub
@@ -36,6 +37,7 @@ class Sender:
         self._policy = policy or RetryPolicy()
         self._keyless: set[str] = set()
         self._is_closed = False
+        self._aside = Aside()
         self._stubs = (
             RuntimeServiceStub(channel),
             ApprovalServiceStub(channel),
@@ -78,13 +80,11 @@ class Sender:
                 failure = error
 
     def _send(self, step: Send) -> Any:
-        sending = self._method(step.method).future(
-            step.request, timeout=step.seconds, metadata=(*self._metadata(), *step.metadata)
-        )
+        sending = Sending(self._aside, self._opened(step, self._method(step.method).future))
         try:
-            return sending.result()
-        except grpc.RpcError as error:
-            raise error_of_rpc(error) from None
+            return sending.reply()
+        except PlacetError:
+            raise
         except BaseException:
             # Ctrl-C: whoever no longer waits says so.
             sending.cancel()
@@ -107,24 +107,26 @@ class Sender:
         done = False
         while not done:
             step = follower.opening()
-            receiving = self._method(step.method)(
-                step.request, timeout=step.seconds, metadata=(*self._metadata(), *step.metadata)
-            )
+            receiving = Sending(self._aside, self._opened(step, self._method(step.method)))
             error = None
             try:
-                for response in receiving:
+                while (response := receiving.next()) is not None:
                     event = follower.take(response.event)
                     if event is not None:
                         yield event, response
                     if follower.enough:
                         break
-            except grpc.RpcError as failure:
-                error = error_of_rpc(failure)
+            except PlacetError as failure:
+                error = failure
                 if self._is_closed:
-                    raise error from None
+                    raise
             finally:
                 receiving.cancel()
             done = self._run(follower.ended(error))
+
+    def _opened(self, step: Send, method: Any) -> Callable[[], Any]:
+        metadata = (*self._metadata(), *step.metadata)
+        return lambda: method(step.request, timeout=step.seconds, metadata=metadata)
 
     def _method(self, name: str) -> Any:
         return next(getattr(stub, name) for stub in self._stubs if hasattr(stub, name))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -65,6 +67,14 @@ def health(
 
 def check(target: str, seconds: float = ANSWER_SECONDS) -> dict[str, str]:
     """Each check's word, or "UNREACHABLE"."""
+    from placet.aside import Aside
+
+    # Ctrl-C in the middle of gRPC would never end.
+    with closing(Aside()) as aside:
+        return aside.do(partial(_check, target, seconds))
+
+
+def _check(target: str, seconds: float) -> dict[str, str]:
     import grpc
 
     options = (("grpc.enable_http_proxy", 0),)
