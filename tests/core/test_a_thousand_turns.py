@@ -11,7 +11,7 @@ import pytest
 from placet.agent import Memory
 from placet_server.core.kernel import Kernel
 from placet_server.harness.agent import Agents
-from placet_server.harness.provider.answer import Answer, Pins
+from placet_server.harness.provider.answer import Answer, BeforeSent, Pins
 from placet_server.harness.provider.catalogue import Kind, ModelEntry
 from placet_server.model.entry import EntryType
 from placet_server.model.lifecycle import ActionState
@@ -46,7 +46,10 @@ class Tireless:
     def provider(self, name: str, tenant: str, handle: str = "") -> "Tireless":
         return self
 
-    async def turn(self, messages: Sequence[str], pins: Pins, *_: Any, **__: Any) -> Answer:
+    async def turn(
+        self, messages: Sequence[str], pins: Pins, *_: Any, before_sent: BeforeSent, **__: Any
+    ) -> Answer:
+        await before_sent()
         from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
         from placet_server.harness.provider import wire

@@ -152,6 +152,9 @@ class MemoryEntries:
         if self._dies and entry.type is not EntryType.REQUESTED:
             raise Died
 
+    async def begun(self) -> None:
+        pass
+
     async def written(self) -> None:
         pass
 

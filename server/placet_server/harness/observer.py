@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from placet_server.core.execution.child import ChildEnd
 from placet_server.core.execution.stretch import Stretch
-from placet_server.harness.provider.answer import Answer, OnDelta, Pins, Provider, TurnFailure
+from placet_server.harness.provider.answer import (
+    Answer,
+    BeforeSent,
+    OnDelta,
+    Pins,
+    Provider,
+    TurnFailure,
+    at_once,
+)
 from placet_server.harness.provider.catalogue import Kind, ModelEntry
 from placet_server.model.agent import ModelSettings
 from placet_server.model.capability import Capability
@@ -154,14 +162,27 @@ class Observed:
         *,
         on_delta: OnDelta,
         timeout_seconds: float,
+        before_sent: BeforeSent = at_once,
     ) -> Answer:
         """See `Provider.turn`."""
         chat = await self._spans.chat(ChatRequest(self._entry, messages, pins, settings))
-        begin = perf_counter()
+        begin, is_held = perf_counter(), False
         end = ChatEnd(None, CANCELLED)
+
+        async def let_go() -> None:
+            nonlocal begin, is_held
+            is_held = True
+            await before_sent()
+            begin, is_held = perf_counter(), False
+
         try:
             answer = await self._provider.turn(
-                messages, pins, settings, on_delta=on_delta, timeout_seconds=timeout_seconds
+                messages,
+                pins,
+                settings,
+                on_delta=on_delta,
+                timeout_seconds=timeout_seconds,
+                before_sent=let_go,
             )
             end = ChatEnd(answer)
             return answer
@@ -174,11 +195,12 @@ class Observed:
             end = ChatEnd(None, type(error).__name__)
             raise
         finally:
-            self._counts.asked_model(
-                PROVIDERS[self._entry.kind],
-                self._entry.model,
-                perf_counter() - begin,
-                end.error,
-                None if end.answer is None else end.answer.usage,
-            )
+            if not is_held:
+                self._counts.asked_model(
+                    PROVIDERS[self._entry.kind],
+                    self._entry.model,
+                    perf_counter() - begin,
+                    end.error,
+                    None if end.answer is None else end.answer.usage,
+                )
             chat.end(end)

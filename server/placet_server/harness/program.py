@@ -152,10 +152,12 @@ class _Loop:
         model = self._around.models.find(self._opened.model)
         wanted = next_request(self._state, results, messages, model.context_tokens)
         requested = charged(self._state, wanted, self.active_ms)
-        await self._append(entry_told(requested), [told.action_id for told in results if told.action_id])
-        self.spans.told()
+        seen = [told.action_id for told in results if told.action_id]
+        await self._append(entry_told(requested), seen, ahead=True)
+        await self._stretch.entries.begun()
         heard = self._live.heard(self._state.turn, self._state.tries)
-        await self._append(await take_turn(self._stretch, self._state, provider, heard, model.base_url or ""))
+        place, told = model.base_url or "", self.spans.told
+        await self._append(await take_turn(self._stretch, self._state, provider, heard, place, told=told))
         if self._state.failure is not None:
             await self._wait_after(self._state.failure)
 
@@ -234,11 +236,11 @@ class _Loop:
         """What the run was asked."""
         return [_said(part) for part in parts_of(json.loads(self._text))]
 
-    async def _append(self, entry: Entry, seen: Sequence[str] = ()) -> None:
+    async def _append(self, entry: Entry, seen: Sequence[str] = (), *, ahead: bool = False) -> None:
         after = with_entry(self._state, entry).is_active(self.active_ms)
         plan = after.pending
         # The calls of an answer are written with it.
-        ahead = plan is not None and bool(plan.steps)
+        ahead = ahead or (plan is not None and bool(plan.steps))
         await self._stretch.entries.append(entry, after.counters, seen=seen, ahead=ahead)
         self._state = after
 

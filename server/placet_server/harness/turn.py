@@ -1,10 +1,12 @@
 """One request of a run, and what comes of it as the entry that follows. Nothing but the provider is touched between the
-entry that says that it will be asked and this one.
+entry that says that it will be asked and this one; and it is asked nothing before that entry is durable, which may yet
+be on its way while the request is made.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from traceback import format_tb
 
@@ -38,17 +40,23 @@ async def unheard(delta: Delta) -> None:
 
 
 async def take_turn(
-    stretch: Stretch, state: Transcript, provider: Provider, on_delta: OnDelta = unheard, place: str = ""
+    stretch: Stretch,
+    state: Transcript,
+    provider: Provider,
+    on_delta: OnDelta = unheard,
+    place: str = "",
+    *,
+    told: Callable[[], None] = lambda: None,
 ) -> Entry:
-    """Of a transcript whose newest entry is the request. `place`: where the model is, for the log. Cancelled, it hangs
-    up. Raises AgentsUnavailable, and what `on_delta` raises.
+    """Of a transcript whose newest entry is the request. `place`: where the model is, for the log. `told`: that entry
+    is durable. Cancelled, it hangs up. Raises LeaseLost, AgentsUnavailable, and what `on_delta` raises.
     """
     assert state.opened is not None
     assert state.asked is not None
     is_summary = state.asked.purpose is Purpose.COMPACT
     # A summary is said to nobody else.
     heard = _Heard(unheard if is_summary else on_delta)
-    stretch.reached("turn_sent")
+    sending = _Sending(stretch, told)
     try:
         with stretch.asking():
             answer = await provider.turn(
@@ -57,16 +65,19 @@ async def take_turn(
                 state.opened.settings,
                 on_delta=heard,
                 timeout_seconds=state.opened.settings.request_timeout_seconds,
+                before_sent=sending,
             )
     except TurnFailure as failure:
+        await sending()
         stretch.reached("turn_received")
         where = f" at {place}" if place else ""
         _log.warning("%s%s gave no answer: %s", state.opened.model, where, failure)
         return entry_of(_failed(state, failure))
-    except AgentsUnavailable:
-        raise
     except Exception as error:
-        if error is heard.error:
+        if error is heard.error or error is sending.error:
+            raise
+        await sending()
+        if isinstance(error, AgentsUnavailable):
             raise
         return entry_of(_failed(state, _fault("asking the model", error)))
     stretch.reached("turn_received")
@@ -141,6 +152,28 @@ def _fault(doing: str, error: Exception) -> TurnFailure:
     place = "".join(format_tb(error.__traceback__))
     _log.error("%s raised %s\n%s", doing, type(error).__name__, place)
     return TurnFailure(TurnProblem.INVALID, charged=True, detail=f"{doing} raised {type(error).__name__}")
+
+
+class _Sending:
+    """What has to be so before anything is sent, and what that raised."""
+
+    def __init__(self, stretch: Stretch, told: Callable[[], None]) -> None:
+        self._stretch = stretch
+        self._told = told
+        self._is_sent = False
+        self.error: Exception | None = None
+
+    async def __call__(self) -> None:
+        if self._is_sent:
+            return
+        try:
+            await self._stretch.entries.written()
+            self._told()
+            self._is_sent = True
+            self._stretch.reached("turn_sent")
+        except Exception as error:
+            self.error = error
+            raise
 
 
 class _Heard:

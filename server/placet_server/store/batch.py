@@ -62,6 +62,8 @@ LINGER_SECONDS_MAX = 0.008
 # A pass of the event loop so short that nobody had anything to do in it.
 IDLE_PASS_SECONDS = 0.00006
 IDLE_PASSES = 2
+# In so many a writer that has nothing else to do has begun.
+BEGIN_PASSES = 2 + IDLE_PASSES
 ITEMS_MAX = 256
 # The share of those who may queue again that is not waited beyond.
 AGAIN = 0.75
@@ -159,6 +161,13 @@ class BatchWriter:
         """As `advance`. None: it is no entry that comes next, or the lease is another's."""
         size = 600 + len(entry["body"]) + len(entry["event_body"])
         return self._put(_Item(entry["action_id"], entry, False, size, self._future(), Kind.OF_PARENT))
+
+    async def let_begin(self) -> None:
+        """What was just queued is sent, if nothing else is under way: the store is at work on it meanwhile."""
+        for _ in range(BEGIN_PASSES):
+            if not self._queue or self._under_way:
+                return
+            await asyncio.sleep(0)
 
     async def run(self) -> None:
         """The writer's task: ends after `close`, once everything queued is written or the store is gone."""

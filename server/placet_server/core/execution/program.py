@@ -32,9 +32,13 @@ class RunEntries(Protocol):
     ) -> None:
         """Durable once it returns, however long the store is away, as the entry after what was read and appended; with
         what the run has spent by now. `seen`: children whose ends it tells; "" is none. `ahead`: durable once `written`
-        returns; nothing that the run does then is before it, as its next entry waits, and its calls begin with it.
+        returns; nothing that the run does then is before it, as its next entry waits, and its calls begin with it. Who
+        asks a model waits for `written` himself.
 
         Raises LeaseLost: the attempt counts no longer."""
+
+    async def begun(self) -> None:
+        """What was appended ahead is on its way, unless others are before it; nobody waits long for that."""
 
     async def written(self) -> None:
         """What was appended ahead is durable. Raises LeaseLost."""

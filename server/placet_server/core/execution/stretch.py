@@ -223,16 +223,18 @@ class _Entries:
         if not ahead:
             await self.written()
 
+    async def begun(self) -> None:
+        await self._attempt.journal.writer.let_begin()
+
     async def written(self) -> None:
-        ahead, self._ahead = self._ahead, None
+        ahead, attempt = self._ahead, self._attempt
         if ahead is None:
             return
-        attempt = self._attempt
         if await asyncio.shield(ahead.writing) is None and not await memory.is_written(
             attempt.journal, attempt.action, ahead.item, ahead.entry.digest
         ):
             raise LeaseLost
-        attempt.entry = None
+        self._ahead = attempt.entry = None
         attempt.journal.hub.publish(attempt.action.action_id)
         attempt.reached(_WRITTEN[ahead.entry.type])
 

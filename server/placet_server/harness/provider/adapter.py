@@ -15,7 +15,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from placet_server.harness.budget import BYTES_PER_TOKEN, bytes_of
-from placet_server.harness.provider.answer import AgentsUnavailable, Answer, OnDelta, Pins, TurnFailure
+from placet_server.harness.provider.answer import (
+    AgentsUnavailable,
+    Answer,
+    BeforeSent,
+    OnDelta,
+    Pins,
+    TurnFailure,
+    at_once,
+)
 from placet_server.harness.provider.catalogue import OPEN_KINDS, Catalogue, ModelEntry, resolved_headers
 from placet_server.harness.provider.credential import CredentialMissing, Credentials, Secret, scrubbed
 from placet_server.harness.provider.delta import pieces
@@ -160,6 +168,7 @@ class ModelProvider:
         *,
         on_delta: OnDelta,
         timeout_seconds: float,
+        before_sent: BeforeSent = at_once,
     ) -> Answer:
         size = sum(len(message.encode()) for message in messages)
         if size > CONTEXT_BYTES_MAX:
@@ -179,6 +188,7 @@ class ModelProvider:
                 price=self.entry.price,
                 scrub=partial(scrubbed, secrets=self._access.secrets),
                 is_long=self._is_long(bytes_of(messages), pins),
+                before_sent=before_sent,
             )
 
     def _is_long(self, size: int, pins: Pins) -> bool:

@@ -107,6 +107,11 @@ class Picture:
 
 
 OnDelta = Callable[[Delta], Awaitable[None]]
+BeforeSent = Callable[[], Awaitable[None]]
+
+
+async def at_once() -> None:
+    """Nothing has to be so before a request is sent."""
 
 
 class Provider(Protocol):
@@ -120,9 +125,13 @@ class Provider(Protocol):
         *,
         on_delta: OnDelta,
         timeout_seconds: float,
+        before_sent: BeforeSent = at_once,
     ) -> Answer:
-        """One request. Raises TurnFailure, what `on_delta` raises, and AgentsUnavailable without what the kind needs.
-        Cancelling it closes the connection.
+        """One request. Raises TurnFailure, what `on_delta` and `before_sent` raise, and AgentsUnavailable without what
+        the kind needs. Cancelling it closes the connection.
+
+        `before_sent` is awaited before anything is sent, and nothing is if it raises; also more than once, if it takes
+        longer than the request may.
         """
 
 

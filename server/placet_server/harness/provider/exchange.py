@@ -5,6 +5,7 @@ them all.
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 
 import httpx2
 
-from placet_server.harness.provider.answer import TurnFailure
+from placet_server.harness.provider.answer import BeforeSent, TurnFailure, at_once
 from placet_server.model.entry import TurnProblem
 
 BYTES_MAX = 16 * 2**20
@@ -26,14 +27,33 @@ _DECODED = ("gzip", "x-gzip", "deflate")
 
 @dataclass(slots=True, kw_only=True)
 class Exchange:
-    """`problem`: why it was hung up; empty: it was not."""
+    """`problem`: why it was hung up; empty: it was not. `is_held`: it was not let go before its time was over."""
 
     bytes_max: int = BYTES_MAX
+    before_sent: BeforeSent = at_once
     is_begun: bool = False
+    is_held: bool = False
     problem: str = ""
+    _refused: BaseException | None = None
+
+    async def let_go(self) -> None:
+        """It may be sent. Raises HungUp: see `check`."""
+        self.is_held = True
+        try:
+            await self.before_sent()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            # Clients would make something else of it.
+            self.is_held, self._refused = False, error
+            raise HungUp("not to be sent") from None
+        self.is_held = False
 
     def check(self) -> None:
-        """Raises TurnFailure if it was hung up, whatever the client made of that."""
+        """Raises what `before_sent` has raised, and TurnFailure if it was hung up, whatever the client made of that."""
+        refused, self._refused = self._refused, None
+        if refused is not None:
+            raise refused from None
         if self.problem:
             raise TurnFailure(TurnProblem.INVALID, charged=True, detail=self.problem) from None
 
@@ -46,9 +66,9 @@ class HungUp(Exception):
 
 
 @contextmanager
-def exchange(max_tokens: int) -> Iterator[Exchange]:
+def exchange(max_tokens: int, before_sent: BeforeSent = at_once) -> Iterator[Exchange]:
     """Of all that is sent meanwhile. `max_tokens`: of the answer."""
-    made = Exchange(bytes_max=BYTES_MAX + max_tokens * BYTES_PER_TOKEN_MAX)
+    made = Exchange(bytes_max=BYTES_MAX + max_tokens * BYTES_PER_TOKEN_MAX, before_sent=before_sent)
     token = _current.set(made)
     try:
         yield made
@@ -66,8 +86,9 @@ class Client(httpx2.AsyncClient):
     """Reads of a response what its exchange allows, decoded here, as a few bytes may stand for very many."""
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        begin()
-        under_way = _current.get() or Exchange(is_begun=True)
+        under_way = _current.get() or Exchange()
+        await under_way.let_go()
+        under_way.is_begun = True
         response = await super().send(request, stream=True, **options)
         try:
             response.stream = _Bounded(response, under_way)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import orjson
@@ -29,9 +29,18 @@ from pydantic_ai.settings import ModelSettings as LibrarySettings
 from pydantic_ai.tools import ToolDefinition
 
 from placet_server.harness.provider import usage_told, wire
-from placet_server.harness.provider.answer import FINAL_OUTPUT, Answer, Delta, OnDelta, Pins, TurnFailure
+from placet_server.harness.provider.answer import (
+    FINAL_OUTPUT,
+    Answer,
+    BeforeSent,
+    Delta,
+    OnDelta,
+    Pins,
+    TurnFailure,
+    at_once,
+)
 from placet_server.harness.provider.catalogue import Kind
-from placet_server.harness.provider.exchange import exchange
+from placet_server.harness.provider.exchange import Exchange, exchange
 from placet_server.harness.provider.failure import failure_of
 from placet_server.model.agent import ModelSettings
 from placet_server.model.entry import TurnProblem
@@ -42,6 +51,8 @@ EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 # More is no answer that anybody meant; the work for each part of a stream grows with their number.
 PARTS_MAX = 1024
 CALLS_MAX = 256
+# Not by a client of HTTP of ours, which would wait itself.
+_SENT_OTHERWISE = (Kind.BEDROCK, Kind.LOCAL)
 _THINKING_IN_TOKENS = (Kind.ANTHROPIC, Kind.BEDROCK)
 _ANY_OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
 
@@ -65,8 +76,9 @@ async def ask(
     price: Price | None,
     scrub: Callable[[str], str],
     is_long: bool,
+    before_sent: BeforeSent = at_once,
 ) -> Answer:
-    """Raises TurnFailure, and what `on_delta` raises."""
+    """Raises TurnFailure, and what `on_delta` and `before_sent` raise."""
     if settings.reasoning_effort and settings.reasoning_effort not in EFFORTS:
         raise TurnFailure(TurnProblem.INVALID, detail=f"reasoning_effort is one of {', '.join(EFFORTS)}")
     try:
@@ -75,9 +87,13 @@ async def ask(
         # Without its words, which may be a prompt's.
         detail = f"reading what is to be said raised {type(error).__name__}"
         raise TurnFailure(TurnProblem.INVALID, detail=detail) from None
-    with exchange(settings.max_tokens) as http:
+    with exchange(settings.max_tokens, before_sent) as http:
         try:
-            response = await _response(model, kind, messages, pins, settings, on_delta, timeout_seconds)
+            if kind in _SENT_OTHERWISE:
+                await http.let_go()
+            response = await _in_time(
+                http, lambda: _response(model, kind, messages, pins, settings, on_delta, timeout_seconds)
+            )
         except _Outside as outside:
             raise outside.error from None
         except TurnFailure:
@@ -89,6 +105,17 @@ async def ask(
             raise failure_of(error, scrub, is_long=is_long, is_sent=is_sent) from None
     http.check()
     return _whole(response, kind, price)
+
+
+async def _in_time(http: Exchange, asked: Callable[[], Awaitable[ModelResponse]]) -> ModelResponse:
+    """Asked anew if all its time was over before it might be sent: that says nothing of the provider."""
+    try:
+        return await asked()
+    except Exception:
+        if not http.is_held:
+            raise
+    await http.let_go()
+    return await asked()
 
 
 async def _response(
