@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -13,9 +14,10 @@ import pytest
 
 from placet.testing import Say, call
 from placet.testing.model_servers import ModelServer, OpenAIServer
+from tests.cli.support import DevServer
 from tests.docs.snippets import Desk, blocks
 from tests.postgres import open_folder
-from tests.toolchain import ROOT, need, run
+from tests.toolchain import ROOT, install_node_packages, need, run
 from tests.warm import Warm
 
 pytestmark = pytest.mark.timeout(300)
@@ -106,3 +108,24 @@ def test_the_go_program_compiles(tmp_path: Path) -> None:
     )
     shutil.copy(api / "go.sum", tmp_path / "go.sum")
     run("go", "vet", "-mod=mod", ".", folder=tmp_path)
+
+
+def test_the_node_program_is_answered_and_says_who_is_not_there() -> None:
+    need("node --version")
+    install_node_packages()
+    [program] = [block for block in blocks("docs/first-tool.md") if block.file == "pay.mjs"]
+    with open_folder() as folder:
+        (folder / "pay.mjs").write_text(program.text, encoding="utf-8")
+        (folder / "node_modules").symlink_to(ROOT / "clients/typescript/node_modules")
+        with DevServer(folder / ".placet"):
+            first, again = _pay(folder), _pay(folder)
+        gone = _pay(folder)
+    assert (0, 0, 1) == (first.returncode, again.returncode, gone.returncode), first.stdout + first.stderr
+    assert ["attached: false", "attached: true"] == [
+        done.stdout[:-1].split("} ")[1] for done in (first, again)
+    ]
+    assert gone.stdout.startswith("14 UNAVAILABLE: ")
+
+
+def _pay(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["node", "pay.mjs"], cwd=folder, capture_output=True, text=True, timeout=60)
