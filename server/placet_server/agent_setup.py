@@ -98,7 +98,7 @@ def _catalogue(config: Config, files: list[SettingsFile[Any]]) -> Callable[[], C
             config.model_file, lambda document: catalogue.parse(document).with_others(allowed)
         )
     except SettingsFileRefused as error:
-        raise ConfigRefused(str(error)) from error
+        raise ConfigRefused(f"PLACET_MODEL_FILE: {error}") from error
     files.append(file)
     return file.current
 
@@ -110,6 +110,6 @@ def _credentials(config: Config, files: list[SettingsFile[Any]]) -> Callable[[],
     try:
         file = SettingsFile(config.credential_file, credential.parse)
     except SettingsFileRefused as error:
-        raise ConfigRefused(str(error)) from error
+        raise ConfigRefused(f"PLACET_CREDENTIAL_FILE: {error}") from error
     files.append(file)
     return file.current

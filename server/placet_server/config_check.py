@@ -19,10 +19,18 @@ def problems_of(config: Config) -> list[str]:
 
 
 def _store_problems(config: Config) -> list[str]:
-    chosen = sum((bool(config.dsn), config.data_dir is not None, config.ephemeral))
-    if chosen != 1:
+    chosen = [
+        name
+        for name, is_set in (
+            ("PLACET_DSN", bool(config.dsn)),
+            ("PLACET_DATA_DIR", config.data_dir is not None),
+            ("PLACET_EPHEMERAL", config.ephemeral),
+        )
+        if is_set
+    ]
+    if not chosen:
         return ["say where to keep actions: one of PLACET_DSN, PLACET_DATA_DIR, PLACET_EPHEMERAL=true"]
-    return []
+    return [f"actions are kept in one place: set only one of {', '.join(chosen)}"] if len(chosen) > 1 else []
 
 
 def _identity_problems(config: Config) -> list[str]:

@@ -186,7 +186,7 @@ def _open_authority(stack: AsyncExitStack, config: Config) -> AuthoritySource:
         try:
             return FileAuthority(SettingsFile(config.authority_file, people_of))
         except SettingsFileRefused as error:
-            raise ConfigRefused(str(error)) from error
+            raise ConfigRefused(f"PLACET_AUTHORITY_FILE: {error}") from error
     if config.authority_url:
         source = HttpAuthority(
             config.authority_url,
@@ -205,7 +205,7 @@ def _open_quotas(stack: AsyncExitStack, config: Config, journal: Journal) -> Quo
     try:
         quotas = Quotas(SettingsFile(config.quota_file, quotas_of), journal)
     except SettingsFileRefused as error:
-        raise ConfigRefused(str(error)) from error
+        raise ConfigRefused(f"PLACET_QUOTA_FILE: {error}") from error
     stack.push_async_callback(quotas.close)
     return quotas
 

@@ -14,7 +14,10 @@ from placet_server.rpc.transport import transport_of
 JWT: dict[str, Any] = {"jwt_issuer": "i", "jwt_audience": "a", "jwt_jwks_url": "http://127.0.0.1:9/"}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no store": ({"identity_dev": True}, "PLACET_DSN"),
-    "two stores": ({"identity_dev": True, "ephemeral": True, "dsn": "postgresql:///x"}, "PLACET_DSN"),
+    "two stores": (
+        {"identity_dev": True, "ephemeral": True, "dsn": "postgresql:///x"},
+        "only one of PLACET_DSN, PLACET_EPHEMERAL",
+    ),
     "no identity": ({"ephemeral": True}, "PLACET_JWT_ISSUER"),
     "no audience": ({"ephemeral": True, **JWT, "jwt_audience": ""}, "PLACET_JWT_AUDIENCE"),
     "no keys": ({"ephemeral": True, **JWT, "jwt_jwks_url": ""}, "PLACET_JWT_JWKS_URL"),

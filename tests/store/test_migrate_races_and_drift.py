@@ -9,6 +9,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from placet_server.store.connection import AddressUnreadable
 from placet_server.store.migrate import (
     LOCK_KEY,
     MIGRATIONS_FOLDER,
@@ -16,6 +17,7 @@ from placet_server.store.migrate import (
     MigrationChanged,
     PoolerRefused,
     PostgresTooOld,
+    RoleRefused,
     SchemaBehind,
     SchemaTooNew,
     find_migrations,
@@ -166,3 +168,33 @@ async def test_an_old_postgres_is_refused(database: Database) -> None:
     async with transaction_pooler(database.dsn, rotate=False, server_version="14.9") as dsn:
         with pytest.raises(PostgresTooOld, match=r"14\.9"):
             await require_server(dsn)
+
+
+async def test_a_role_that_owns_nothing_is_told_what_it_needs(empty_database: Database) -> None:
+    role = f"guest_{empty_database.name}"
+    await fetch(empty_database, f"create role {role}")
+    try:
+        as_guest = f"{empty_database.dsn}&options=-c%20role={role}"
+        with pytest.raises(RoleRefused, match=r"permission denied.*create database NAME owner ROLE"):
+            await migrate(as_guest)
+    finally:
+        await fetch(empty_database, f"drop role {role}")
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "127.0.0.1:5432/placet",
+        "placet:hunter2@127.0.0.1/placet",
+        "postgresql://placet:hunter2/x@127.0.0.1/placet",
+        "postgresql://placet:hunter2#x@127.0.0.1/placet",
+        "postgresql://placet:hunter2[x@127.0.0.1/placet",
+        "postgresql://placet:hunter2@127.0.0.1:99999/placet",
+        "postgresql://placet:hunter2@127.0.0.1/placet?sslmode=perhaps",
+    ],
+)
+async def test_what_is_no_address_is_told_as_that_without_its_password(dsn: str) -> None:
+    for call in (migrate, status, validate):
+        with pytest.raises(AddressUnreadable, match=r"postgresql://USER:PASSWORD@HOST") as raised:
+            await call(dsn)
+        assert "hunter2" not in str(raised.value)

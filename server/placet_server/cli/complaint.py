@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from placet_server.cli.exit_code import ExitCode
+
+if TYPE_CHECKING:
+    from placet_server.model.errors import StoreUnavailable
 
 INSTALL_COMMAND = "pip install 'placet[server,embedded]'; in a clone pip install '.[server,embedded]'"
 INSTALL_AGENTS_COMMAND = (
@@ -39,6 +43,12 @@ def server_extras() -> Iterator[None]:
         if missing in OWN_PACKAGES:
             raise
         raise _extras_missing(missing) from None
+
+
+def store_away(error: StoreUnavailable) -> Complaint:
+    """For who starts a server or changes its schema, and may know why; callers are told that they may ask again."""
+    text = f"the store does not answer: {error.detail}".rstrip(": ")
+    return Complaint(text, ExitCode.UNAVAILABLE, error.reason)
 
 
 def require_server_extras() -> None:

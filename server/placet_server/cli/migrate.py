@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placet_server.cli.complaint import Complaint, server_extras
+from placet_server.cli.complaint import Complaint, server_extras, store_away
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import Json
 from placet_server.cli.output import print_document, print_table
@@ -57,7 +57,7 @@ def migrate(
     except (StoreUnfit, EmbeddedError) as error:
         raise Complaint(str(error), ExitCode.REFUSED) from None
     except StoreUnavailable as error:
-        raise Complaint(str(error), ExitCode.UNAVAILABLE) from None
+        raise store_away(error) from None
     _report(found, is_json)
     return ExitCode.PENDING if found.pending else ExitCode.SUCCEEDED
 

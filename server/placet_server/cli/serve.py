@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from placet_server.cli.complaint import Complaint, server_extras
+from placet_server.cli.complaint import Complaint, server_extras, store_away
 from placet_server.cli.exit_code import ExitCode
 from placet_server.cli.option import Json
 from placet_server.cli.output import print_line, say
@@ -253,7 +253,7 @@ def _run(overrides: dict[str, Any], hint: str, *, is_json: bool) -> int:
     except ConfigRefused as error:
         raise Complaint(str(error), ExitCode.REFUSED, "CONFIG_REFUSED") from None
     except StoreUnavailable as error:
-        raise Complaint(str(error), ExitCode.UNAVAILABLE, "STORE_UNAVAILABLE") from None
+        raise store_away(error) from None
 
 
 def _print_settings(is_json: bool) -> int:

@@ -82,7 +82,7 @@ def main() -> int:
         link.tell(refused=str(error))
         return EXIT_FAILED
     except StoreUnavailable as error:
-        link.tell(unavailable=str(error))
+        link.tell(unavailable=error.detail)
         return EXIT_FAILED
 
 

@@ -77,6 +77,16 @@ class StoreUnfit(Exception):
     """A database that this release must not run on. Raised at start only; the text is for the operator."""
 
 
+class AddressUnreadable(StoreUnfit):
+    """Without the driver's words: they may have a part of the password."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the DSN is no address of a Postgres: postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full; "
+            "what is special in a password is escaped, as %40 for @, %2F for / and %23 for #"
+        )
+
+
 class Failure(Enum):
     """What an exception from a connection means to its caller."""
 
@@ -88,11 +98,13 @@ class Failure(Enum):
 async def connect(dsn: str, options: ConnectionOptions | None = None) -> Connection:
     """A configured connection, outside any pool.
 
-    Raises StoreUnavailable within ``connect_timeout_seconds``. The caller closes it, or terminates it after
-    a failure.
+    Raises StoreUnavailable within ``connect_timeout_seconds``, and AddressUnreadable. The caller closes it, or
+    terminates it after a failure.
     """
     try:
         return await open_connection(dsn, options or ConnectionOptions())
+    except (ValueError, OverflowError):
+        raise AddressUnreadable from None
     except Exception as error:
         if not is_away(error):
             raise

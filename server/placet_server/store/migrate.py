@@ -72,6 +72,13 @@ class PoolerRefused(StoreUnfit):
         )
 
 
+class RoleRefused(StoreUnfit):
+    def __init__(self, refusal: str) -> None:
+        super().__init__(
+            f"{refusal}; the role of the DSN needs to own what it works in: create database NAME owner ROLE"
+        )
+
+
 class SchemaBehind(StoreUnfit):
     def __init__(self, pending: tuple[Migration, ...]) -> None:
         self.pending = pending
@@ -238,9 +245,11 @@ def _pair(row: asyncpg.Record | None) -> tuple[str | None, int]:
 
 @asynccontextmanager
 async def _cut_at_the_end(connection: Connection) -> AsyncIterator[Connection]:
-    """Raises StoreUnavailable for what means that the store is away."""
+    """Raises StoreUnavailable for what means that the store is away, RoleRefused for what its role may not do."""
     try:
         yield connection
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise RoleRefused(str(error)) from error
     except Exception as error:
         if not is_away(error, connection):
             raise
