@@ -5,7 +5,9 @@ from it is the same whenever it is sent.
 from __future__ import annotations
 
 import base64
+import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -161,3 +163,62 @@ async def test_openais_client_without_its_walk_sends_what_it_sends_with_it(
             sent.append([request.body for request in server.requests])
     assert 3 == len(sent[0])
     assert sent[0] == sent[1]
+
+
+def piece(delta: Any, **members: Any) -> dict[str, Any]:
+    """Of an answer, as it is on the wire."""
+    choice = {"index": 0, "delta": delta, "finish_reason": None}
+    whole = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return {**whole, **members}
+
+
+CALLED = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+USAGE = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+AS_PROMISED = {
+    "first": piece({"role": "assistant", "content": ""}),
+    "text": piece({"content": AWKWARD}),
+    "half a character": piece({"content": "\ud83d"}),
+    "call": piece({"tool_calls": [CALLED, {"index": 1, "function": {"arguments": "{"}}]}),
+    "index in words": piece({"tool_calls": [{**CALLED, "index": "0"}]}),
+    "end": piece({}, choices=[{"index": 0, "delta": {}, "finish_reason": "stop", "logprobs": None}]),
+    "usage": piece(
+        {}, choices=[], usage={**USAGE, "total_tokens": 7.0, "prompt_tokens_details": {"cached_tokens": 1}}
+    ),
+    "more": piece({"reasoning_content": "hm", "more": {"a": [1]}}, provider="p", usage=None),
+}
+OTHERWISE = {
+    "nothing": {},
+    "no index": piece({}, choices=[{"delta": {"content": "x"}}]),
+    "no delta": piece({}, choices=[{"index": 0}]),
+    "delta of null": piece(None),
+    "choices of null": piece({}, choices=None),
+    "created with a point": piece({"content": "x"}, created=1.0),
+    "created in words": piece({"content": "x"}, created="1"),
+    "no id": piece({"content": "x"}, id=None),
+    "content of a number": piece({"content": 5}),
+    "calls of a text": piece({"tool_calls": "f"}),
+    "arguments of an object": piece({"tool_calls": [{**CALLED, "function": {"name": "f", "arguments": {}}}]}),
+    "unknown finish": piece({}, choices=[{"index": 0, "delta": {}, "finish_reason": "eos"}]),
+    "usage of words": piece({"content": "x"}, usage={**USAGE, "total_tokens": "many"}),
+    "list": [piece({"content": "x"})],
+}
+
+
+@pytest.mark.parametrize("name", [*AS_PROMISED, *OTHERWISE])
+def test_each_piece_of_an_answer_is_what_openais_client_makes_of_it(name: str) -> None:
+    import openai
+    from openai.types.chat import ChatCompletionChunk
+
+    from placet_server.harness.provider.openai_client import PlainOpenAI, _chunk
+
+    data: Any = {**AS_PROMISED, **OTHERWISE}[name]
+    nothing: Any = None
+    theirs, ours = (
+        kind(api_key="none")._process_response_data(
+            data=copy.deepcopy(data), cast_to=ChatCompletionChunk, response=nothing
+        )
+        for kind in (openai.AsyncOpenAI, PlainOpenAI)
+    )
+    assert (name in AS_PROMISED) == (_chunk(data) is not None)
+    assert (type(theirs), repr(theirs)) == (type(ours), repr(ours))
+    assert theirs == ours

@@ -7,7 +7,7 @@ adapter     the provider of all models: one client per model and credential
 content     what was told and said, for spans, without what is sensitive
 delta       what is said while it is said, in pieces worth storing
 kinds       how the client of each kind of model is made, and told to retry nothing
-openai_client  OpenAI's client, without a walk through all that is sent
+openai_client  OpenAI's client, without its walks through what is sent and what comes
 exchange    what a request sends and gets by HTTP, within bounds
 request     one request with the library, from text to text
 failure     what an error of the library means, by its class and status
