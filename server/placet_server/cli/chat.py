@@ -70,7 +70,7 @@ def chat(
     With --json each event is a document on a line, and after the events of a message comes one with `session_id`,
     `action` and `text`; with --no-stream there is only that. Read from a pipe, it ends at the first message that has no
     answer, with the exit code that `placet ask` has for it: also if people have to decide something first, unless
-    --hold says to stay. A session with a run that is not over, is listened to first. --argument and --budget are of
+    --hold says to stay. A run of the session that is not over is listened to first. --argument and --budget are of
     each message.
 
     \b

@@ -137,7 +137,7 @@ _REASONS = {
     "APPROVAL_DENIED": "`placet show` of its approval tells who said no, and why; asking anew needs a new --key",
     "APPROVAL_REVOKED": "`placet show` of its approval tells who took a yes back; asking anew needs a new --key",
     "APPROVAL_EXPIRED": "asking anew needs a new --key; `placet inbox` is where people see it",
-    "CAPABILITY_NOT_FOUND": "`placet capabilities` lists what can be called",
+    "CAPABILITY_NOT_FOUND": "`placet capabilities` lists what can be called, with --agents the agents alone",
     "UNAUTHENTICATED": "set $PLACET_TOKEN, or $PLACET_TOKEN_FILE to the token file of `placet dev`",
 }
 _ADVICE = {

@@ -52,7 +52,7 @@ def agent_facts(server: dict[str, Any]) -> list[tuple[str, str]]:
     named = [f"{each['name']} ({each['problem']})" if each["problem"] else each["name"] for each in models]
     more = len(named) - MODELS_SHOWN_MAX
     shown = ", ".join(named[:MODELS_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
-    facts.append(("models", shown or "none that you may see; the operator names them"))
+    facts.append(("models", shown or "none; only operators are told which there are"))
     return [*facts, *(("not in force", problem) for problem in found["file_problems"])]
 
 
