@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from placet.testing.model_servers import Call, ModelServer, Say, call
-from placet_server.harness.provider.adapter import CONTEXT_BYTES_MAX
+from placet.testing.port import free_port
+from placet_server.harness.provider.adapter import CONTEXT_BYTES_MAX, Models, load
 from placet_server.harness.provider.answer import Picture, TurnFailure
+from placet_server.harness.provider.catalogue import Catalogue, Kind, ModelEntry
 from placet_server.harness.replay import replay
 from placet_server.harness.transcript import Stage
 from placet_server.model.entry import Answered, EntryType, Opened, Requested, TurnProblem
 from placet_server.model.entry_text import EntryRefused, entry_of, messages_of, of_text, to_text
-from tests.harness.conversation import ALL_WIRES, WIRES, Journaled, asked, models_of
+from tests.harness.conversation import ALL_WIRES, WIRES, Journaled, asked, credentials, models_of
 
 KEPT = Path(__file__).parent / "data"
 # Everything that a writer of JSON may write in another way.
@@ -146,6 +148,40 @@ async def test_messages_stored_by_earlier_releases_are_sent_as_they_were(wire: s
         await models.close()
         sent = server.requests[0].body
     assert (KEPT / f"{wire}.request.json").read_bytes() == sent
+
+
+@pytest.mark.parametrize("kind", Kind)
+async def test_no_kind_changes_what_was_loaded_and_is_told_again(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    await load()
+    from placet_server.harness.provider import wire
+
+    name = "anthropic" if kind in (Kind.ANTHROPIC, Kind.BEDROCK) else "openai"
+    stored = (KEPT / f"{name}.messages.jsonl").read_text().split("\n")[:-1]
+    loaded = wire.load(stored)
+    before = [wire.dump(message) for message in loaded]
+    entry = ModelEntry(
+        name="test",
+        kind=kind,
+        model="model-x",
+        base_url=f"http://127.0.0.1:{free_port()}",
+        credential="" if kind in (Kind.BEDROCK, Kind.LOCAL) else "test",
+        region="eu-central-1",
+    )
+    models = Models(lambda: Catalogue([entry]), credentials)
+    problems = []
+    try:
+        await asked(models.provider("test", "acme"), stored)
+    except TurnFailure as failure:
+        problems.append(failure.category)
+    await models.close()
+    # There is nobody, and the request was made.
+    assert problems == [TurnProblem.UNAVAILABLE] * (kind is not Kind.LOCAL)
+    assert all(one is again for one, again in zip(loaded, wire.load(stored), strict=True))
+    assert before == [wire.dump(message) for message in loaded]
 
 
 async def test_openais_client_without_its_walk_sends_what_it_sends_with_it(

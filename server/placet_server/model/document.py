@@ -4,9 +4,10 @@ unknown accepted unless that is wanted.
 A number read back is a float where the field says so: canonical JSON writes 60.0 as 60.
 """
 
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import NoneType, UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -15,6 +16,8 @@ from placet_server.model.approval_reader import TermsRefused
 from placet_server.model.approval_text import format_terms, parse_terms
 
 T = TypeVar("T")
+# Of a value, and the path at which it stands.
+_Reader = Callable[[Any, str], Any]
 
 
 class DocumentRefused(ValueError):
@@ -48,41 +51,55 @@ def read(kind: type[T], document: object, path: str = "", *, passes_over_unknown
     """
     if not isinstance(document, dict):
         raise DocumentRefused("must be an object", path)
-    hints = _hints(cast(Any, kind))
-    if (unknown := sorted(set(document) - set(hints))) and not passes_over_unknown:
+    readers = _members(cast(Any, kind), passes_over_unknown)
+    if not passes_over_unknown and (unknown := sorted(set(document) - set(readers))):
         raise DocumentRefused(f"unknown member {unknown[0]!r}", path)
     members = {
-        name: _value(hints[name], member, _join(path, name), passes_over_unknown)
-        for name, member in document.items()
-        if name in hints
+        name: readers[name](member, _join(path, name)) for name, member in document.items() if name in readers
     }
     try:
         return kind(**members)
     except TypeError:
-        missing = next((name for name in hints if name not in members), "")
+        missing = next((name for name in readers if name not in members), "")
         raise DocumentRefused("a required member is missing", _join(path, missing)) from None
 
 
-def _value(hint: Any, value: Any, path: str, passes_over_unknown: bool) -> Any:
+@lru_cache(maxsize=128)
+def _members(kind: Any, passes_over_unknown: bool) -> dict[str, _Reader]:
+    """What reads each member of a dataclass."""
+    hints = get_type_hints(kind)
+    return {f.name: _reader(hints[f.name], passes_over_unknown) for f in fields(kind)}
+
+
+def _reader(hint: Any, passes_over_unknown: bool) -> _Reader:
+    """Chosen once for all values of a member."""
     if isinstance(hint, UnionType):
-        inner = [option for option in get_args(hint) if option is not NoneType]
-        return None if value is None else _value(inner[0], value, path, passes_over_unknown)
+        some = _reader(next(o for o in get_args(hint) if o is not NoneType), passes_over_unknown)
+        return lambda value, path: None if value is None else some(value, path)
     if get_origin(hint) in (tuple, frozenset):
-        return _elements(hint, value, path, passes_over_unknown)
+        return partial(_elements, get_origin(hint), _reader(get_args(hint)[0], passes_over_unknown))
     if hint is Terms:
-        return _terms(value, path)
+        return _terms
     if is_dataclass(hint):
-        return read(hint, value, path, passes_over_unknown=passes_over_unknown)  # type: ignore[arg-type]
+        return partial(read, cast(Any, hint), passes_over_unknown=passes_over_unknown)
     if isinstance(hint, type) and issubclass(hint, Enum):
-        try:
-            return hint(value)
-        except ValueError:
-            raise DocumentRefused(f"must be one of {', '.join(str(e.value) for e in hint)}", path) from None
-    if hint is float and type(value) is int:
+        return partial(_enum, hint)
+    return partial(_plain, hint)
+
+
+def _plain(kind: type, value: Any, path: str) -> Any:
+    if type(value) is kind:
+        return value
+    if kind is float and type(value) is int:
         return float(value)
-    if type(value) is not hint:
-        raise DocumentRefused(f"must be a {hint.__name__}", path)
-    return value
+    raise DocumentRefused(f"must be a {kind.__name__}", path)
+
+
+def _enum(kind: type[Enum], value: Any, path: str) -> Enum:
+    try:
+        return kind(value)
+    except ValueError:
+        raise DocumentRefused(f"must be one of {', '.join(str(e.value) for e in kind)}", path) from None
 
 
 def _terms(value: Any, path: str) -> Terms:
@@ -94,20 +111,10 @@ def _terms(value: Any, path: str) -> Terms:
         raise DocumentRefused(str(refused), path) from None
 
 
-def _elements(hint: Any, value: Any, path: str, passes_over_unknown: bool) -> Any:
+def _elements(kind: Any, read_element: _Reader, value: Any, path: str) -> Any:
     if not isinstance(value, list):
         raise DocumentRefused("must be an array", path)
-    element = get_args(hint)[0]
-    origin = get_origin(hint)
-    return origin(
-        _value(element, each, f"{path}[{index}]", passes_over_unknown) for index, each in enumerate(value)
-    )
-
-
-@lru_cache(maxsize=64)
-def _hints(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {f.name: hints[f.name] for f in fields(kind)}
+    return kind([read_element(each, f"{path}[{index}]") for index, each in enumerate(value)])
 
 
 def _join(path: str, name: str) -> str:

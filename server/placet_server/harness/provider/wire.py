@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, cast
 
@@ -40,6 +41,8 @@ _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 _CUT = frozenset({"length", "content_filter", "error"})
 # A number that JSON, a double and a sum of a thousand of them in the store can hold.
 COUNT_MAX = 2**53
+# Of messages that are kept as they were loaded: so many, so long.
+LOADED_MAX, LOADED_LENGTH_MAX = 1024, 4096
 
 
 def request_text(prompt: Sequence[str | Picture] = (), results: Sequence[ResultPart] = ()) -> str:
@@ -62,8 +65,17 @@ def dump(message: ModelMessage) -> str:
 
 
 def load(texts: Sequence[str]) -> list[ModelMessage]:
-    """Raises ValueError."""
-    return ModelMessagesTypeAdapter.validate_json("[" + ",".join(texts) + "]")
+    """Nobody may change what it gives: the library does not either. Raises ValueError."""
+    return [_loaded(text) if len(text) <= LOADED_LENGTH_MAX else _load(text) for text in texts]
+
+
+def _load(text: str) -> ModelMessage:
+    (message,) = ModelMessagesTypeAdapter.validate_json(f"[{text}]")
+    return message
+
+
+# With each turn a run tells all of them again.
+_loaded = lru_cache(LOADED_MAX)(_load)
 
 
 def answer_of(response: ModelResponse, price: Price | None) -> Answer:
