@@ -32,10 +32,17 @@ streams = b"".join(stream.to_bytes(4, sys.byteorder) for stream in range(3))
 line.sendmsg([b"-"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 line.sendall(marshal.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]))
 line.shutdown(_socket.SHUT_WR)
-process = int(line.recv(16))
+told = b""
+while b"\\n" not in told:
+    told += line.recv(16) or sys.exit("no command could be begun")
+process, code = told.split(b"\\n")
+process = int(process)
 for number in (_signal.SIGTERM, _signal.SIGINT):
     _signal.signal(number, lambda number, _: os.kill(process, number))
-sys.exit(int(line.recv(16) or 1))
+# Whatever ends at once has said both already.
+while part := line.recv(16):
+    code += part
+sys.exit(int(code or 1))
 """
 
 
@@ -45,7 +52,7 @@ class Warm:
     def __init__(self, folder: Path) -> None:
         address = folder / "line"
         program = folder / "placet"
-        program.write_text(_PROGRAM.format(python=sys.executable, address=str(address)), encoding="utf-8")
+        program.write_text(program_at(str(address)), encoding="utf-8")
         program.chmod(0o755)
         self.folder = folder
         self._process = subprocess.Popen(
@@ -61,6 +68,10 @@ class Warm:
 
     def close(self) -> None:
         self._process.communicate()
+
+
+def program_at(address: str) -> str:
+    return _PROGRAM.format(python=sys.executable, address=address)
 
 
 def warm_up() -> None:
@@ -131,7 +142,7 @@ def run(line: socket.socket) -> int:
     os.environ.update(environment)
     sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.argv = ["placet", *arguments]
-    line.sendall(str(os.getpid()).encode())
+    line.sendall(b"%d\n" % os.getpid())
     from placet_server.cli import serve
     from placet_server.cli.main import main
 
