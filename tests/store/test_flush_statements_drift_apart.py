@@ -12,11 +12,13 @@ from placet_server.store.batch_item import Admission, Written
 from placet_server.store.clock import FixedClock
 from placet_server.store.connection import ConnectionOptions, connect
 from tests.postgres import Database
+from tests.store import line
 
 pytestmark = pytest.mark.both_servers
 
 SQL = queries.load("action")
 ADMITTING = ("admit", "admit_and_advance", "take_over_and_advance")
+SUBMITTING = ("submit", "take_over_and_submit")
 ADVANCING = ("advance", "admit_and_advance", "take_over_and_advance")
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 ID = "0190a0a0-0000-7000-8000-00000000000{}"
@@ -106,6 +108,47 @@ async def test_every_statement_writes_the_same_rows_events_and_receipts(database
     assert lives[0] == lives[1] == lives[2]
 
 
+async def test_both_statements_that_submit_write_the_same(database: Database) -> None:
+    connection, boot = await open_boot(database)
+    lives = []
+    for name in SUBMITTING:
+        submissions = [line.row(1), line.row(2, delay_seconds=60.0)]
+        written = sorted(await send(connection, name, boot.boot_id, admissions=submissions))
+        lives.append((written, await rows(connection)))
+        for places in ("queue_ready", "queue_delayed"):
+            moved = await connection.fetchval(
+                f"with gone as (delete from {places} returning 1) select count(*) from gone"
+            )
+            assert 1 == moved
+    await connection.close()
+    assert 2 == len(lives[0][0])
+    assert lives[0] == lives[1]
+
+
+async def test_the_writer_moves_a_key_on_to_a_submission(database: Database) -> None:
+    connection, boot = await open_boot(database)
+    await send(connection, "admit", boot.boot_id, admissions=[admission(1)])
+    await send(connection, "advance", boot.boot_id, advances=[success(1)])
+    await connection.execute("update actions set key_released = true")
+
+    async def reconnect() -> Any:
+        return connection
+
+    writer = BatchWriter(connect=reconnect, boot_id=boot.boot_id, clock=FixedClock(NOW))
+    heir = line.row(2, key_digest=KEY, predecessor_id=ID.format(1))
+    futures = [writer.submit(each) for each in (line.row(3, key_digest=KEY), line.row(4))]  # type: ignore[arg-type]
+    await writer._flush(writer._take())
+    assert [True, False] == [future.result() is None for future in futures]
+    futures = [writer.submit(each) for each in (heir, line.row(5))]  # type: ignore[arg-type]
+    await writer._flush(writer._take())
+    assert [False, False] == [future.result() is None for future in futures]
+    holder = await connection.fetchval(
+        "select action_id::text from actions where key_digest = decode($1, 'hex')", KEY
+    )
+    await connection.close()
+    assert line.id_of(2) == holder
+
+
 async def test_a_dead_boot_admits_nothing_and_frees_no_key_but_still_settles(database: Database) -> None:
     connection, boot = await open_boot(database)
     await send(connection, "admit", boot.boot_id, admissions=[admission(1)])
@@ -115,6 +158,9 @@ async def test_a_dead_boot_admits_nothing_and_frees_no_key_but_still_settles(dat
     heir = admission(2, predecessor_id=ID.format(1))
     for name in ADMITTING:
         assert [] == await send(connection, name, boot.boot_id, admissions=[heir])
+    for name in SUBMITTING:
+        waiting = line.row(2, key_digest=KEY, predecessor_id=ID.format(1))
+        assert [] == await send(connection, name, boot.boot_id, admissions=[waiting])
     assert [KEY] == [r[0] for r in await connection.fetch("select encode(key_digest, 'hex') from actions")]
     await connection.close()
 

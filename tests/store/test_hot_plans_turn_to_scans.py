@@ -21,6 +21,7 @@ HOT: dict[str, tuple[str, ...]] = {
         "admit_and_advance",
         "take_over_and_advance",
         "submit",
+        "take_over_and_submit",
         "submit_begun",
         "advance_queued",
         "advance_step",

@@ -56,7 +56,7 @@ def statement_for(
         if admissions:
             values["depth_max"] = DEPTH_MAX
     elif kind is Kind.SUBMIT:
-        query = SQL["submit"]
+        query = SQL["take_over_and_submit" if _takes_over(admissions) else "submit"]
     elif kind is Kind.ADMIT_MESSAGE:
         query = SQL["admit_message"]
     elif kind is Kind.SUBMIT_MESSAGE:
@@ -73,7 +73,7 @@ def statement_for(
         values["boot_id"] = boot_id
     elif kind is Kind.PARK:
         query = SQL["park"]
-    elif any(admission["predecessor_id"] is not None for admission in admissions):
+    elif _takes_over(admissions):
         query = SQL["take_over_and_advance"]
         values.setdefault("advances", "[]")
     elif not advances:
@@ -81,6 +81,10 @@ def statement_for(
     else:
         query = SQL["admit_and_advance" if admissions else "advance"]
     return query.sql, query.arguments(**values)
+
+
+def _takes_over(admissions: list[Any]) -> bool:
+    return any(admission["predecessor_id"] is not None for admission in admissions)
 
 
 def _key_and_id(admission: Admission | SubmissionRow) -> tuple[str, str]:

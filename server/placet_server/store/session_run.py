@@ -79,7 +79,7 @@ async def place(
     if "approval_id" in row:
         query = ACTION_SQL["submit_waiting"]
     else:
-        query = ACTION_SQL["submit_message" if "message_id" in row else "submit"]
+        query = ACTION_SQL["submit_message" if "message_id" in row else "take_over_and_submit"]
     text = orjson.dumps([row]).decode()
     r = await connection.fetchrow(query.sql, *query.arguments(admissions=text, boot_id=boot_id, now=now))
     return None if r is None else Written(*r[1:])

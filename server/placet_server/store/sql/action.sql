@@ -223,7 +223,14 @@ select action_id, sequence, encode(receipt_digest, 'hex') as receipt, (extract(e
 from placed
 
 -- name: submit
--- Admit actions that wait for a server, each with its event and its place in line. They may take keys over.
+-- Admit actions that wait for a server and take no key over, each with its event and its place in line.
+with alive as (select from instances where boot_id = :boot_id and state = 'ALIVE'),
+{placed},
+{lined}
+{told}
+
+-- name: take_over_and_submit
+-- The same, where one may take over the key of the action that it follows.
 with {freed},
 alive as (select from instances where boot_id = :boot_id and state = 'ALIVE' and (select count(*) from freed) >= 0),
 {placed},
