@@ -67,7 +67,8 @@ class Validation:
         check_rules = self._rules_of(item_type)
 
         def check(item: Any) -> None:
-            _refuse_nul(item)
+            if _NUL in item.SerializeToString():
+                _refuse_nul(item)
             check_rules(item)
 
         return check

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import Any, NamedTuple, TypeGuard, cast
 
 import orjson
@@ -101,15 +102,20 @@ async def store_row(kernel: Kernel, checked: Checked, row: SubmissionRow | Waiti
     """
     if checked.call.invocation.session is not None:
         return await _store_in_session(kernel, checked, row)
-    journal = kernel.journal
-    journal.boundary.reached("before_intent_persistence", checked.capability.name)
+    return await stored(kernel.journal, checked, row, write(kernel.journal, checked, row))
+
+
+async def stored(
+    journal: Journal, checked: Checked, row: SubmissionRow | WaitingRow, written: Future[Written | None]
+) -> Action | None:
+    """What `write` has begun, once it is over; as `store_row`, for what is in no session."""
     try:
-        written = await _write(journal, checked, row)
+        told = await written
     except MessageClaimed:
         return None
-    if written is None:
+    if told is None:
         return None
-    return _stored(journal, checked, placed(journal, checked, row, written), written)
+    return _stored(journal, checked, placed(journal, checked, row, told), told)
 
 
 async def _store_in_session(
@@ -144,13 +150,14 @@ def _with_message(checked: Checked, row: SubmissionRow | WaitingRow) -> Submissi
     return row if message is None else cast(SubmissionRow, {**row, **message_columns(checked, message)})
 
 
-async def _write(journal: Journal, checked: Checked, row: SubmissionRow | WaitingRow) -> Written | None:
-    """Raises MessageClaimed."""
+def write(journal: Journal, checked: Checked, row: SubmissionRow | WaitingRow) -> Future[Written | None]:
+    """Begins to. Raises StoreUnavailable, MessageClaimed through the future."""
+    journal.boundary.reached("before_intent_persistence", checked.capability.name)
     message = checked.call.message
     row = _with_message(checked, row)
     if is_waiting(row):
-        return await journal.writer.submit_waiting(row)
-    return await (journal.writer.submit(row) if message is None else journal.writer.submit_message(row))
+        return journal.writer.submit_waiting(row)
+    return journal.writer.submit(row) if message is None else journal.writer.submit_message(row)
 
 
 async def find_own(journal: Journal, row: SubmissionRow | WaitingRow) -> Action | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ from placet_server.core.admission.submit import (
     may_be_in_session,
     new_row,
     store_row,
+    stored,
+    write,
 )
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.family import all_with_effect_so_far
@@ -155,20 +157,30 @@ async def _store_rows(
 ) -> list[Action | BaseException | None]:
     """Together, but for runs of sessions: those have their turns in the order of the items."""
     answers: dict[int, Action | BaseException | None] = {}
+    in_sessions = [i for i, item in enumerate(items) if item.checked.call.invocation.session is not None]
+    others = set(range(len(items))).difference(in_sessions)
+    writes = {i: write(kernel.journal, items[i].checked, rows[i]) for i in others}
 
-    async def one(index: int) -> None:
+    async def note(index: int, storing: Awaitable[Action | None]) -> None:
         try:
-            answers[index] = await store_row(kernel, items[index].checked, rows[index])
+            answers[index] = await storing
         except Exception as error:
             answers[index] = error
 
-    async def in_order(indices: Sequence[int]) -> None:
-        for index in indices:
-            await one(index)
+    async def note_sessions() -> None:
+        for index in in_sessions:
+            await note(index, store_row(kernel, items[index].checked, rows[index]))
 
-    in_sessions = [i for i, item in enumerate(items) if item.checked.call.invocation.session is not None]
-    others = set(range(len(items))).difference(in_sessions)
-    await asyncio.gather(in_order(in_sessions), *map(one, others))
+    async def note_others() -> None:
+        for index, written in writes.items():
+            await note(index, stored(kernel.journal, items[index].checked, rows[index], written))
+
+    try:
+        await asyncio.gather(note_sessions(), note_others())
+    finally:
+        # What is not written yet, nobody waits for any more.
+        for written in writes.values():
+            written.cancel()
     return [answers[index] for index in range(len(items))]
 
 
