@@ -56,3 +56,11 @@ async def test_one_that_fails_is_opened_again_and_no_other_is_lost() -> None:
             while LISTENERS != listener_count(running.server.port):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await call_on_each_of_many_connections(running.target)
+
+
+async def test_no_call_pays_for_methods_that_are_waited_for_by_themselves() -> None:
+    async with serving(Setup(transport={"reflection": True})) as running:
+        await call_on_each_of_many_connections(running.target)
+        waiting = [repr(task) for task in asyncio.all_tasks()]
+        assert [] == [task for task in waiting if "_request_registered_call" in task]
+        assert 1 == sum("_request_call" in task for task in waiting)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
@@ -92,13 +93,29 @@ class RpcServer:
 
     def _bound(self, address: str) -> tuple[grpc.aio.Server, int]:
         server = grpc.aio.server(options=self._transport.options())
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        others: Any = _Handlers()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, others)
         if self._transport.reflection:
             names = (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME)
-            reflection.enable_server_reflection(names, server)
+            reflection.enable_server_reflection(names, others)
         # Last: it answers whatever the others do not know.
-        server.add_generic_rpc_handlers((self._interceptor,))
+        server.add_generic_rpc_handlers((*others.found, self._interceptor))
         return server, _bind(server, address, self._transport.credentials)
+
+
+class _Handlers:
+    """Takes the place of the server for services of the library. They would register each of their methods, too, and a
+    server begins to wait anew for each that is registered whenever any call comes.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[grpc.GenericRpcHandler] = []
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        self.found += handlers
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """The same ones by their methods."""
 
 
 def _bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
