@@ -10,13 +10,13 @@ import placet
 from placet.app import App
 from placet.context import Context, SyncContext
 from placet_server.core.admission.child import is_superseded
-from placet_server.core.admission.reserve import BLANK
 from placet_server.core.execution.cancel import cancel_action, cancel_below
 from placet_server.core.execution.cancel_many import cancel_many
 from placet_server.core.execution.ending import StopCause
 from placet_server.core.kernel import Kernel
 from placet_server.core.publication.lease import child_id
 from placet_server.core.recovery.rescue import rescue
+from placet_server.model.action import Action
 from placet_server.model.errors import StoreUnavailable
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import EffectState
@@ -326,10 +326,10 @@ async def test_a_plain_handler_that_waits_for_a_child_is_stopped(database: Datab
 
 
 def test_what_never_began_is_tried_anew_by_a_later_attempt_and_what_began_is_an_answer() -> None:
-    parent = BLANK.changed(attempt=2, generation=2)
+    parent = Action.of_members({"effect_class": "IDEMPOTENT", "attempt": 2, "generation": 2})
 
     def again(state: ActionState, *, tries: int, generation: int, attempt: int, effect: Any = None) -> bool:
-        child = BLANK.changed(state=state, attempt=tries, effect=effect)
+        child = parent.changed(state=state, attempt=tries, effect=effect)
         return is_superseded(parent, Tried(child, 1, generation, attempt))
 
     exhausted, failed = ActionState.EXHAUSTED, ActionState.FAILED

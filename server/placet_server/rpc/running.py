@@ -13,6 +13,7 @@ from placet_server.core.publication.outcome import outcome_of
 from placet_server.core.publication.session import map_places
 from placet_server.core.publication.turn import map_runs
 from placet_server.model.action import Action, Invocation, OnWait
+from placet_server.model.contract import EffectClass
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.outcome import OutcomeKind
 from placet_server.rpc.call import Rpc, time_left
@@ -45,7 +46,9 @@ async def fill_ended(journal: Journal, rpc: Rpc[Any], message: action_pb2.Action
     else:
         rpc.context.set_trailing_metadata(outcome_trailers(_WAITING, action.action_id))
         message.CopyFrom(action_message(action, with_payloads=False))
-    await fill_runs(journal, rpc, [(message, action)])
+    # Nothing else can be a run.
+    if action.effect_class == EffectClass.COMPOSED:
+        await fill_runs(journal, rpc, [(message, action)])
 
 
 async def end_stream(journal: Journal, rpc: Rpc[Any], on_wait: OnWait) -> None:

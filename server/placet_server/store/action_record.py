@@ -18,10 +18,11 @@ from placet_server.model.outcome import EffectState, FailureCategory
 
 Member = TypeVar("Member")
 
-# Three lookups for each row read: a dict takes a fifth of the time of an enum.
+# Four lookups for each row read: a dict takes a fifth of the time of an enum.
 _STATES = {state.value: state for state in ActionState}
 _ON_CALLER_GONE = {mode.value: mode for mode in OnCallerGone}
 _EFFECTS = {None: None} | {effect.value: effect for effect in EffectState}
+_DURABILITIES = {each.name: each for each in DurabilityClass}
 
 
 def read_action(record: Record) -> Action:
@@ -68,7 +69,7 @@ def read_action(record: Record) -> Action:
         cancel_requested_time_us=record["cancel_requested_time_us"],
         effect_key_expire_time_us=record["effect_key_expire_time_us"],
         key_expire_time_us=record["key_expire_time_us"],
-        durability=DurabilityClass[record["durability"]],
+        durability=_DURABILITIES[record["durability"]],
         sequence=record["sequence"],
         receipt_digest=record["receipt_digest"],
         predecessor_id=_text(record["predecessor_id"]),
@@ -76,7 +77,7 @@ def read_action(record: Record) -> Action:
         priority=record["priority"],
         attempt_timeout_seconds=record["attempt_timeout_seconds"],
         queue_delay_seconds=record["queue_delay_seconds"],
-        backoff=None if record["retry"] is None else document.read(Backoff, json.loads(record["retry"])),
+        backoff=_backoff(record["retry"]),
         budget_time_us=record["budget_time_us"],
         generation=record["generation"],
         parent_id=_text(record["parent_id"]),
@@ -87,7 +88,12 @@ def read_action(record: Record) -> Action:
     )
 
 
-# Of claims of many actions most have the same one.
+# Of claims of many actions most have the same requester, and the same pauses.
+@lru_cache(maxsize=256)
+def _backoff(text: str | None) -> Backoff | None:
+    return None if text is None else document.read(Backoff, json.loads(text))
+
+
 @lru_cache(maxsize=256)
 def _requester(tenant: str, subject: str, document_text: str) -> Requester:
     caller = json.loads(document_text)

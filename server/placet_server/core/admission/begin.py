@@ -29,7 +29,8 @@ async def begin(engine: Engine, action: Action, input_json: str) -> Action | Non
     assert engine.recheck is not None, "set when the kernel is made"
     looked = _as_admitted(action, input_json)
     if looked.may_begin:
-        looked = await engine.recheck.look(action.changed(input_json=input_json))
+        is_same = action.input_json == input_json
+        looked = await engine.recheck.look(action if is_same else action.changed(input_json=input_json))
     if looked.may_begin and action.approval_id is not None:
         looked = await _allowed(engine.journal, action, action.approval_id)
     if looked.may_begin:

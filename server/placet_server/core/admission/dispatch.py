@@ -301,7 +301,7 @@ class Dispatcher:
             known[line] = max(known[line], head, key=_order) if counts[line] else head
             counts[line] += 1
             held = granted.held.get(action.lease_id or "")
-            self._start(Taken(action, route.capability, route.tool, begin_until), held)
+            self._start(action, route, begin_until, held)
         claimed = counts.total()
         if claimed:
             self._engine.observer.claims(claimed)
@@ -319,15 +319,15 @@ class Dispatcher:
                     self._lines.look_soon()
         self._lines.look_if_none()
 
-    def _start(self, taken: Taken, held: Held | None) -> None:
+    def _start(self, action: Action, route: _Route, begin_until: float, held: Held | None) -> None:
         """A fault with one must not keep the others from being started."""
-        action = taken.action
         self._engine.journal.hub.publish(action.action_id)
         waited_us = (action.start_time_us or 0) - (action.ready_time_us or 0)
         self._engine.observer.claimed(action.queue or QUEUE_DEFAULT, waited_us / 1_000_000)
-        slot = self._slots.take(action.requester.tenant, int(not taken.tool.is_async))
+        slot = self._slots.take(action.requester.tenant, int(not route.tool.is_async))
+        taken = Taken(action, route.capability, route.tool, begin_until, (slot,))
         try:
-            task = take(self._engine, taken._replace(holdings=(slot,)))
+            task = take(self._engine, taken)
         except Exception:
             _log.exception("a claimed action cannot be started", extra={"action_id": action.action_id})
             slot.end()

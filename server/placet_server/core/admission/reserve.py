@@ -136,6 +136,8 @@ def _admitted(journal: Journal, checked: Checked, admission: Admission, written:
     time_us = written.time_us
     members = members_of(journal, checked, admission, written)
     members |= {
+        "state": ActionState.RUNNING,
+        "attempt": 1,
         "on_caller_gone": checked.call.invocation.on_caller_gone,
         "effect_begun": not is_read and not admission["effect_marked"],
         "lease_id": admission["lease_id"],
@@ -144,7 +146,7 @@ def _admitted(journal: Journal, checked: Checked, admission: Admission, written:
         "deadline_us": time_us + int(admission["timeout_seconds"] * 1_000_000),
         "effect_key_expire_time_us": None if ttl_seconds is None else time_us + int(ttl_seconds * 1_000_000),
     }
-    return BLANK.with_members(members)
+    return Action.of_members(members)
 
 
 class _CallerPart(NamedTuple):
@@ -179,18 +181,3 @@ def _of(caller: Caller) -> _CallerPart:
 
 def _labels_text(labels: dict[str, str]) -> str:
     return orjson.dumps(labels, option=orjson.OPT_SORT_KEYS).decode()
-
-
-# Every action begins so; what differs is filled in.
-BLANK = Action(
-    action_id="",
-    requester=Requester(tenant="", subject="", kind=""),
-    capability="",
-    version="",
-    contract_digest="",
-    effect_class="",
-    state=ActionState.RUNNING,
-    input_json=None,
-    input_digest="",
-    attempt=1,
-)

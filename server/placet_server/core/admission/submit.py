@@ -10,7 +10,7 @@ import orjson
 from placet_server.core.admission.key import Known, meet_known
 from placet_server.core.admission.message import find_by_message, message_columns, take_for
 from placet_server.core.admission.pipeline import Call, Checked, pass_gates
-from placet_server.core.admission.reserve import BLANK, find_by_key, is_boot_alive, members_of, row_of
+from placet_server.core.admission.reserve import find_by_key, is_boot_alive, members_of, row_of
 from placet_server.core.admission.session import as_held, check_same_session, make_way, write_in_session
 from placet_server.core.decision.request import request_of
 from placet_server.core.kernel import Kernel
@@ -221,7 +221,7 @@ def placed(journal: Journal, checked: Checked, row: SubmissionRow | WaitingRow, 
             "approval_id": row["approval_id"],
             "waits": (wait,),
         }
-    return BLANK.with_members(members)
+    return Action.of_members(members)
 
 
 def as_begun(journal: Journal, action: Action, row: BegunRow | ChildRow) -> Action:
