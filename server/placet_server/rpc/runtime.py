@@ -151,7 +151,10 @@ class RuntimeServicer(AskCalls):
                 results[index] = error
         answers = await submit_batch(self._kernel, list(calls.values()))
         results |= zip(calls, answers, strict=True)
-        return pb.SubmitBatchResponse(results=[_batch_result(results[index]) for index in sorted(results)])
+        response = pb.SubmitBatchResponse()
+        for index in sorted(results):
+            _fill_result(response.results.add(), results[index])
+        return response
 
     async def get_action(self, rpc: Rpc[pb.GetActionRequest]) -> pb.GetActionResponse:
         request = rpc.request
@@ -274,15 +277,13 @@ class RuntimeServicer(AskCalls):
         return await read.get_action_by_digests(self._kernel.journal, caller, digests, key.idempotency_key)
 
 
-def _batch_result(result: Submitted | PlacetError) -> pb.SubmitBatchResult:
+def _fill_result(message: pb.SubmitBatchResult, result: Submitted | PlacetError) -> None:
+    """In place: cheaper than messages that are copied into the answer."""
     if isinstance(result, PlacetError):
-        return pb.SubmitBatchResult(error=status_message(result))
-    action = result.action
-    return pb.SubmitBatchResult(
-        submitted=pb.SubmittedAction(
-            action_id=action.action_id,
-            state=ACTION_STATE[action.state],
-            attached=result.attached,
-            cursor=cursor_of(action),
-        )
-    )
+        message.error.CopyFrom(status_message(result))
+        return
+    action, submitted = result.action, message.submitted
+    submitted.action_id = action.action_id
+    submitted.state = ACTION_STATE[action.state]
+    submitted.attached = result.attached
+    submitted.cursor = cursor_of(action)
