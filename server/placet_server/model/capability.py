@@ -6,6 +6,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+import orjson
+
 from placet_server.model.agent import AgentSpec
 from placet_server.model.contract import Contract, EffectClass
 from placet_server.model.document import read, written
@@ -120,6 +122,12 @@ class Capability:
             "key_ttl_seconds": self.contract.idempotency.ttl_seconds,
             "attempts_max": self.contract.attempts_max,
         }
+
+    @cached_property
+    def retry_text(self) -> str | None:
+        """What the row of each of its submitted actions says of the pauses between attempts."""
+        retry = self.contract.retry
+        return None if retry is None else orjson.dumps(written(retry), option=orjson.OPT_SORT_KEYS).decode()
 
     def to_document(self) -> dict[str, Any]:
         """The JSON form that the store keeps."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from asyncio import Future
 from typing import Any, NamedTuple, TypeGuard, cast
 
-import orjson
-
 from placet_server.core.admission.key import Known, meet_known
 from placet_server.core.admission.message import find_by_message, message_columns, take_for
 from placet_server.core.admission.pipeline import Call, Checked, pass_gates
@@ -23,8 +21,6 @@ from placet_server.core.publication.read import now_us
 from placet_server.core.publication.waits import with_waits
 from placet_server.model.action import Action, OnCallerGone, Submission
 from placet_server.model.capability import CapabilityKind
-from placet_server.model.contract import Backoff
-from placet_server.model.document import written as document_of
 from placet_server.model.errors import Draining
 from placet_server.model.lifecycle import ActionState
 from placet_server.model.wait import Wait, WaitKind
@@ -183,7 +179,7 @@ def new_row(
         "priority": place.priority,
         "attempt_timeout_seconds": checked.call.invocation.timeout_seconds,
         "queue_delay_seconds": contract.limits.queue_delay_seconds_max,
-        "retry": None if contract.retry is None else _text(contract.retry),
+        "retry": checked.capability.retry_text,
         "ready_time_us": place.ready_time_us,
         "delay_seconds": place.delay_seconds,
     }
@@ -243,7 +239,3 @@ def as_begun(journal: Journal, action: Action, row: BegunRow | ChildRow) -> Acti
             "budget_time_us": time_us,
         }
     )
-
-
-def _text(retry: Backoff) -> str:
-    return orjson.dumps(document_of(retry), option=orjson.OPT_SORT_KEYS).decode()
