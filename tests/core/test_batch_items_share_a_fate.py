@@ -12,7 +12,7 @@ from placet_server.core.admission.submit_batch import submit_batch
 from placet_server.core.kernel import Kernel
 from placet_server.model.action import OnDuplicate, Submission
 from placet_server.model.errors import PlacetError, StoreUnavailable
-from placet_server.store.batch_item import SubmissionRow
+from placet_server.store.batch_item import SubmissionRow, Written
 from tests.core.kernels import QUEUE, call_of, declare_dead, open_kernel, places, put, states, work_off
 from tests.core.workshop import Workshop
 from tests.postgres import Database
@@ -157,6 +157,28 @@ async def test_a_dead_or_leaving_server_stores_none_of_it(database: Database) ->
         kernel.start_draining()
         assert ["DRAINING"] * 2 == told(await submit_batch(kernel, [item(), unsafe("k")]))
         assert [] == await states(kernel)
+
+
+async def test_of_a_batch_that_nobody_waits_for_any_more_nothing_is_left_to_be_written(
+    database: Database,
+) -> None:
+    async with open_kernel(database.dsn, Workshop().app) as kernel:
+        queued: list[asyncio.Future[Written | None]] = []
+        all_queued = asyncio.Event()
+
+        def submit(row: SubmissionRow) -> asyncio.Future[Written | None]:
+            queued.append(asyncio.get_running_loop().create_future())
+            if len(queued) == 3:
+                all_queued.set()
+            return queued[-1]
+
+        writer: Any = kernel.journal.writer
+        writer.submit = submit
+        async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+            batch = tasks.create_task(submit_batch(kernel, [item(), unsafe("k0"), unsafe("k1")]))
+            await all_queued.wait()
+            batch.cancel()
+        assert [True] * 3 == [future.cancelled() for future in queued]
 
 
 def _answering(kernel: Kernel, error: Exception, only: str = "") -> None:
