@@ -2,7 +2,8 @@
 
 Marks are what counts: they are durable, and no statement that claims takes what has one. So a page is marked by few
 statements, which pass over what somebody holds right now; that is marked alone, waiting for it. What it has called
-follows, and then what is marked and waits in line is ended at once; where even that meets somebody, the sweep ends it.
+follows, and then what is marked and waits in line is ended at once; what that does not end, as the sweep was first or
+somebody held it, is looked at alone.
 """
 
 from __future__ import annotations
@@ -82,12 +83,16 @@ async def _cancel(engine: Engine, caller: Caller, some: Sequence[Action], reason
         action for action in some if action.action_id in marks and _may_have_called(action, marks)
     ):
         await cancel_below(journal, action, requester=caller.subject, reason=reason, engine=engine)
-    marked, ended = len(marks), await _close(journal, caller, some, marks)
+    marked = len(marks)
+    ended, missed = await _close(journal, caller, some, marks)
     for action_id in marks:
         journal.hub.publish(action_id)
-    for action in (action for action in some if action.action_id not in marks):
-        left = await cancel_action(engine, caller, action.action_id, reason)
+    for action_id in (each.action_id for each in some if each.action_id not in marks):
+        left = await cancel_action(engine, caller, action_id, reason)
         marked += left.cancel_requested_time_us is not None
+        ended += left.state is ActionState.CANCELLED
+    for action_id in missed:
+        left = await cancel_action(engine, caller, action_id, reason)
         ended += left.state is ActionState.CANCELLED
     return marked, ended
 
@@ -96,8 +101,11 @@ def _may_have_called(action: Action, marks: dict[str, Marked]) -> bool:
     return action.attempt > 0 or marks[action.action_id].state is ActionState.RUNNING
 
 
-async def _close(journal: Journal, caller: Caller, some: Sequence[Action], marks: dict[str, Marked]) -> int:
-    """Of those that wait and have not moved since they were read, but for the mark."""
+async def _close(
+    journal: Journal, caller: Caller, some: Sequence[Action], marks: dict[str, Marked]
+) -> tuple[int, list[str]]:
+    """Of those that wait and have not moved since they were read, but for the mark: how many it has ended, and which
+    of them had moved since."""
     items, closed_alone = [], 0
     for action in some:
         mark = marks.get(action.action_id)
@@ -125,11 +133,13 @@ async def _close(journal: Journal, caller: Caller, some: Sequence[Action], marks
             )
         )
     if not items:
-        return closed_alone
+        return closed_alone, []
     async with journal.pool.connection() as connection:
         closed = await actions.close_many(
             connection, tenant=caller.tenant, items=items, now=journal.clock.now()
         )
     parents = {each.parent_id for each in some if each.action_id in closed and each.parent_id is not None}
     await wake_parents(journal, [Parent(caller.tenant, parent_id) for parent_id in sorted(parents)])
-    return len(closed) + closed_alone
+    return len(closed) + closed_alone, [
+        item["action_id"] for item in items if item["action_id"] not in closed
+    ]
