@@ -180,7 +180,9 @@ async def _store_rows(
     finally:
         # What is not written yet, nobody waits for any more.
         for written in writes.values():
-            written.cancel()
+            if not written.cancel() and not written.cancelled():
+                # Nor is told that it failed.
+                written.exception()
     return [answers[index] for index in range(len(items))]
 
 
