@@ -216,6 +216,24 @@ async def test_what_moved_since_it_was_read_is_not_touched(database: Database) -
         assert ["SUCCEEDED", "QUEUED", "CANCELLED"] == await states(kernel)
 
 
+async def test_what_the_sweep_is_first_to_end_is_counted(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_kernel(database.dsn, Workshop().app, queue=QUEUE) as kernel:
+        for key in "ab":
+            await put(kernel, "work.unsafe", {}, key)
+        mark = actions.request_cancel_many
+
+        async def marked_and_swept(*arguments: Any, **options: Any) -> Any:
+            marks = await mark(*arguments, **options)
+            assert 2 == await close_unwanted(kernel.journal)
+            return marks
+
+        monkeypatch.setattr(actions, "request_cancel_many", marked_and_swept)
+        assert (2, 2, 2) == total(await cancel_all(kernel, ActionQuery()))
+        assert 2 * ["CANCELLED"] == await states(kernel)
+
+
 async def test_an_effect_that_came_in_doubt_since_it_was_read_is_not_called_undone(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
